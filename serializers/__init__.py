@@ -1,0 +1,115 @@
+"""Serializers and deserializers: objects to bytes and back, by name or as objects."""
+
+from streamrt.errors import ConfigurationError, IgnoreMessage, SerializationError
+from streamrt.serializers.base import (
+    BoundDeserializer,
+    BoundSerializer,
+    Deserializer,
+    DeserializerType,
+    MessageField,
+    SerializationContext,
+    Serializer,
+    SerializerType,
+)
+from streamrt.serializers.json import JSONDeserializer, JSONSerializer
+from streamrt.serializers.simple import (
+    BytesDeserializer,
+    BytesSerializer,
+    DoubleDeserializer,
+    DoubleSerializer,
+    IntegerDeserializer,
+    IntegerSerializer,
+    StringDeserializer,
+    StringSerializer,
+)
+
+__all__ = [
+    "DESERIALIZERS",
+    "SERIALIZERS",
+    "BoundDeserializer",
+    "BoundSerializer",
+    "BytesDeserializer",
+    "BytesSerializer",
+    "Deserializer",
+    "DeserializerType",
+    "DoubleDeserializer",
+    "DoubleSerializer",
+    "IgnoreMessage",
+    "IntegerDeserializer",
+    "IntegerSerializer",
+    "JSONDeserializer",
+    "JSONSerializer",
+    "MessageField",
+    "SerializationContext",
+    "SerializationError",
+    "Serializer",
+    "SerializerType",
+    "StringDeserializer",
+    "StringSerializer",
+    "resolve_deserializer",
+    "resolve_serializer",
+]
+
+SERIALIZERS: dict[str, type[Serializer]] = {
+    "bytes": BytesSerializer,
+    "double": DoubleSerializer,
+    "float": DoubleSerializer,
+    "int": IntegerSerializer,
+    "integer": IntegerSerializer,
+    "json": JSONSerializer,
+    "str": StringSerializer,
+    "string": StringSerializer,
+}
+"""Serializers by the names that `Application.topic()` accepts."""
+
+DESERIALIZERS: dict[str, type[Deserializer]] = {
+    "bytes": BytesDeserializer,
+    "double": DoubleDeserializer,
+    "float": DoubleDeserializer,
+    "int": IntegerDeserializer,
+    "integer": IntegerDeserializer,
+    "json": JSONDeserializer,
+    "str": StringDeserializer,
+    "string": StringDeserializer,
+}
+"""Deserializers by the names that `Application.topic()` accepts."""
+
+
+def resolve_serializer(serializer: SerializerType) -> Serializer:
+    """Return the serializer that a name stands for; an object is returned as it is.
+
+    Args:
+        serializer: one of the names in `SERIALIZERS`, or a `Serializer`.
+
+    Raises:
+        ConfigurationError: if the name is unknown or the object is no serializer.
+
+    Example:
+        >>> type(resolve_serializer("int")).__name__
+        'IntegerSerializer'
+    """
+    if isinstance(serializer, Serializer):
+        return serializer
+    if isinstance(serializer, str) and serializer in SERIALIZERS:
+        return SERIALIZERS[serializer]()
+    raise ConfigurationError(
+        f"unknown serializer {serializer!r}: give a Serializer object or one of {', '.join(SERIALIZERS)}"
+    )
+
+
+def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
+    """Return the deserializer that a name stands for; an object is returned as it is.
+
+    Args:
+        deserializer: one of the names in `DESERIALIZERS`, or a `Deserializer`.
+
+    Raises:
+        ConfigurationError: if the name is unknown or the object is no deserializer.
+    """
+    if isinstance(deserializer, Deserializer):
+        return deserializer
+    if isinstance(deserializer, str) and deserializer in DESERIALIZERS:
+        return DESERIALIZERS[deserializer]()
+    raise ConfigurationError(
+        f"unknown deserializer {deserializer!r}: give a Deserializer object or one of {', '.join(DESERIALIZERS)}"
+    )

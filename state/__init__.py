@@ -1,0 +1,1 @@
+"""State of stream processors: the package that stores will live in."""

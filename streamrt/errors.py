@@ -1,0 +1,142 @@
+"""Exceptions that StreamRT raises.
+
+Every message says what happened, to which topic, partition, offset or operator, and what to do about it.
+All classes derive from `StreamRTError`, so one `except` clause catches what the library reports.
+"""
+
+__all__ = [
+    "ColumnTypeError",
+    "ConfigurationError",
+    "ConsumerError",
+    "IgnoreMessage",
+    "InvalidOperationError",
+    "JarError",
+    "JavaNotFoundError",
+    "KafkaBrokerUnavailableError",
+    "KafkaStartError",
+    "KeyDeserializationError",
+    "KeySerializationError",
+    "MissingColumnError",
+    "OffsetOutOfRangeError",
+    "ProcessingError",
+    "ProducerError",
+    "RunnerError",
+    "SerializationError",
+    "StreamRTError",
+    "TopicConfigurationError",
+    "TopicCreationError",
+    "TopicNotFoundError",
+    "UnpicklableOperatorError",
+    "ValueDeserializationError",
+    "ValueSerializationError",
+]
+
+
+class StreamRTError(Exception):
+    """Base class of everything that StreamRT raises."""
+
+
+class ConfigurationError(StreamRTError, ValueError):
+    """A parameter, an environment variable or a Kafka option has a value that cannot be honoured."""
+
+
+class InvalidOperationError(StreamRTError):
+    """A dataframe was built in a way that has no meaning, such as using a frame as a bool."""
+
+
+class MissingColumnError(StreamRTError, KeyError):
+    """A column operation read a column that the value does not have.
+
+    Args:
+        column: name of the missing column.
+        available: names of the columns that the value has.
+    """
+
+    def __init__(self, column: object, available: tuple[object, ...]) -> None:
+        super().__init__(column, available)
+        self.column = column
+        self.available = available
+
+    def __str__(self) -> str:
+        names = ", ".join(repr(name) for name in self.available) or "no columns at all"
+        return f"column {self.column!r} is missing; the value has {names}"
+
+
+class ColumnTypeError(StreamRTError, TypeError):
+    """A column operation met a value that has no columns, or a column of a type that it cannot handle."""
+
+
+class KafkaBrokerUnavailableError(StreamRTError):
+    """No Kafka broker answered within `broker_availability_timeout`."""
+
+
+class KafkaStartError(StreamRTError):
+    """The embedded Kafka broker did not start."""
+
+
+class TopicNotFoundError(StreamRTError):
+    """A topic does not exist and may not be created."""
+
+
+class TopicCreationError(StreamRTError):
+    """A topic could not be created."""
+
+
+class TopicConfigurationError(StreamRTError):
+    """An existing topic contradicts what the application needs."""
+
+
+class OffsetOutOfRangeError(StreamRTError):
+    """The committed offset of a partition is no longer, or not yet, in the topic."""
+
+
+class SerializationError(StreamRTError):
+    """A value could not be turned into bytes, or bytes into a value."""
+
+
+class KeyDeserializationError(SerializationError):
+    """The key of a record could not be deserialized."""
+
+
+class ValueDeserializationError(SerializationError):
+    """The value of a record could not be deserialized."""
+
+
+class KeySerializationError(SerializationError):
+    """The key of a record could not be serialized."""
+
+
+class ValueSerializationError(SerializationError):
+    """The value of a record could not be serialized."""
+
+
+class IgnoreMessage(StreamRTError):  # noqa: N818 - the name is part of the public API
+    """Raised by a deserializer to skip a record on purpose: no error callback is called."""
+
+
+class ConsumerError(StreamRTError):
+    """A record could not be consumed and no `on_consumer_error` callback chose to skip it."""
+
+
+class ProcessingError(StreamRTError):
+    """An operator raised and no `on_processing_error` callback chose to skip the record."""
+
+
+class ProducerError(StreamRTError):
+    """A record could not be produced and no `on_producer_error` callback chose to skip it."""
+
+
+class UnpicklableOperatorError(StreamRTError):
+    """The function of an operator cannot be sent to the processes that run it."""
+
+
+class RunnerError(StreamRTError):
+    """Spark could not start or could not go on."""
+
+
+class JavaNotFoundError(StreamRTError):
+    """No Java 17 or newer was found."""
+
+
+class JarError(StreamRTError):
+    """A Java library could not be fetched or is damaged."""

@@ -1,0 +1,22 @@
+"""Record headers: ordered pairs of a name and an optional value; names may repeat."""
+
+from collections.abc import Mapping
+
+HeaderValue = str | bytes | None
+Headers = list[tuple[str, HeaderValue]]
+HeadersMapping = Mapping[str, HeaderValue]
+
+
+def merge_headers(original: Headers | None, other: HeadersMapping) -> Headers:
+    """Return `original` with the headers of `other` appended; those of the same name are replaced.
+
+    Args:
+        original: the record's headers, or None where it has none.
+        other: headers to add.
+
+    Example:
+        >>> merge_headers([("a", b"1"), ("b", b"2")], {"a": b"3"})
+        [('b', b'2'), ('a', b'3')]
+    """
+    kept = [(name, value) for name, value in original or () if name not in other]
+    return [*kept, *other.items()]
