@@ -19,10 +19,10 @@ _DOUBLE = struct.Struct(">d")
 
 
 class BytesSerializer(Serializer):
-    """Passes bytes and None through unchanged; bytearrays and memoryviews are copied into bytes.
+    """Passes bytes and None through unchanged; other bytes-like objects are copied, strings are written as UTF-8.
 
     Raises:
-        SerializationError: if the value is not bytes-like; strings are refused, because their encoding is unknown.
+        SerializationError: if the value is neither bytes-like nor a string.
     """
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
@@ -151,6 +151,8 @@ def _to_bytes(value: Any, headers: Headers | None) -> bytes | None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
     raise SerializationError(_wrong_type("bytes", value))
 
 

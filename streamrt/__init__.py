@@ -1,1 +1,52 @@
-"""StreamRT."""
+"""StreamRT: Kafka-native stream processing for Python on Spark Structured Streaming."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamrt.app import Application
+    from streamrt.context import message_context, set_message_context
+    from streamrt.dataframe import StreamingDataFrame, StreamingSeries
+    from streamrt.kafka import ConnectionConfig, TopicConfig
+    from streamrt.models import MessageContext
+    from streamrt.topics import Topic
+
+__version__ = "0.1.0"
+
+# Names are imported when they are used: pytest loads the plugin in this package at every start, and tasks need no
+# Application.
+_HOMES = {
+    "Application": "streamrt.app",
+    "ConnectionConfig": "streamrt.kafka",
+    "MessageContext": "streamrt.models",
+    "StreamingDataFrame": "streamrt.dataframe",
+    "StreamingSeries": "streamrt.dataframe",
+    "Topic": "streamrt.topics",
+    "TopicConfig": "streamrt.kafka",
+    "message_context": "streamrt.context",
+    "set_message_context": "streamrt.context",
+}
+
+__all__ = [
+    "Application",
+    "ConnectionConfig",
+    "MessageContext",
+    "StreamingDataFrame",
+    "StreamingSeries",
+    "Topic",
+    "TopicConfig",
+    "message_context",
+    "set_message_context",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'streamrt' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

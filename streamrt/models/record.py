@@ -75,7 +75,16 @@ class RawRecord:
     work unchanged.
     """
 
-    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_timestamp_type", "_topic", "_value")
+    __slots__ = (
+        "_headers",
+        "_key",
+        "_offset",
+        "_partition",
+        "_timestamp",
+        "_timestamp_type",
+        "_topic",
+        "_value",
+    )
 
     def __init__(
         self,

@@ -1,0 +1,594 @@
+"""`Application`: topics, dataframes and the settings that they run with."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from streamrt.config import (
+    DEFAULT_CONSUMER_GROUP,
+    DEFAULT_STATE_DIR,
+    ApplicationConfig,
+    AutoOffsetReset,
+    LogLevel,
+    ProcessingGuarantee,
+    configure_logging,
+)
+from streamrt.dataframe import StreamingDataFrame
+from streamrt.errors import ConfigurationError, InvalidOperationError, StreamRTError
+from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.java import java_client_options
+from streamrt.runtime import ErrorCallbacks, Output, TaskSpec
+from streamrt.runtime.display import Display
+from streamrt.runtime.progress import Progress, ProgressSnapshot
+from streamrt.runtime.slots import MemberSlot
+from streamrt.runtime.spec import ConsumerErrorCallback, ProcessingErrorCallback, ProducerErrorCallback
+from streamrt.serializers import DeserializerType, SerializerType
+from streamrt.topics import TimestampExtractor, Topic, TopicManager
+from streamrt.topology import SourceOperator, Topology, TopologyBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("streamrt")
+
+MessageProcessedCallback = Callable[[str, int, int], None]
+
+
+class Application:
+    """Reads topics, processes their records with dataframes, and writes topics, on Spark.
+
+    A setting left at its default is read from the environment variable `STREAMRT_<NAME>` if that is set, such as
+    `STREAMRT_BROKER_ADDRESS` or `STREAMRT_CONSUMER_GROUP`.
+
+    Args:
+        broker_address: `host:port` of a Kafka broker, or a `ConnectionConfig` where a login or TLS is needed.
+        consumer_group: the Kafka consumer group whose committed offsets say where the application is.
+        auto_offset_reset: where to begin in partitions that have no committed offset: "earliest", "latest", or "error".
+        commit_interval: seconds between two commits of offsets.
+        commit_every: commit after this many records already; 0 leaves it to `commit_interval`.
+        consumer_extra_config: options for the consumers, in librdkafka's words. They are mapped for Spark's Java client; an
+            option that cannot be honoured is refused by name.
+        producer_extra_config: options for the producers, in librdkafka's words.
+        state_dir: directory for what the application keeps on local disk.
+        rocksdb_options: options of the state stores; not available in this version.
+        on_consumer_error: called with an exception, the raw record and a logger when a record cannot be deserialized; True
+            skips the record. Runs where the record is processed, as the next two do.
+        on_processing_error: called with an exception, the record and a logger when an operator raises.
+        on_producer_error: called with an exception, the record and a logger when a record cannot be produced. The record is
+            None when a delivery fails after its input was processed.
+        on_message_processed: called with topic, partition and offset of each processed record, in the process that called
+            `run()`, after the record's micro-batch.
+        consumer_poll_timeout: seconds between two calls that keep the membership in the consumer group alive.
+        producer_poll_timeout: seconds that a producer waits for events each time it is polled.
+        loglevel: level of the `streamrt` logger; None leaves logging alone.
+        auto_create_topics: create the topics that do not exist.
+        use_changelog_topics: back state by changelog topics; cannot be switched off in this version, which has no state.
+        topic_manager: the object that defines, creates and validates topics.
+        request_timeout: seconds that a request to Kafka may take.
+        topic_create_timeout: seconds until a new topic must be usable.
+        processing_guarantee: "at-least-once"; "exactly-once" is not available in this version.
+        auto_recover_from_source_offset_out_of_range: where the committed offset is no longer in the topic, go on as
+            `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
+        broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits for ever.
+        quix_sdk_token: not supported: StreamRT connects to Kafka only.
+        quix_config_builder: not supported, likewise.
+        spark_master: where to run: "local[*]", "local[2]", "spark://host:7077" and so on.
+        spark_config: additional Spark settings.
+        spark_session: a Spark session to use instead of starting one.
+
+    Raises:
+        ConfigurationError: if a setting cannot be honoured; the message names it.
+
+    Example:
+        ```python
+        app = Application(broker_address="localhost:9092", consumer_group="late-flights", auto_offset_reset="earliest")
+        sdf = app.dataframe(app.topic("flights"))
+        sdf = sdf[sdf["dep_delay"].notnull() & (sdf["dep_delay"] > 60)]
+        sdf.to_topic(app.topic("late-flights"))
+
+        if __name__ == "__main__":
+            app.run()
+        ```
+    """
+
+    def __init__(
+        self,
+        broker_address: str | ConnectionConfig | None = None,
+        *,
+        quix_sdk_token: str | None = None,
+        consumer_group: str = DEFAULT_CONSUMER_GROUP,
+        auto_offset_reset: AutoOffsetReset = "latest",
+        commit_interval: float = 5.0,
+        commit_every: int = 0,
+        consumer_extra_config: dict[str, Any] | None = None,
+        producer_extra_config: dict[str, Any] | None = None,
+        state_dir: str | Path = DEFAULT_STATE_DIR,
+        rocksdb_options: Any = None,
+        on_consumer_error: ConsumerErrorCallback | None = None,
+        on_processing_error: ProcessingErrorCallback | None = None,
+        on_producer_error: ProducerErrorCallback | None = None,
+        on_message_processed: MessageProcessedCallback | None = None,
+        consumer_poll_timeout: float = 1.0,
+        producer_poll_timeout: float = 0.0,
+        loglevel: int | LogLevel | None = "INFO",
+        auto_create_topics: bool = True,
+        use_changelog_topics: bool = True,
+        quix_config_builder: Any = None,
+        topic_manager: TopicManager | None = None,
+        request_timeout: float = 30.0,
+        topic_create_timeout: float = 60.0,
+        processing_guarantee: ProcessingGuarantee = "at-least-once",
+        auto_recover_from_source_offset_out_of_range: bool = True,
+        broker_availability_timeout: float = 120.0,
+        spark_master: str = "local[*]",
+        spark_config: Mapping[str, Any] | None = None,
+        spark_session: SparkSession | None = None,
+    ) -> None:
+        _refuse(
+            quix_sdk_token=quix_sdk_token,
+            quix_config_builder=quix_config_builder,
+            rocksdb_options=rocksdb_options,
+            use_changelog_topics=None if use_changelog_topics else False,
+        )
+        if spark_session is not None and spark_config:
+            raise ConfigurationError(
+                "spark_config has no effect on a given spark_session: set it where that session is made"
+            )
+        address = broker_address if isinstance(broker_address, str) else None
+        self._config = ApplicationConfig.create(
+            broker_address=address,
+            consumer_group=consumer_group or DEFAULT_CONSUMER_GROUP,
+            auto_offset_reset=auto_offset_reset,
+            commit_interval=commit_interval,
+            commit_every=commit_every,
+            state_dir=Path(state_dir),
+            consumer_poll_timeout=consumer_poll_timeout,
+            producer_poll_timeout=producer_poll_timeout,
+            loglevel=loglevel,
+            auto_create_topics=auto_create_topics,
+            request_timeout=request_timeout,
+            topic_create_timeout=topic_create_timeout,
+            processing_guarantee=processing_guarantee,
+            auto_recover_from_source_offset_out_of_range=auto_recover_from_source_offset_out_of_range,
+            broker_availability_timeout=broker_availability_timeout,
+            spark_master=spark_master,
+        )
+        configure_logging(self._config.loglevel)
+        self._connection = _connection(broker_address, self._config.broker_address)
+        self._consumer_options = java_client_options(self._connection, consumer_extra_config)
+        self._consumer_extra_config = dict(consumer_extra_config or {})
+        self._producer_extra_config = _producer_options(producer_extra_config)
+        self._callbacks = ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error)
+        self._on_message_processed = on_message_processed
+        for name in ("on_consumer_error", "on_processing_error", "on_producer_error", "on_message_processed"):
+            callback = locals()[name]
+            if callback is not None and not callable(callback):
+                raise ConfigurationError(f"{name} must be a function, got {type(callback).__name__}")
+        self._spark_config = dict(spark_config or {})
+        self._spark_session = spark_session
+        self._admin = TopicAdmin(self._connection, logger=logger)
+        self._topics = topic_manager or TopicManager(
+            self._admin,
+            self._config.consumer_group,
+            timeout=self._config.request_timeout,
+            create_timeout=self._config.topic_create_timeout,
+            auto_create_topics=self._config.auto_create_topics,
+        )
+        self._builder = TopologyBuilder()
+        self._stop = threading.Event()
+        self._discard = threading.Event()
+        self._running = threading.Lock()
+        self._progress = Progress()
+
+    @property
+    def config(self) -> ApplicationConfig:
+        """The settings in force."""
+        return self._config
+
+    @property
+    def topology(self) -> Topology:
+        """The operators defined so far, as data."""
+        return self._builder.build()
+
+    @property
+    def topic_manager(self) -> TopicManager:
+        """The object that defines, creates and validates topics."""
+        return self._topics
+
+    @property
+    def on_message_processed(self) -> MessageProcessedCallback | None:
+        """The callback that hears of each processed record."""
+        return self._on_message_processed
+
+    def progress(self) -> ProgressSnapshot:
+        """Return what `run()` has done so far; safe to call from another thread."""
+        return self._progress.snapshot()
+
+    def task_spec(self, *, count_outputs: bool = False, collect: bool = False, live_tables: bool = False) -> TaskSpec:
+        """Return the description of the application that is sent to the processes that run tasks.
+
+        Args:
+            count_outputs: whether tasks count outputs.
+            collect: whether outputs are sent back.
+            live_tables: whether tables are redrawn in place.
+        """
+        return TaskSpec(
+            topology=self.topology,
+            callbacks=self._callbacks,
+            live_tables=live_tables,
+            count_outputs=count_outputs,
+            collect=collect,
+            processed_offsets=self._on_message_processed is not None,
+        )
+
+    def topic(
+        self,
+        name: str,
+        value_deserializer: DeserializerType = "json",
+        key_deserializer: DeserializerType = "bytes",
+        value_serializer: SerializerType = "json",
+        key_serializer: SerializerType = "bytes",
+        config: TopicConfig | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> Topic:
+        """Define a topic to read from or to write to.
+
+        The topic is looked up, and created if it must be, when the application runs or `setup_topics()` is called.
+
+        Args:
+            name: the topic's name.
+            value_deserializer: how values are read: "json", "str", "bytes", "int", "double" or a `Deserializer`.
+            key_deserializer: how keys are read.
+            value_serializer: how values are written: one of the same names or a `Serializer`.
+            key_serializer: how keys are written.
+            config: partitions, replication factor and settings, for creation and validation.
+            timestamp_extractor: function from value, headers, timestamp and timestamp type to the record's timestamp in
+                milliseconds.
+
+        Raises:
+            ConfigurationError: if the name is not a valid topic name or a serializer is unknown.
+
+        Example:
+            ```python
+            flights = app.topic("flights", key_deserializer="str")
+            ```
+        """
+        return self._topics.topic(
+            name,
+            value_deserializer=value_deserializer,
+            key_deserializer=key_deserializer,
+            value_serializer=value_serializer,
+            key_serializer=key_serializer,
+            config=config,
+            timestamp_extractor=timestamp_extractor,
+        )
+
+    def dataframe(self, topic: Topic | None = None, source: Any = None) -> StreamingDataFrame:
+        """Make a dataframe that reads a topic.
+
+        Args:
+            topic: the input topic.
+            source: a source to read instead; not available in this version.
+
+        Raises:
+            InvalidOperationError: if the topic has a dataframe already.
+            ConfigurationError: if no topic is given.
+
+        Example:
+            ```python
+            sdf = app.dataframe(app.topic("flights"))
+            ```
+        """
+        _refuse(source=source)
+        if not isinstance(topic, Topic):
+            raise ConfigurationError(
+                f"dataframe() needs a topic made by Application.topic(), got {type(topic).__name__}"
+            )
+        self._topics.register(topic)
+        node = self._builder.add_source(SourceOperator(topic))
+        return StreamingDataFrame(self._builder, node, node)
+
+    def get_producer(self, transactional: bool = False) -> Producer:
+        """Return a producer with the application's settings, for use outside of dataframes.
+
+        Args:
+            transactional: whether it shall be able to use transactions; needs `transactional.id` in
+                `producer_extra_config`.
+
+        Example:
+            ```python
+            with app.get_producer() as producer:
+                producer.produce("flights", value=b'{"dep_delay": 90}', key=b"UA")
+            ```
+        """
+        return Producer(self._connection, extra_config=self._producer_extra_config, transactional=transactional)
+
+    def get_consumer(self, auto_commit_enable: bool = True) -> Consumer:
+        """Return a consumer in the application's group with its settings, for use outside of dataframes.
+
+        Args:
+            auto_commit_enable: commit the stored offsets in the background. Offsets are stored by `store_offsets()`.
+
+        Example:
+            ```python
+            with app.get_consumer() as consumer:
+                consumer.subscribe(["late-flights"])
+                message = consumer.poll(10.0)
+            ```
+        """
+        return Consumer(
+            self._connection,
+            self._config.consumer_group,
+            self._config.auto_offset_reset,
+            auto_commit_enable=auto_commit_enable,
+            extra_config={"enable.auto.offset.store": False, **self._consumer_extra_config},
+        )
+
+    def setup_topics(self) -> None:
+        """Create the topics that do not exist and compare the others with their definitions.
+
+        Raises:
+            KafkaBrokerUnavailableError: if no broker answers within `broker_availability_timeout`.
+            TopicNotFoundError: if a topic is missing and `auto_create_topics` is off.
+            TopicCreationError: if a topic cannot be created.
+        """
+        self._admin.wait_for_broker(self._config.broker_availability_timeout)
+        if self._config.auto_create_topics:
+            self._topics.create_all_topics()
+        self._topics.validate_all_topics()
+
+    def clear_state(self) -> None:
+        """Delete local state.
+
+        Raises:
+            ConfigurationError: always, because this version has no state.
+        """
+        raise ConfigurationError("clear_state() is not available in this version, which has no state to clear")
+
+    def add_source(self, source: Any, topic: Topic | None = None) -> Topic:
+        """Run a source beside the dataframes.
+
+        Raises:
+            ConfigurationError: always, because this version has no sources.
+        """
+        raise ConfigurationError(
+            "add_source() is not available in this version: produce to a topic with get_producer()"
+        )
+
+    def stop(self, fail: bool = False) -> None:
+        """Let `run()` end at the next boundary, where outputs are durable and offsets committed. Returns at once.
+
+        Args:
+            fail: what was processed since the last commit shall be processed again: offsets are not committed.
+        """
+        if fail:
+            self._discard.set()
+        self._stop.set()
+
+    def run(
+        self,
+        dataframe: StreamingDataFrame | None = None,
+        timeout: float = 0.0,
+        count: int = 0,
+        collect: bool = True,
+        metadata: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Process records until the application is stopped: by SIGTERM, SIGINT, `stop()`, `timeout` or `count`.
+
+        Args:
+            dataframe: ignored but for a check: all dataframes of the application run.
+            timeout: stop after this many seconds without a new record; 0 waits for ever.
+            count: stop after this many outputs, counted at the end of each branch; 0 for no limit.
+            collect: return the outputs, if `timeout` or `count` is given.
+            metadata: return the outputs with `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset`.
+
+        Returns:
+            The collected outputs as dicts; values that are no dicts are put under `_value`.
+
+        Raises:
+            StreamRTError: one of its subclasses, in one sentence, if the application cannot start or go on.
+
+        Example:
+            ```python
+            print(app.run(count=10, timeout=30))
+            ```
+        """
+        if dataframe is not None and dataframe.builder is not self._builder:
+            raise InvalidOperationError("run() got a dataframe of another application")
+        for name, number in (("timeout", timeout), ("count", count)):
+            if not isinstance(number, int | float) or isinstance(number, bool) or number < 0:
+                raise ConfigurationError(f"run({name}=...) must be a number that is not negative, got {number!r}")
+        if not self.topology.sources:
+            raise InvalidOperationError("there is nothing to run: make a dataframe with Application.dataframe() first")
+        if not self._running.acquire(blocking=False):
+            raise InvalidOperationError("the application is running already")
+        limited = timeout > 0 or count > 0
+        try:
+            with _signals(self._stop), _readable_exit():
+                outputs = self._run(timeout, int(count), collect=collect and limited)
+        finally:
+            self._stop.clear()
+            self._discard.clear()
+            self._running.release()
+        return [_as_dict(output, metadata) for output in outputs]
+
+    def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
+        # Only here: whoever imports streamrt for tests or for topics need not wait for pyspark.
+        from streamrt.spark.runner import RunSettings, SparkRunner, StopConditions
+
+        display = Display(self.topology)
+        spec = self.task_spec(count_outputs=count > 0, collect=collect, live_tables=display.live)
+        spec.dumps()
+        logger.info(
+            "starting: consumer group %r at %s",
+            self._config.consumer_group,
+            self._connection.bootstrap_servers,
+        )
+        self.setup_topics()
+        self._progress = Progress()
+        with self._instance_id() as instance_id:
+            settings = RunSettings(
+                connection=self._connection,
+                member_options=self._consumer_options.member,
+                java_options=self._consumer_options.java,
+                producer_options=self._producer_extra_config,
+                group_instance_id=instance_id,
+                spark_config=self._spark_config,
+                spark_session=self._spark_session,
+                on_message_processed=self._on_message_processed,
+            )
+            runner = SparkRunner(
+                self._config,
+                settings,
+                spec,
+                list(self.topology.sources),
+                self._admin,
+                StopConditions(count, timeout),
+                self._stop,
+                self._discard,
+                self._progress,
+                display,
+            )
+            outputs = runner.run()
+        logger.info("stopped after %d records", self._progress.records)
+        return outputs
+
+    @contextlib.contextmanager
+    def _instance_id(self) -> Iterator[str | None]:
+        """Yield an id for static membership: the same after a restart, different for each copy on this machine.
+
+        Copies with the same state directory take slots: the first free lock file gives the number.
+        """
+        configured = self._consumer_options.member.get("group.instance.id")
+        if configured is not None:
+            yield str(configured)
+            return
+        directory = self._config.state_dir.absolute()
+        place = f"{socket.gethostname()}:{directory}:{self._config.consumer_group}"
+        digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+        try:
+            slot = MemberSlot.take(directory / "members")
+        except OSError as error:
+            logger.warning(
+                "%s cannot be written (%s): after a crash, partitions wait for the session", directory, error
+            )
+            yield None
+            return
+        try:
+            yield f"{self._config.consumer_group}-{digest}-{slot.number}"
+        finally:
+            slot.release()
+
+    def __repr__(self) -> str:
+        return f"Application(consumer_group={self._config.consumer_group!r}, broker_address={self._connection.bootstrap_servers!r})"
+
+
+def _refuse(**parameters: Any) -> None:
+    reasons = {
+        "quix_sdk_token": "StreamRT connects to Kafka itself: give broker_address",
+        "quix_config_builder": "StreamRT connects to Kafka itself: give broker_address",
+        "rocksdb_options": "this version has no state stores to apply it to",
+        "use_changelog_topics": "this version has no state whose changelogs could be switched off",
+        "source": "this version reads topics only: produce to one with get_producer() and read that",
+    }
+    for name, value in parameters.items():
+        if value is not None:
+            raise ConfigurationError(f"{name} is not supported: {reasons[name]}")
+
+
+def _connection(given: str | ConnectionConfig | None, configured: str | None) -> ConnectionConfig:
+    if isinstance(given, ConnectionConfig):
+        return given
+    if configured is None:
+        raise ConfigurationError(
+            "broker_address is missing: give Application(broker_address='host:port'), set STREAMRT_BROKER_ADDRESS, or "
+            "start a broker on this machine with `streamrt dev kafka`"
+        )
+    if not isinstance(configured, str):
+        raise ConfigurationError(
+            f"broker_address must be a string or a ConnectionConfig, got {type(configured).__name__}"
+        )
+    return ConnectionConfig(bootstrap_servers=configured)
+
+
+def _producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    chosen = dict(options or {})
+    for name, value in chosen.items():
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise ConfigurationError(
+                f"producer_extra_config: {name} cannot be honoured, because a {type(value).__name__} cannot be sent to the "
+                "processes that produce"
+            ) from None
+    return chosen
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Stop at a boundary on SIGTERM and SIGINT; a second SIGINT interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        logger.info("stopping on %s", signal.Signals(number).name)
+        stop.set()
+
+    for number in previous:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _readable_exit() -> Iterator[None]:
+    """Let a script that does not catch our errors end with one sentence instead of a stack trace."""
+    try:
+        yield
+    except StreamRTError as error:
+        if sys.excepthook is sys.__excepthook__:
+            sys.excepthook = _excepthook(error)
+        raise
+
+
+def _excepthook(expected: StreamRTError) -> Callable[..., Any]:
+    def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+        if error is expected:
+            print(f"streamrt: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - the process ends
+        else:
+            sys.__excepthook__(kind, error, traceback)
+
+    return hook
+
+
+def _as_dict(output: Output, metadata: bool) -> dict[str, Any]:
+    value = output.value if isinstance(output.value, Mapping) else {"_value": output.value}
+    if not metadata:
+        return dict(value)
+    return {
+        "_key": output.key,
+        "_timestamp": output.timestamp,
+        "_headers": output.headers,
+        "_topic": output.topic,
+        "_partition": output.partition,
+        "_offset": output.offset,
+        **value,
+    }

@@ -1,0 +1,51 @@
+"""`streamrt jars`: provide the Java libraries ahead of time."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from streamrt.jvm.jars import JarSet, fetch_jars
+
+__all__ = ["SetName", "jars"]
+
+
+class SetName(str, Enum):
+    """Which libraries to provide."""
+
+    spark = "spark"
+    kafka = "kafka"
+    all = "all"
+
+
+def jars(
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--directory",
+            file_okay=False,
+            help="Put the files into this directory, to be named in STREAMRT_JARS_DIR where no network is.",
+        ),
+    ] = None,
+    set_name: Annotated[
+        SetName | None,
+        typer.Option("--set", help="Which libraries: Spark's Kafka connector, the embedded broker, or all."),
+    ] = None,
+    list_paths: Annotated[
+        bool, typer.Option("--list", help="Print comma-separated paths, as spark.jars wants them.")
+    ] = False,
+) -> None:
+    """Fetch the Java libraries that StreamRT uses and check them; those that are here already are kept."""
+    if list_paths:
+        if set_name is SetName.all:
+            raise typer.BadParameter("the sets hold different versions: list one of them", param_hint="--set")
+        chosen: JarSet = "kafka" if set_name is SetName.kafka else "spark"
+        typer.echo(",".join(str(path) for path in fetch_jars(chosen, directory=directory)))
+        return
+    for name in get_args(JarSet):
+        if set_name in (None, SetName.all, SetName(name)):
+            paths = fetch_jars(name, directory=directory)
+            size = sum(path.stat().st_size for path in paths) / 1e6
+            place = f" in {directory}" if directory is not None else ""
+            typer.echo(f"{name}: {len(paths)} libraries ({size:.1f} MB){place}")

@@ -1,0 +1,113 @@
+"""The application's configuration: checked once, then immutable."""
+
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from streamrt.errors import ConfigurationError
+
+AutoOffsetReset = Literal["earliest", "latest", "error"]
+ProcessingGuarantee = Literal["at-least-once", "exactly-once"]
+LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
+
+DEFAULT_CONSUMER_GROUP = "streamrt-default"
+DEFAULT_STATE_DIR = ".streamrt/state"
+
+
+class ApplicationConfig(BaseSettings):
+    """Settings of an application; see `streamrt.Application` for what each one means.
+
+    A setting that is not given is read from the environment variable `STREAMRT_<NAME>`, such as
+    `STREAMRT_CONSUMER_GROUP`; where that is unset too, the default holds.
+
+    Example:
+        >>> ApplicationConfig(consumer_group="readings").commit_interval
+        5.0
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="STREAMRT_", extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+    broker_address: str | None = Field(default=None, min_length=1)
+    consumer_group: str = Field(default=DEFAULT_CONSUMER_GROUP, min_length=1)
+    auto_offset_reset: AutoOffsetReset = "latest"
+    commit_interval: float = Field(default=5.0, ge=0)
+    commit_every: int = 0
+    state_dir: Path = Path(DEFAULT_STATE_DIR)
+    consumer_poll_timeout: float = Field(default=1.0, gt=0)
+    producer_poll_timeout: float = Field(default=0.0, ge=0)
+    loglevel: int | LogLevel | None = "INFO"
+    auto_create_topics: bool = True
+    request_timeout: float = Field(default=30.0, gt=0)
+    topic_create_timeout: float = Field(default=60.0, gt=0)
+    processing_guarantee: ProcessingGuarantee = "at-least-once"
+    auto_recover_from_source_offset_out_of_range: bool = True
+    broker_availability_timeout: float = Field(default=120.0, ge=0)
+    spark_master: str = Field(default="local[*]", min_length=1)
+
+    @field_validator("loglevel", mode="before")
+    @classmethod
+    def _upper_case(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("processing_guarantee")
+    @classmethod
+    def _only_at_least_once(cls, value: str) -> str:
+        if value != "at-least-once":
+            raise ValueError(
+                "this version offers 'at-least-once' only; stateful and exactly-once processing come later"
+            )
+        return value
+
+    @classmethod
+    def create(cls, **settings: Any) -> "ApplicationConfig":
+        """Build a configuration; settings that are left at their defaults may come from the environment.
+
+        Raises:
+            ConfigurationError: in one sentence per setting that cannot be honoured, naming it.
+        """
+        defaults = {name: field.default for name, field in cls.model_fields.items()}
+        given = {name: value for name, value in settings.items() if not _same(value, defaults.get(name))}
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            raise ConfigurationError("; ".join(_sentence(issue) for issue in error.errors())) from None
+
+
+def _same(value: object, default: object) -> bool:
+    if isinstance(default, Path) and isinstance(value, str | Path):
+        return Path(value) == default
+    return type(value) is type(default) and value == default
+
+
+def _sentence(issue: Any) -> str:
+    name = ".".join(str(part) for part in issue["loc"][:1])
+    return f"parameter {name!r} (environment variable STREAMRT_{name.upper()}): {issue['msg']}"
+
+
+def configure_logging(loglevel: int | str | None) -> bool:
+    """Give the `streamrt` logger a handler on stderr, unless it has one already.
+
+    Args:
+        loglevel: level as a number or a name; None leaves logging alone.
+
+    Returns:
+        Whether anything was changed.
+
+    Example:
+        >>> configure_logging(None)
+        False
+    """
+    logger = logging.getLogger("streamrt")
+    if loglevel is None or logger.handlers:
+        return False
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(loglevel)
+    logger.propagate = False
+    return True

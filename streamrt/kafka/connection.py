@@ -1,0 +1,320 @@
+"""How to reach the Kafka cluster: the connection options of librdkafka, with their secrets masked."""
+
+import contextlib
+import json
+import urllib.parse
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
+
+from pydantic import Field, ImportString, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from typing_extensions import Self, override
+
+from streamrt.errors import ConfigurationError
+
+__all__ = ["ConnectionConfig", "OAuthCallback", "SecretsNotPicklableError", "as_connection"]
+
+SecurityProtocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+SaslMechanism = Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+OAuthCallback = Callable[[str], tuple[Any, ...]]
+
+_MASK = "***"
+_ALIASES = {"sasl.mechanisms": "sasl.mechanism", "metadata.broker.list": "bootstrap.servers"}
+_UNDERSCORED = frozenset({"oauth_cb"})
+
+
+class SecretsNotPicklableError(ConfigurationError, TypeError):
+    """An object that holds secrets was about to be pickled: secrets travel by reference only."""
+
+
+class ConnectionConfig(BaseSettings):
+    """Connection settings of all Kafka clients, named like the options of librdkafka with `_` for `.`.
+
+    Nothing is read from the environment. Values that carry a secret are masked in `repr`, in `str` and in
+    error messages. An instance cannot be changed and cannot be pickled; `to_secret_json` moves it to another
+    process.
+
+    Every option is described in the
+    [configuration of librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md).
+
+    Raises:
+        ConfigurationError: if an option is unknown or its value cannot be used. The message names the option
+            and never shows the value.
+
+    Example:
+        >>> connection = ConnectionConfig(
+        ...     bootstrap_servers="kafka:9093",
+        ...     security_protocol="SASL_SSL",
+        ...     sasl_mechanism="scram-sha-512",
+        ...     sasl_username="shop",
+        ...     sasl_password="sesame",
+        ... )
+        >>> connection.security_protocol, connection.sasl_mechanism
+        ('sasl_ssl', 'SCRAM-SHA-512')
+        >>> "sesame" in repr(connection)
+        False
+        >>> connection.as_librdkafka_dict(plaintext_secrets=False)["sasl.password"]
+        '***'
+    """
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=False, env_prefix=""
+    )
+
+    bootstrap_servers: str = Field(min_length=1)
+    security_protocol: SecurityProtocol | None = None
+
+    client_id: str | None = None
+
+    sasl_mechanism: SaslMechanism | None = None
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+
+    sasl_kerberos_kinit_cmd: str | None = None
+    sasl_kerberos_keytab: str | None = None
+    sasl_kerberos_min_time_before_relogin: int | None = Field(default=None, ge=0)
+    sasl_kerberos_service_name: str | None = None
+    sasl_kerberos_principal: str | None = None
+
+    oauth_cb: OAuthCallback | ImportString[OAuthCallback] | None = None
+    sasl_oauthbearer_config: SecretStr | None = None
+    enable_sasl_oauthbearer_unsecure_jwt: bool | None = None
+    sasl_oauthbearer_method: Literal["default", "oidc"] | None = None
+    sasl_oauthbearer_client_id: str | None = None
+    sasl_oauthbearer_client_secret: SecretStr | None = None
+    sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_extensions: str | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+
+    ssl_cipher_suites: str | None = None
+    ssl_curves_list: str | None = None
+    ssl_sigalgs_list: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: SecretStr | None = None
+    ssl_key_pem: SecretStr | None = None
+    ssl_certificate_location: str | None = None
+    ssl_certificate_pem: SecretStr | None = None
+    ssl_ca_location: str | None = None
+    ssl_ca_pem: SecretStr | None = None
+    ssl_ca_certificate_stores: str | None = None
+    ssl_crl_location: str | None = None
+    ssl_keystore_location: str | None = None
+    ssl_keystore_password: SecretStr | None = None
+    ssl_providers: str | None = None
+    ssl_engine_location: str | None = None
+    ssl_engine_id: str | None = None
+    enable_ssl_certificate_verification: bool | None = None
+    ssl_endpoint_identification_algorithm: Literal["none", "https"] | None = None
+
+    # Keywords are untyped on purpose: secrets are given as plain strings and stored as SecretStr, which the
+    # signature that type checkers derive from the fields would refuse.
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            problems = _problems(error)
+        else:
+            return
+        # Raised outside the handler: its context would be a ValidationError, which holds the values.
+        raise ConfigurationError(f"the Kafka connection cannot be used: {problems}")
+
+    if not TYPE_CHECKING:  # a visible __setattr__ would switch off the type checkers' own refusal
+
+        def __setattr__(self, name, value):
+            # pydantic's refusal shows the value, which may be a secret.
+            if name in type(self).model_fields:
+                raise ConfigurationError(f"{name} cannot be changed: make a new ConnectionConfig")
+            super().__setattr__(name, value)
+
+    @classmethod
+    @override
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from keywords alone: a variable named `CLIENT_ID` must not change the connection."""
+        return (init_settings,)
+
+    @field_validator("security_protocol", "sasl_oauthbearer_method", mode="before")
+    @classmethod
+    def _to_lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("sasl_mechanism", mode="before")
+    @classmethod
+    def _to_upper(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("ssl_endpoint_identification_algorithm", mode="before")
+    @classmethod
+    def _endpoint_algorithm(cls, value: object) -> object:
+        # An empty string is how Java's clients write "none".
+        return (value.lower() or "none") if isinstance(value, str) else value
+
+    @field_validator("sasl_oauthbearer_token_endpoint_url")
+    @classmethod
+    def _no_credentials_in_url(cls, value: str | None) -> str | None:
+        if value and "@" in urllib.parse.urlsplit(value).netloc:
+            raise ValueError("the URL must not hold credentials; use sasl_oauthbearer_client_id and _client_secret")
+        return value
+
+    @classmethod
+    def from_librdkafka_dict(cls, config: Mapping[str, Any], ignore_extras: bool = False) -> Self:
+        """Build a connection from options named as librdkafka names them.
+
+        Args:
+            config: options such as `{"bootstrap.servers": "kafka:9092"}`.
+            ignore_extras: pass over options that are none of a connection instead of refusing them.
+
+        Raises:
+            ConfigurationError: if a value cannot be used, or an option is unknown and `ignore_extras` is off.
+
+        Example:
+            >>> options = {"bootstrap.servers": "kafka:9092", "linger.ms": 5}
+            >>> ConnectionConfig.from_librdkafka_dict(options, ignore_extras=True).bootstrap_servers
+            'kafka:9092'
+        """
+        known: dict[str, Any] = {}
+        extras: list[str] = []
+        for key, value in config.items():
+            field = field_of(key)
+            if field is None:
+                extras.append(key)
+            elif known.setdefault(field, value) != value:
+                raise ConfigurationError(f"{key} is given twice, under two names, with different values")
+        if extras and not ignore_extras:
+            raise ConfigurationError(
+                f"no connection options: {', '.join(sorted(extras))}; pass them as producer_extra_config or "
+                "consumer_extra_config, or set ignore_extras=True"
+            )
+        return cls(**known)
+
+    def as_librdkafka_dict(self, plaintext_secrets: bool = True) -> dict[str, Any]:
+        """Return the options that have a value, named as librdkafka names them.
+
+        Args:
+            plaintext_secrets: whether secrets are given in plain text, as clients need them, or as `***`.
+
+        Example:
+            >>> ConnectionConfig(bootstrap_servers="kafka:9092", client_id="shop").as_librdkafka_dict()
+            {'bootstrap.servers': 'kafka:9092', 'client.id': 'shop'}
+        """
+        options: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, SecretStr):
+                plain = value.get_secret_value()
+                value = _MASK if plain and not plaintext_secrets else plain
+            if value is not None and value != "":
+                options[_option_of(name)] = value
+        return options
+
+    def to_secret_json(self) -> str:
+        """Return all options as JSON, **with the secrets in plain text**.
+
+        For a file that only its owner may read, or a pipe; never for a log, a command line or a pickle.
+
+        Raises:
+            ConfigurationError: if the connection has an `oauth_cb`: a function has no JSON form.
+
+        Example:
+            >>> connection = ConnectionConfig(bootstrap_servers="kafka:9092")
+            >>> ConnectionConfig.from_secret_json(connection.to_secret_json()) == connection
+            True
+        """
+        if self.oauth_cb is not None:
+            raise ConfigurationError(
+                "oauth_cb is a Python function and cannot be handed to other processes; "
+                "use sasl_oauthbearer_method='oidc' with client id, secret and token endpoint"
+            )
+        return json.dumps(self.as_librdkafka_dict(plaintext_secrets=True))
+
+    @classmethod
+    def from_secret_json(cls, text: str) -> Self:
+        """Read what `to_secret_json` wrote.
+
+        Args:
+            text: the JSON document.
+
+        Raises:
+            ConfigurationError: if the text is not such a document; the message does not quote it.
+        """
+        options: Any = None
+        # Suppressed rather than chained: a JSONDecodeError carries the whole document.
+        with contextlib.suppress(ValueError):
+            options = json.loads(text)
+        if not isinstance(options, dict):
+            raise ConfigurationError("the connection file is damaged: it is not a JSON object")
+        return cls.from_librdkafka_dict(options)
+
+    @override
+    def __repr_args__(self) -> Any:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if value is not None:
+                # A functools.partial would show its bound arguments, which may be the client secret.
+                yield name, _CALLABLE if name == "oauth_cb" else value
+
+    @override
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        raise SecretsNotPicklableError(
+            "a ConnectionConfig is not pickled, because it may hold secrets: "
+            "pass to_secret_json() through a file that only its owner may read"
+        )
+
+
+class _Callable:
+    def __repr__(self) -> str:
+        return "<callable>"
+
+
+_CALLABLE = _Callable()
+
+
+def as_connection(broker_address: "str | ConnectionConfig") -> ConnectionConfig:
+    """Return the connection that `broker_address` stands for.
+
+    Args:
+        broker_address: `host:port` (several with commas between them), or a `ConnectionConfig`.
+
+    Raises:
+        ConfigurationError: if it is neither.
+
+    Example:
+        >>> as_connection("kafka:9092").bootstrap_servers
+        'kafka:9092'
+    """
+    if isinstance(broker_address, ConnectionConfig):
+        return broker_address
+    if isinstance(broker_address, str):
+        return ConnectionConfig(bootstrap_servers=broker_address)
+    raise ConfigurationError(
+        f"broker_address is a {type(broker_address).__name__}: give 'host:port' or a ConnectionConfig"
+    )
+
+
+def field_of(option: str) -> str | None:
+    """Return the field that holds librdkafka's `option`, or None if it is no connection option."""
+    option = _ALIASES.get(option, option)
+    field = option.replace(".", "_")
+    return field if field in ConnectionConfig.model_fields and _option_of(field) == option else None
+
+
+def _option_of(field: str) -> str:
+    return field if field in _UNDERSCORED else field.replace("_", ".")
+
+
+_PROBLEMS = {"extra_forbidden": "no such option", "missing": "it is required"}
+
+
+def _problems(error: ValidationError) -> str:
+    # `include_input=False` is what keeps secrets out: hide_input_in_errors covers only `str(error)`.
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'the options'}: "
+        f"{_PROBLEMS.get(problem['type']) or problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )

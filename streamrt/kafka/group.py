@@ -1,0 +1,573 @@
+"""The driver's membership in a consumer group: it owns partitions and commits offsets, but reads no record.
+
+Spark reads the records. So that several copies of an application share its topics, each driver joins the
+group with a consumer whose partitions are paused, and hands the partitions that it was assigned to Spark.
+
+                    start()             assigned               revoked
+              NEW ----------> JOINING ------------> ASSIGNED ------------> REVOKING
+               |                ^  ^                   |  |                   |  |
+               |                |  '------- lost ------'  |                   |  |
+               |                '-------------- given back -------------------'  |
+               |                |                         |                      |
+               |                '------ fatal error ------+----------------------'
+               |                         |
+               |                         v
+               |                       FAILED
+               |                         |
+               '------ close() ----------+--------> CLOSED        (close() leads here from every state)
+
+- ASSIGNED, REVOKING: the partitions are ours and offsets can be committed. In REVOKING, `on_revoke` runs: it
+  stops what is reading and commits; other members of the group wait for it, up to `max.poll.interval.ms`.
+- lost: the group gave the partitions to others without asking, since no heartbeat arrived in time. Nothing
+  can be committed any more.
+- The partitions are given back only when no commit is on its way: an offset of one generation can never be
+  committed in the next one, in which another member may already own the partition.
+- Only the member's thread talks to the consumer. A commit that another thread asks for waits in a queue: a
+  synchronous commit beside a running poll() gets its turn late or never, since both want the same lock.
+"""
+
+import enum
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
+from typing_extensions import Self
+
+from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError, StreamRTError
+from streamrt.kafka.client import (
+    error_in,
+    is_retriable,
+    log_error_to,
+    partition_offsets,
+    partitions_of,
+    request_error,
+)
+from streamrt.kafka.connection import ConnectionConfig, as_connection
+from streamrt.kafka.consumer import Consumer
+from streamrt.models import TopicPartition
+
+__all__ = ["GroupAssignment", "GroupFencedError", "GroupMember", "GroupState"]
+
+RevokeCallback = Callable[[frozenset[TopicPartition]], None]
+
+_LOGGER = logging.getLogger(__name__)
+_RETRY_S = 0.1
+_SERVE_S = 0.05
+_PROBE_S = 1.0
+_DEFAULTS = {
+    # Bounds how long one commit can hang on a broker that went away; librdkafka's own 60 s outlast a session.
+    "socket.timeout.ms": 10_000,
+}
+_FENCED = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._FENCED,
+        KafkaError._FATAL,
+        KafkaError._STATE,
+        KafkaError._DESTROY,
+    }
+)
+_HOPELESS = {
+    KafkaError.FENCED_INSTANCE_ID: "another process has the same group_instance_id; give each copy its own",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user READ on the group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user READ on the topics",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "another application is in the group; use a group of your own",
+    KafkaError.INVALID_SESSION_TIMEOUT: "set session.timeout.ms to what the brokers allow",
+    KafkaError.INVALID_GROUP_ID: "choose another name for the group",
+    KafkaError.GROUP_MAX_SIZE_REACHED: "the brokers allow no more members in the group",
+}
+
+
+class GroupFencedError(StreamRTError):
+    """The partitions are not this member's any more; another may own them, so nothing was committed."""
+
+
+class GroupState(enum.Enum):
+    """Where a `GroupMember` is in its life; see the diagram in this module."""
+
+    NEW = "new"
+    JOINING = "joining"
+    ASSIGNED = "assigned"
+    REVOKING = "revoking"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+    @property
+    def successors(self) -> "frozenset[GroupState]":
+        """States that may follow this one."""
+        return _SUCCESSORS[self]
+
+    @property
+    def owns(self) -> bool:
+        """Whether the assigned partitions are the member's in this state."""
+        return self in (GroupState.ASSIGNED, GroupState.REVOKING)
+
+
+_SUCCESSORS = {
+    GroupState.NEW: frozenset({GroupState.JOINING, GroupState.CLOSED}),
+    GroupState.JOINING: frozenset({GroupState.ASSIGNED, GroupState.FAILED, GroupState.CLOSED}),
+    GroupState.ASSIGNED: frozenset({GroupState.REVOKING, GroupState.JOINING, GroupState.FAILED, GroupState.CLOSED}),
+    GroupState.REVOKING: frozenset({GroupState.JOINING, GroupState.FAILED, GroupState.CLOSED}),
+    GroupState.FAILED: frozenset({GroupState.CLOSED}),
+    GroupState.CLOSED: frozenset[GroupState](),
+}
+
+
+class GroupAssignment(NamedTuple):
+    """Partitions and the generation in which they are the member's."""
+
+    generation: int
+    partitions: frozenset[TopicPartition]
+
+
+class _CommitRequest:
+    """A commit that waits for the member's thread, and its result."""
+
+    def __init__(self, entries: list[ConfluentTopicPartition], generation: int) -> None:
+        self.entries = entries
+        self.generation = generation
+        self.done = threading.Event()
+        self.error: KafkaError | None = None
+
+
+class GroupMember:
+    """A member of a consumer group that owns partitions and commits their offsets, but reads no record.
+
+    Args:
+        broker_address: `host:port`, or a `ConnectionConfig`.
+        group: name of the group.
+        topics: names of the topics to share with the other members.
+        member_options: options of librdkafka for the membership, such as `session.timeout.ms`.
+        group_instance_id: makes the member a static one: a process that starts with the id of one that died
+            takes its partitions over at once, and closing keeps them until the session times out. None for a
+            dynamic one.
+        poll_timeout: seconds that one poll waits at most.
+        on_revoke: called in a thread of its own before partitions are given back. It may block up to
+            `max.poll.interval.ms`, and may call `commit`. It is not called for an empty assignment.
+        on_lost: called in the member's thread after partitions were lost: they can no longer be committed.
+        broker_availability_timeout: seconds without any broker after which the member fails; 0 for never.
+        logger: where events and the log lines of librdkafka go.
+
+    Example:
+        >>> member = GroupMember(
+        ...     "localhost:9092", "shop", ["orders"], on_revoke=lambda partitions: None
+        ... )
+        >>> member.state, member.generation
+        (<GroupState.NEW: 'new'>, 0)
+        >>> member.close()
+    """
+
+    def __init__(
+        self,
+        broker_address: str | ConnectionConfig,
+        group: str,
+        topics: Iterable[str],
+        *,
+        member_options: Mapping[str, Any] | None = None,
+        group_instance_id: str | None = None,
+        poll_timeout: float = 1.0,
+        on_revoke: RevokeCallback,
+        on_lost: RevokeCallback | None = None,
+        broker_availability_timeout: float = 120.0,
+        logger: logging.Logger = _LOGGER,
+    ) -> None:
+        self._address = as_connection(broker_address).bootstrap_servers
+        self._group = group
+        self._topics = list(topics)
+        # Commits wait for the end of a poll.
+        self._poll_timeout = min(poll_timeout, _SERVE_S)
+        self._requests: queue.SimpleQueue[_CommitRequest] = queue.SimpleQueue()
+        self._on_revoke = on_revoke
+        self._on_lost = on_lost
+        self._patience_s = broker_availability_timeout
+        self._logger = logger
+        self._log_error = log_error_to(logger)
+        options: dict[str, Any] = {**_DEFAULTS, **(member_options or {})}
+        # Tasks that join topics need the same partition number of each, which this assignor gives.
+        options["partition.assignment.strategy"] = "range"
+        if group_instance_id is not None:
+            options["group.instance.id"] = group_instance_id
+        self._consumer = Consumer(
+            broker_address,
+            group,
+            "latest",
+            auto_commit_enable=False,
+            logger=logger,
+            error_callback=self._on_client_error,
+            on_commit=_ignore,
+            extra_config=options,
+        )
+        self._thread = threading.Thread(target=self._run, name=f"streamrt-group-{group}", daemon=True)
+        self._stopping = threading.Event()
+        # Guards all that follows. It is never held while a callback or a request runs.
+        self._changed = threading.Condition()
+        self._state = GroupState.NEW
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._generation = 0
+        self._commits = 0
+        self._error: Exception | None = None
+        # Used in the member's thread alone.
+        self._fatal: KafkaError | None = None
+        self._away_since: float | None = None
+
+    @property
+    def state(self) -> GroupState:
+        """Where the member is in its life."""
+        return self._state
+
+    @property
+    def generation(self) -> int:
+        """Number of the current or last assignment; each new assignment adds 1."""
+        return self._generation
+
+    @property
+    def error(self) -> Exception | None:
+        """What made the member fail, or None."""
+        return self._error
+
+    def start(self) -> None:
+        """Join the group.
+
+        Raises:
+            ConfigurationError: if librdkafka refuses the options.
+            InvalidOperationError: if the member was started before.
+        """
+        self._move(GroupState.JOINING)
+        try:
+            self._consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+        except BaseException:
+            self._move(GroupState.CLOSED)
+            raise
+        self._thread.start()
+
+    def assignment(self, timeout: float) -> frozenset[TopicPartition] | None:
+        """Return the partitions that the member owns, once it has an assignment.
+
+        Args:
+            timeout: seconds to wait.
+
+        Returns:
+            The partitions, none of them if the group has more members than partitions; or None after the
+            timeout.
+
+        Raises:
+            StreamRTError: what made the member fail.
+        """
+        current = self.current_assignment(timeout)
+        return None if current is None else current.partitions
+
+    def current_assignment(self, timeout: float) -> GroupAssignment | None:
+        """Return the partitions that the member owns, with their generation.
+
+        Args:
+            timeout: seconds to wait for an assignment.
+
+        Returns:
+            The assignment, or None after the timeout or once the member is closed.
+
+        Raises:
+            StreamRTError: what made the member fail.
+        """
+        done = (GroupState.ASSIGNED, GroupState.FAILED, GroupState.CLOSED)
+        with self._changed:
+            self._changed.wait_for(lambda: self._state in done, timeout)
+            if self._error is not None:
+                raise self._error
+            if self._state is not GroupState.ASSIGNED:
+                return None
+            return GroupAssignment(self._generation, self._assigned)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], *, generation: int | None = None, timeout: float = 30.0
+    ) -> None:
+        """Commit offsets of partitions that the member owns, and return when the group has them.
+
+        It may be called from any thread, also from inside `on_revoke`. Errors that pass are retried.
+
+        Args:
+            offsets: the next offset to read of each partition.
+            generation: the generation in which the records were processed; refused if it is not the current
+                one.
+            timeout: seconds after which no further try is made; the last may take `socket.timeout.ms` more.
+
+        Raises:
+            GroupFencedError: if a partition is not the member's any more. Whoever owns it starts at the
+                offset committed before; what was processed since is processed again.
+            KafkaRequestError: if the offsets could not be committed for another reason.
+        """
+        if not offsets:
+            return
+        with self._changed:
+            generation = self._generation if generation is None else generation
+            self._check_owned(offsets, generation)
+            self._commits += 1
+        try:
+            self._commit_until(offsets, generation, time.monotonic() + timeout)
+        finally:
+            with self._changed:
+                self._commits -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Give the partitions back, which calls `on_revoke`, and end. Closing twice does nothing.
+
+        A dynamic member leaves the group; a static one keeps its place until its session times out.
+        """
+        self._stopping.set()
+        if self._thread.is_alive():
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+        elif self._state is GroupState.NEW:
+            self._move(GroupState.CLOSED)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # The member's thread. Rebalance callbacks and the error callback run inside poll() and close().
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set() and self._state is not GroupState.FAILED:
+                self._serve()
+                self._examine(self._consumer.poll(self._poll_timeout))
+                self._probe()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the runner must hear of it
+            self._fail(_streamrt_error(error))
+        try:
+            self._consumer.close()
+        except Exception as error:  # noqa: BLE001
+            self._logger.warning("Group %s: the member could not leave in order: %s", self._group, error)
+        self._move(GroupState.CLOSED)
+
+    def _examine(self, message: Message | None) -> None:
+        """Handle what poll() returned: nothing, an error, or a record fetched before its partition paused."""
+        error = self._fatal or (message.error() if message is not None else None)
+        if error is None:
+            return
+        if error.fatal() or error.code() in _HOPELESS:
+            advice = _HOPELESS.get(error.code())
+            what = f"the membership in group {self._group} ended" + (f" ({advice})" if advice else "")
+            self._fail(request_error(what, error))
+        elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            self._logger.warning("Group %s: giving partitions back took longer than max.poll.interval.ms", self._group)
+        else:
+            self._log_error(error)
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
+            self._away_since = time.monotonic()
+        self._log_error(error)
+
+    def _probe(self) -> None:
+        """Find out whether brokers are back: librdkafka tells that they went away, not that they came."""
+        if self._away_since is None or self._stopping.is_set():
+            return
+        try:
+            self._consumer.list_topics(self._topics[0], timeout=_PROBE_S)
+        except KafkaException as error:
+            away_s = time.monotonic() - self._away_since
+            if 0 < self._patience_s <= away_s:
+                self._fail(
+                    KafkaBrokerUnavailableError(
+                        f"no Kafka broker answered at {self._address} for {away_s:.0f} s "
+                        f"({error_in(error).str()}); the membership in group {self._group} ended"
+                    )
+                )
+        else:
+            self._away_since = None
+            self._logger.info("Group %s: a Kafka broker answers again", self._group)
+
+    def _assign(self, consumer: ConfluentConsumer, partitions: list[ConfluentTopicPartition]) -> None:
+        if self._state is GroupState.FAILED:
+            return
+        consumer.assign(partitions)
+        if partitions:
+            consumer.pause(partitions)
+        # After a loss, a commit of the former generation may still be under way.
+        self._settle()
+        with self._changed:
+            self._assigned = partitions_of(partitions)
+            self._generation += 1
+            self._enter(GroupState.ASSIGNED)
+        self._logger.info("Group %s, generation %d: assigned %s", self._group, self._generation, _names(self._assigned))
+
+    def _revoke(self, consumer: ConfluentConsumer, _partitions: list[ConfluentTopicPartition]) -> None:
+        with self._changed:
+            if not self._state.owns:
+                # Nothing is left to give back: the member failed, or lost the partitions before.
+                return
+            self._enter(GroupState.REVOKING)
+            revoked = self._assigned
+        self._logger.info("Group %s, generation %d: giving back %s", self._group, self._generation, _names(revoked))
+        failures: list[Exception] = []
+
+        def tell() -> None:
+            try:
+                self._on_revoke(revoked)
+            except Exception as error:  # noqa: BLE001 - the partitions must be given back whatever it is
+                failures.append(error)
+
+        if revoked:
+            # This thread goes on serving the commits that on_revoke, or the threads it waits for, ask for.
+            teller = threading.Thread(target=tell, name=f"{self._thread.name}-revoke", daemon=True)
+            teller.start()
+            while teller.is_alive():
+                self._serve(_SERVE_S)
+        self._settle()
+        with self._changed:
+            self._assigned = frozenset()
+            self._enter(GroupState.JOINING)
+        consumer.unassign()
+        for failure in failures:
+            self._fail(failure)
+
+    def _lose(self, consumer: ConfluentConsumer, _partitions: list[ConfluentTopicPartition]) -> None:
+        if self._fatal is not None:
+            # librdkafka drops the assignment when it is fenced; the reason is the news, not the loss.
+            self._examine(None)
+            return
+        lost = self._drop(GroupState.JOINING)
+        if lost:
+            self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, _names(lost))
+            self._tell_lost(lost)
+        consumer.unassign()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            if self._error is not None:
+                return
+            self._error = error
+        self._logger.error("Group %s: %s", self._group, error)
+        lost = self._drop(GroupState.FAILED)
+        if lost:
+            self._tell_lost(lost)
+
+    def _drop(self, state: GroupState) -> frozenset[TopicPartition]:
+        """Enter `state` without partitions; return those that the member owned."""
+        with self._changed:
+            lost, self._assigned = self._assigned, frozenset()
+            if self._state is not state:
+                self._enter(state)
+            return lost
+
+    def _tell_lost(self, lost: frozenset[TopicPartition]) -> None:
+        if self._on_lost is None:
+            return
+        try:
+            self._on_lost(lost)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    # Commits; in any thread.
+
+    def _check_owned(self, offsets: Iterable[TopicPartition], generation: int) -> None:
+        foreign = [partition for partition in offsets if partition not in self._assigned]
+        if not self._state.owns or generation != self._generation or foreign:
+            where = _names(foreign or offsets)
+            raise GroupFencedError(
+                f"group {self._group} gave {where} to another member (this one is {self._state.value}, in "
+                f"generation {self._generation}; the offsets are of generation {generation}); they are not "
+                "committed"
+            )
+
+    def _commit_until(self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float) -> None:
+        entries = partition_offsets(offsets)
+        while True:
+            error = self._request_commit(entries, generation)
+            if error is None:
+                return
+            what = f"the offsets of {_names(offsets)} were not committed to group {self._group}"
+            if error.fatal() or error.code() in _FENCED:
+                raise GroupFencedError(f"{what}: {error.str()} ({error.name()}); another member may own them")
+            passing = is_retriable(error) or error.code() == KafkaError.REBALANCE_IN_PROGRESS
+            if not passing or time.monotonic() + _RETRY_S >= deadline:
+                raise request_error(what, error)
+            time.sleep(_RETRY_S)
+            with self._changed:
+                self._check_owned(offsets, generation)
+
+    def _request_commit(self, entries: list[ConfluentTopicPartition], generation: int) -> KafkaError | None:
+        """Let the member's thread commit, and wait for the result."""
+        if threading.current_thread() is self._thread:
+            return self._try_commit(entries)
+        request = _CommitRequest(entries, generation)
+        self._requests.put(request)
+        while not request.done.wait(_RETRY_S):
+            if not self._thread.is_alive() and not request.done.is_set():
+                return KafkaError(KafkaError._STATE, "the member is closed")
+        return request.error
+
+    def _serve(self, timeout: float = 0.0) -> None:
+        """Commit what other threads ask for; in the member's thread."""
+        try:
+            request = self._requests.get(timeout=timeout) if timeout else self._requests.get_nowait()
+        except queue.Empty:
+            return
+        if request.generation == self._generation and self._state.owns:
+            request.error = self._try_commit(request.entries)
+        else:
+            request.error = KafkaError(KafkaError.ILLEGAL_GENERATION)
+        request.done.set()
+
+    def _settle(self) -> None:
+        """Wait until no commit is under way; in the member's thread."""
+        while self._commits:
+            self._serve(_SERVE_S)
+
+    def _try_commit(self, entries: list[ConfluentTopicPartition]) -> KafkaError | None:
+        try:
+            results = self._consumer.commit(offsets=entries, asynchronous=False) or []
+        except KafkaException as error:
+            return error_in(error)
+        except RuntimeError as error:
+            return KafkaError(KafkaError._STATE, str(error))
+        return next((entry.error for entry in results if entry.error is not None), None)
+
+    # The state.
+
+    def _move(self, state: GroupState) -> None:
+        with self._changed:
+            self._enter(state)
+
+    def _enter(self, state: GroupState) -> None:
+        """Enter a state; the caller holds the lock."""
+        if state not in self._state.successors:
+            raise InvalidOperationError(
+                f"the member of group {self._group} is {self._state.value} and cannot become {state.value}"
+            )
+        self._state = state
+        self._changed.notify_all()
+
+
+def _ignore(_error: KafkaError | None, _partitions: list[ConfluentTopicPartition]) -> None:
+    """Do nothing after a commit: `GroupMember.commit` reports its outcome by itself."""
+
+
+def _streamrt_error(error: Exception) -> Exception:
+    if isinstance(error, KafkaException):
+        return request_error("the membership in the consumer group ended", error)
+    return error
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(str(partition) for partition in sorted(partitions)) or "no partitions"

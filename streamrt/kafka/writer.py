@@ -1,0 +1,116 @@
+"""The producer of tasks: made for many records, and for knowing for certain which of them were delivered."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as ConfluentProducer
+
+from streamrt.errors import ProducerError
+from streamrt.kafka.client import build_client, client_options
+from streamrt.kafka.connection import ConnectionConfig
+from streamrt.models import Headers
+
+logger = logging.getLogger("streamrt.kafka")
+
+DEFAULTS: Mapping[str, Any] = {
+    "partitioner": "murmur2_random",
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+_POLL_EVERY = 2_000
+_FULL_QUEUE_WAIT_S = 0.1
+
+
+class KafkaRecordWriter:
+    """Produces records and collects the errors of those that were not delivered.
+
+    Args:
+        connection: how to reach the brokers.
+        options: producer options of the user, in librdkafka's words.
+        poll_timeout: seconds to wait for events whenever the producer is polled.
+    """
+
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        options: Mapping[str, Any] | None = None,
+        poll_timeout: float = 0.0,
+    ) -> None:
+        self._poll_timeout = poll_timeout
+        self._errors: list[Exception] = []
+        self._fatal: KafkaError | None = None
+        self._unpolled = 0
+        settings = client_options(
+            connection,
+            options,
+            logger,
+            self._on_client_error,
+            defaults=DEFAULTS,
+            # Successful deliveries need no call into Python.
+            fixed={"delivery.report.only.error": True, "on_delivery": self._on_delivery},
+        )
+        self._producer = build_client(ConfluentProducer, settings)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the producer met a fatal error and must be replaced."""
+        return self._fatal is not None
+
+    def produce(
+        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers | None
+    ) -> None:
+        """Take a record for delivery. A full queue is waited for.
+
+        Raises:
+            ProducerError: if the record is refused at once, such as one that is too large.
+        """
+        while True:
+            try:
+                self._producer.produce(topic, value, key, timestamp=timestamp, headers=headers)
+            except BufferError:
+                self._producer.poll(_FULL_QUEUE_WAIT_S)
+            except KafkaException as error:
+                size = len(value or b"") + len(key or b"")
+                reason = error.args[0].str() if error.args else str(error)
+                raise ProducerError(f"a record of {size:,} bytes for topic {topic!r} was refused: {reason}") from error
+            else:
+                break
+        self._unpolled += 1
+        if self._unpolled >= _POLL_EVERY:
+            self._unpolled = 0
+            self._producer.poll(self._poll_timeout)
+
+    def flush(self) -> list[Exception]:
+        """Wait until each record is delivered or has failed, and return the errors since the last flush.
+
+        librdkafka gives a record up after `message.timeout.ms`, so this ends.
+        """
+        while self._producer.flush(1.0) > 0:
+            if self._fatal is not None:
+                break
+        self._unpolled = 0
+        errors, self._errors = self._errors, []
+        if self._fatal is not None:
+            errors.append(ProducerError(f"the Kafka producer cannot go on: {self._fatal.str()}"))
+        return errors
+
+    def close(self) -> None:
+        """Drop what is not delivered and let go of the connections."""
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            where = f"topic {message.topic()!r}"
+            self._errors.append(
+                ProducerError(f"a record for {where} was not delivered: {error.str()} ({error.name()})")
+            )
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error
+        logger.debug("Kafka producer: %s", error.str())

@@ -1,0 +1,66 @@
+"""`apply`: a new value for each value."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.models import Headers
+from streamrt.operators.functions import function_name
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+
+@dataclass(frozen=True)
+class Apply(Operator):
+    """Passes on what a function returns, or with `expand` each item of it.
+
+    Attributes:
+        function: takes the value; with `metadata` also key, timestamp and headers.
+        expand: pass on the items of the returned iterable one by one; generators are pulled lazily.
+        metadata: whether the function takes metadata.
+
+    Example:
+        >>> Apply(str.split, expand=True).describe()
+        'str.split, expand'
+    """
+
+    name: ClassVar[str] = "apply"
+    function: Callable[..., Any]
+    expand: bool = False
+    metadata: bool = False
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        function = self.function
+
+        def apply(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            child(function(value), key, timestamp, headers)
+
+        def apply_metadata(
+            value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node
+        ) -> None:
+            child(function(value, key, timestamp, headers), key, timestamp, headers)
+
+        def expand(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            for item in _items(function(value)):
+                child(item, key, timestamp, headers)
+
+        def expand_metadata(
+            value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node
+        ) -> None:
+            for item in _items(function(value, key, timestamp, headers)):
+                child(item, key, timestamp, headers)
+
+        if self.expand:
+            return expand_metadata if self.metadata else expand
+        return apply_metadata if self.metadata else apply
+
+    def describe(self) -> str:  # noqa: D102
+        return function_name(self.function) + (", expand" if self.expand else "")
+
+
+def _items(result: Any) -> Any:
+    try:
+        return iter(result)
+    except TypeError:
+        raise TypeError(
+            f"apply(expand=True) needs an iterable, but the function returned {type(result).__name__}"
+        ) from None

@@ -1,0 +1,149 @@
+"""Operators on columns, written as functions for `Apply`, `Update` and `Filter`.
+
+Their instances are plain data, so a topology that holds them can be pickled, compared and drawn.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.errors import ColumnTypeError, MissingColumnError
+from streamrt.models import Headers
+from streamrt.operators.expression import Expression
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+
+@dataclass(frozen=True)
+class Assign(Operator):
+    """Sets a column to what an expression over the value yields: `sdf["column"] = ...`."""
+
+    name: ClassVar[str] = "assign"
+    column: Any
+    expression: Expression
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        evaluate = self.expression.compile()
+        column = self.column
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            result = evaluate(value, key, timestamp, headers)
+            try:
+                value[column] = result
+            except TypeError as error:
+                raise _not_columnar(value, f"set column {column!r}") from error
+            child(value, key, timestamp, headers)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return f"{self.column} = {self.expression}"
+
+
+@dataclass(frozen=True)
+class Where(Operator):
+    """Passes on the values for which an expression is true: `sdf[sdf["column"] > 1]`."""
+
+    name: ClassVar[str] = "where"
+    expression: Expression
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        evaluate = self.expression.compile()
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if evaluate(value, key, timestamp, headers):
+                child(value, key, timestamp, headers)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return str(self.expression)
+
+
+@dataclass(frozen=True)
+class Project:
+    """Keeps some columns: `sdf[["a", "b"]]`. A function for `Apply`.
+
+    Example:
+        >>> Project(("a",))({"a": 1, "b": 2})
+        {'a': 1}
+    """
+
+    columns: tuple[Any, ...]
+
+    def __call__(self, value: Any) -> dict[Any, Any]:
+        """Return the chosen columns."""
+        try:
+            return {column: value[column] for column in self.columns}
+        except KeyError as error:
+            raise _missing(value, error.args[0]) from None
+        except (TypeError, IndexError) as error:
+            raise _not_columnar(value, f"read columns {list(self.columns)!r}") from error
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.columns))
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Deletes columns in place. A function for `Update`.
+
+    Example:
+        >>> value = {"a": 1, "b": 2}
+        >>> Drop(("a",))(value)
+        >>> value
+        {'b': 2}
+    """
+
+    columns: tuple[Any, ...]
+    ignore_missing: bool = False
+
+    def __call__(self, value: Any) -> None:
+        """Delete the columns."""
+        for column in self.columns:
+            try:
+                del value[column]
+            except KeyError:
+                if not self.ignore_missing:
+                    raise _missing(value, column) from None
+            except (TypeError, IndexError) as error:
+                raise _not_columnar(value, f"drop column {column!r}") from error
+
+    def __str__(self) -> str:
+        return "drop " + ", ".join(map(str, self.columns))
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Adds missing columns and replaces None, in place. A function for `Update`.
+
+    Attributes:
+        defaults: pairs of a column and what it gets where it is missing or None.
+
+    Example:
+        >>> value = {"a": None}
+        >>> Fill((("a", 0), ("b", None)))(value)
+        >>> value
+        {'a': 0, 'b': None}
+    """
+
+    defaults: tuple[tuple[str, Any], ...]
+
+    def __call__(self, value: Any) -> None:
+        """Fill the columns."""
+        for column, default in self.defaults:
+            try:
+                if value.get(column) is None:
+                    value[column] = copy.deepcopy(default)
+            except (AttributeError, TypeError) as error:
+                raise _not_columnar(value, f"fill column {column!r}") from error
+
+    def __str__(self) -> str:
+        return "fill " + ", ".join(column for column, _ in self.defaults)
+
+
+def _missing(value: Any, column: Any) -> Exception:
+    return MissingColumnError(column, tuple(value) if hasattr(value, "keys") else ())
+
+
+def _not_columnar(value: Any, wish: str) -> Exception:
+    return ColumnTypeError(f"cannot {wish}: the value is of type {type(value).__name__}, columns need a dict")

@@ -1,0 +1,260 @@
+"""Column expressions: what `sdf["a"] + 1 > sdf["b"]` stands for.
+
+An expression is a tree of frozen nodes. Compiling it builds one Python syntax tree and turns that into one function, so
+a record costs one call however large the tree is. Python's own operators give the semantics: `&` and `|` become `and`
+and `or` (short-circuit, the result is the operand), `~` becomes `not`. Everything that comes from the user, column names
+included, enters the generated code as a variable, never as text.
+"""
+
+import abc
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from streamrt.errors import ColumnTypeError, MissingColumnError
+from streamrt.models import Headers
+from streamrt.operators.functions import function_name
+
+Evaluator = Callable[[Any, Any, int, "Headers | None"], Any]
+_FILE = "<streamrt expression>"
+_ARITHMETIC: dict[str, type[ast.operator]] = {
+    "+": ast.Add,
+    "-": ast.Sub,
+    "*": ast.Mult,
+    "/": ast.Div,
+    "//": ast.FloorDiv,
+    "%": ast.Mod,
+    "**": ast.Pow,
+}
+_LOGIC: dict[str, type[ast.boolop]] = {"and": ast.And, "or": ast.Or}
+_COMPARISONS: dict[str, type[ast.cmpop]] = {
+    "==": ast.Eq,
+    "!=": ast.NotEq,
+    "<": ast.Lt,
+    "<=": ast.LtE,
+    ">": ast.Gt,
+    ">=": ast.GtE,
+    "in": ast.In,
+    "is": ast.Is,
+    "is not": ast.IsNot,
+}
+_PREFIXES: dict[str, type[ast.unaryop]] = {"-": ast.USub, "not": ast.Not}
+
+
+@dataclass
+class _Code:
+    """The names in the generated code, and the objects that they stand for."""
+
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def name(self, item: Any) -> ast.expr:
+        name = f"x{len(self.names)}"
+        self.names[name] = item
+        return _load(name)
+
+
+class Expression(abc.ABC):
+    """A value computed from a record."""
+
+    @abc.abstractmethod
+    def code(self, code: _Code) -> ast.expr:
+        """Return a syntax tree in terms of value, key, timestamp, headers and the names in `code`."""
+
+    def parts(self) -> tuple["Expression", ...]:
+        """Return the expressions that this one is made of, in the order of evaluation."""
+        return ()
+
+    def compile(self) -> Evaluator:
+        """Return the function that evaluates this expression for a record.
+
+        The function raises `MissingColumnError` and `ColumnTypeError` where a column cannot be read.
+        """
+        code = _Code()
+        parameters = ast.arguments(
+            posonlyargs=[],
+            args=[ast.arg(name) for name in ("value", "key", "timestamp", "headers")],
+            kwonlyargs=[],
+            kw_defaults=[],
+            defaults=[],
+        )
+        tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(parameters, self.code(code))))
+        # The tree is made of fixed node types and generated names only.
+        evaluate: Evaluator = eval(compile(tree, _FILE, "eval"), code.names)  # noqa: S307
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Any:
+            try:
+                return evaluate(value, key, timestamp, headers)
+            except (KeyError, TypeError, IndexError) as error:
+                better = self._explain(error, value)
+                if better is None:
+                    raise
+                raise better from error
+
+        return run
+
+    def _explain(self, error: Exception, value: Any) -> Exception | None:
+        if not _raised_in_expression(error.__traceback__):
+            return None
+        for column in self._columns():
+            better = column.fault(error, value)
+            if better is not None:
+                return better
+        return None
+
+    def _columns(self) -> Iterator["Column"]:
+        for part in self.parts():
+            yield from part._columns()
+
+
+@dataclass(frozen=True)
+class Column(Expression):
+    """A column of the value, or with `parent` an item of another expression."""
+
+    name: Any
+    parent: Expression | None = None
+
+    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+        parent = _load("value") if self.parent is None else self.parent.code(code)
+        return ast.Subscript(parent, code.name(self.name), ast.Load())
+
+    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
+        return () if self.parent is None else (self.parent,)
+
+    def _columns(self) -> Iterator["Column"]:
+        yield from super()._columns()
+        yield self
+
+    def fault(self, error: Exception, value: Any) -> Exception | None:
+        """Return a clearer error if it was this column that could not be read."""
+        path = self._path()
+        if path is None:
+            return None
+        for name in path[:-1]:
+            try:
+                value = value[name]
+            except (KeyError, TypeError, IndexError):
+                return None
+        try:
+            value[path[-1]]
+        except KeyError as again:
+            if isinstance(error, KeyError) and again.args == error.args:
+                return MissingColumnError(path[-1], tuple(value) if hasattr(value, "keys") else ())
+        except (TypeError, IndexError):
+            if not isinstance(error, KeyError):
+                return ColumnTypeError(f"cannot read column {self}: the value is of type {type(value).__name__}")
+        return None
+
+    def _path(self) -> list[Any] | None:
+        if self.parent is None:
+            return [self.name]
+        above = self.parent._path() if isinstance(self.parent, Column) else None
+        return None if above is None else [*above, self.name]
+
+    def __str__(self) -> str:
+        return str(self.name) if self.parent is None else f"{self.parent}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Literal(Expression):
+    """A constant."""
+
+    constant: Any
+
+    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+        return code.name(self.constant)
+
+    def __str__(self) -> str:
+        return repr(self.constant)
+
+
+@dataclass(frozen=True)
+class Binary(Expression):
+    """Two expressions joined by one of Python's infix operators."""
+
+    symbol: str
+    left: Expression
+    right: Expression
+
+    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+        left, right = self.left.code(code), self.right.code(code)
+        if self.symbol in _ARITHMETIC:
+            return ast.BinOp(left, _ARITHMETIC[self.symbol](), right)
+        if self.symbol in _LOGIC:
+            return ast.BoolOp(_LOGIC[self.symbol](), [left, right])
+        return ast.Compare(left, [_COMPARISONS[self.symbol]()], [right])
+
+    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
+        return self.left, self.right
+
+    def __str__(self) -> str:
+        return f"({self.left} {self.symbol} {self.right})"
+
+
+@dataclass(frozen=True)
+class Unary(Expression):
+    """One of Python's prefix operators and what it is applied to."""
+
+    symbol: str
+    operand: Expression
+
+    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+        return ast.UnaryOp(_PREFIXES[self.symbol](), self.operand.code(code))
+
+    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
+        return (self.operand,)
+
+    def __str__(self) -> str:
+        return f"({self.symbol} {self.operand})"
+
+
+@dataclass(frozen=True)
+class Call(Expression):
+    """A function of the results of other expressions."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Expression, ...]
+
+    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+        return ast.Call(code.name(self.function), [argument.code(code) for argument in self.arguments], [])
+
+    def parts(self) -> tuple[Expression, ...]:  # noqa: D102
+        return self.arguments
+
+    def __str__(self) -> str:
+        return f"{function_name(self.function)}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True)
+class Input(Expression):
+    """The value itself, or one of key, timestamp and headers."""
+
+    name: str = "value"
+
+    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+        return _load(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+METADATA = (Input("key"), Input("timestamp"), Input("headers"))
+
+
+def has_columns(value: Any, *columns: Any) -> bool:
+    """Tell whether the value has all of these columns."""
+    return all(column in value for column in columns)
+
+
+def _load(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def _raised_in_expression(traceback: TracebackType | None) -> bool:
+    """Tell whether the innermost frame is generated code: errors inside users' functions are theirs."""
+    filename = ""
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        traceback = traceback.tb_next
+    return filename == _FILE

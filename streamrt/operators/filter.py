@@ -1,0 +1,43 @@
+"""`filter`: lets values pass or drops them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.models import Headers
+from streamrt.operators.functions import function_name
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+
+@dataclass(frozen=True)
+class Filter(Operator):
+    """Passes on the values for which a function returns something true.
+
+    Attributes:
+        function: takes the value; with `metadata` also key, timestamp and headers.
+        metadata: whether the function takes metadata.
+
+    Example:
+        >>> Filter(bool).describe()
+        'bool'
+    """
+
+    name: ClassVar[str] = "filter"
+    function: Callable[..., Any]
+    metadata: bool = False
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        function = self.function
+
+        def keep(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if function(value):
+                child(value, key, timestamp, headers)
+
+        def keep_metadata(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if function(value, key, timestamp, headers):
+                child(value, key, timestamp, headers)
+
+        return keep_metadata if self.metadata else keep
+
+    def describe(self) -> str:  # noqa: D102
+        return function_name(self.function)

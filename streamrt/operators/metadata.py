@@ -1,0 +1,90 @@
+"""`set_timestamp` and `set_headers`: change what travels beside the value."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.models import Headers
+from streamrt.operators.functions import function_name
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+
+@dataclass(frozen=True)
+class SetTimestamp(Operator):
+    """Replaces the timestamp by what a function of value, key, timestamp and headers returns.
+
+    Example:
+        >>> SetTimestamp(lambda value, key, timestamp, headers: value["at_ms"]).name
+        'set_timestamp'
+    """
+
+    name: ClassVar[str] = "set_timestamp"
+    function: Callable[[Any, Any, int, Any], int]
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        function = self.function
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            child(value, key, checked_timestamp(function(value, key, timestamp, headers)), headers)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return function_name(self.function)
+
+
+@dataclass(frozen=True)
+class SetHeaders(Operator):
+    """Replaces the headers by what a function of value, key, timestamp and headers returns.
+
+    Example:
+        >>> SetHeaders(lambda value, key, timestamp, headers: [("id", b"1")]).name
+        'set_headers'
+    """
+
+    name: ClassVar[str] = "set_headers"
+    function: Callable[[Any, Any, int, Any], Any]
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        function = self.function
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            child(value, key, timestamp, checked_headers(function(value, key, timestamp, headers)))
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return function_name(self.function)
+
+
+def checked_timestamp(timestamp: Any) -> int:
+    """Return `timestamp` if Kafka can store it.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is negative.
+    """
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+        raise TypeError(f"a timestamp is an integer of milliseconds, got {type(timestamp).__name__}")
+    if timestamp < 0:
+        raise ValueError(f"a timestamp cannot be negative, got {timestamp}")
+    return timestamp
+
+
+def checked_headers(headers: Any) -> Headers | None:
+    """Return headers as a list of pairs, or None where there are none.
+
+    Raises:
+        TypeError: if they are not a collection of (name, value) pairs.
+    """
+    if not headers:
+        return None
+    pairs: Headers = []
+    for pair in headers:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise TypeError(f"headers are a list of (name, value) pairs, got {pair!r} in it")
+        name, value = pair
+        if value is not None and not isinstance(value, str | bytes):
+            raise TypeError(f"the value of header {name!r} must be bytes, str or None, got {type(value).__name__}")
+        pairs.append((name, value))
+    return pairs

@@ -1,0 +1,71 @@
+"""`print` and `print_table`: let people watch."""
+
+import pprint
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.models import Headers
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+
+@dataclass(frozen=True)
+class Print(Operator):
+    """Shows each value as text.
+
+    Attributes:
+        pretty: spread large values over several lines.
+        metadata: show key, timestamp and headers too.
+    """
+
+    name: ClassVar[str] = "print"
+    pretty: bool = True
+    metadata: bool = False
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        show, node_id, metadata = context.show, node.id, self.metadata
+        render = pprint.pformat if self.pretty else str
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            shown = {"value": value, "key": key, "timestamp": timestamp, "headers": headers} if metadata else value
+            show(node_id, render(shown))
+            child(value, key, timestamp, headers)
+
+        return run
+
+
+@dataclass(frozen=True)
+class PrintTable(Operator):
+    """Shows the latest values as rows of a table.
+
+    Attributes:
+        size: rows that the table holds.
+        title: its title, if it has one.
+        metadata: show `_key` and `_timestamp` as columns.
+        timeout: seconds after which a table that is not full is printed, where the output is not a terminal.
+        live: redraw the table in place where the output is a terminal.
+        live_slowdown: seconds between two drawings of a live table.
+        columns: the columns to show; None shows all.
+        column_widths: widths in characters by column.
+    """
+
+    name: ClassVar[str] = "print_table"
+    size: int = 5
+    title: str | None = None
+    metadata: bool = True
+    timeout: float = 5.0
+    live: bool = True
+    live_slowdown: float = 0.5
+    columns: tuple[str, ...] | None = None
+    column_widths: tuple[tuple[str, int], ...] = ()
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        show, node_id, metadata, columns = context.show, node.id, self.metadata, self.columns
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            row = {"_key": str(key), "_timestamp": str(timestamp)} if metadata else {}
+            cells = value if isinstance(value, dict) else {"value": value}
+            row.update((str(name), str(cell)) for name, cell in cells.items() if columns is None or name in columns)
+            show(node_id, row)
+            child(value, key, timestamp, headers)
+
+        return run

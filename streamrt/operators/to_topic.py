@@ -1,0 +1,60 @@
+"""`to_topic`: produce the current value and go on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.models import Headers
+from streamrt.operators.functions import function_name
+from streamrt.topics import Topic
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+TopicSelector = Callable[[Any, Any, int, Any], Topic]
+
+
+@dataclass(frozen=True)
+class ToTopic(Operator):
+    """Serializes the value at once, hands it to the producer and passes the value on.
+
+    Attributes:
+        topic: where to produce, or a function of value, key, timestamp and headers that returns it.
+        key: function from the value to the key of the output; None keeps the record's key.
+    """
+
+    name: ClassVar[str] = "to_topic"
+    topic: Topic | TopicSelector
+    key: Callable[[Any], Any] | None = None
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        make_key = self.key
+        topic = self.topic
+        send = context.sender(topic) if isinstance(topic, Topic) else _dynamic(topic, context)
+
+        def same_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            send(value, key, timestamp, headers)
+            child(value, key, timestamp, headers)
+
+        def new_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            # make_key is set wherever this variant is chosen.
+            send(value, make_key(value), timestamp, headers)  # type: ignore[misc]
+            child(value, key, timestamp, headers)
+
+        return same_key if make_key is None else new_key
+
+    def describe(self) -> str:  # noqa: D102
+        return self.topic.name if isinstance(self.topic, Topic) else function_name(self.topic)
+
+
+def _dynamic(select: TopicSelector, context: OperatorContext) -> Executor:
+    senders: dict[str, Executor] = {}
+
+    def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        topic = select(value, key, timestamp, headers)
+        if not isinstance(topic, Topic):
+            raise TypeError(f"the function given to to_topic must return a Topic, got {type(topic).__name__}")
+        sender = senders.get(topic.name)
+        if sender is None:
+            sender = senders[topic.name] = context.sender(topic)
+        sender(value, key, timestamp, headers)
+
+    return send

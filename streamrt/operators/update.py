@@ -1,0 +1,45 @@
+"""`update`: a side effect, or a change of the value in place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.models import Headers
+from streamrt.operators.functions import function_name
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+
+@dataclass(frozen=True)
+class Update(Operator):
+    """Calls a function for its effect and passes the same value on.
+
+    Attributes:
+        function: takes the value; with `metadata` also key, timestamp and headers. Its result is ignored.
+        metadata: whether the function takes metadata.
+
+    Example:
+        >>> Update(print).describe()
+        'print'
+    """
+
+    name: ClassVar[str] = "update"
+    function: Callable[..., Any]
+    metadata: bool = False
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        function = self.function
+
+        def update(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            function(value)
+            child(value, key, timestamp, headers)
+
+        def update_metadata(
+            value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node
+        ) -> None:
+            function(value, key, timestamp, headers)
+            child(value, key, timestamp, headers)
+
+        return update_metadata if self.metadata else update
+
+    def describe(self) -> str:  # noqa: D102
+        return function_name(self.function)

@@ -1,0 +1,77 @@
+"""What an application has done so far, for whoever watches it."""
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from streamrt.models import TopicPartition
+from streamrt.runtime.report import Report
+
+_WINDOW_S = 5.0
+
+
+@dataclass(frozen=True)
+class ProgressSnapshot:
+    """The state of an application at one moment.
+
+    Attributes:
+        records: records read since `run()` began.
+        produced: records sent to topics.
+        batches: micro-batches processed.
+        rate: records read per second, over the last seconds.
+        positions: offset of the next record to process, per assigned partition.
+    """
+
+    records: int
+    produced: int
+    batches: int
+    rate: float
+    positions: dict[TopicPartition, int]
+
+
+@dataclass
+class Progress:
+    """Counts what reports tell; safe to read from any thread."""
+
+    records: int = 0
+    produced: int = 0
+    batches: int = 0
+    _positions: dict[TopicPartition, int] = field(default_factory=dict)
+    _recent: deque[tuple[float, int]] = field(default_factory=deque)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def assigned(self, positions: dict[TopicPartition, int]) -> None:
+        """Note a new assignment and where it begins."""
+        with self._lock:
+            self._positions = dict(positions)
+
+    def processed_to(self, positions: dict[TopicPartition, int]) -> None:
+        """Note how far partitions have come."""
+        with self._lock:
+            self._positions.update(positions)
+
+    def report(self, report: Report) -> None:
+        """Add the work of one micro-batch."""
+        now = time.monotonic()
+        with self._lock:
+            self.records += report.records
+            self.produced += report.produced
+            self.batches += 1
+            self._positions.update({place: done.end for place, done in report.ranges.items()})
+            self._recent.append((now, report.records))
+            self._forget(now)
+
+    def snapshot(self) -> ProgressSnapshot:
+        """Return the state as it is now."""
+        now = time.monotonic()
+        with self._lock:
+            self._forget(now)
+            recent = sum(records for _, records in self._recent)
+            return ProgressSnapshot(
+                self.records, self.produced, self.batches, recent / _WINDOW_S, dict(self._positions)
+            )
+
+    def _forget(self, now: float) -> None:
+        while self._recent and now - self._recent[0][0] > _WINDOW_S:
+            self._recent.popleft()

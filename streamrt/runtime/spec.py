@@ -1,0 +1,91 @@
+"""What crosses from the driver to the processes that run tasks."""
+
+import logging
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+
+from streamrt.errors import UnpicklableOperatorError
+from streamrt.models import RawRecord, Record
+from streamrt.topology import Topology
+
+ConsumerErrorCallback = Callable[[Exception, "RawRecord | None", logging.Logger], bool]
+ProcessingErrorCallback = Callable[[Exception, "Record | None", logging.Logger], bool]
+ProducerErrorCallback = Callable[[Exception, "Record | None", logging.Logger], bool]
+
+
+@dataclass(frozen=True)
+class ErrorCallbacks:
+    """The user's say about errors. Each takes the exception, the record and a logger; True skips the record."""
+
+    consumer: ConsumerErrorCallback | None = None
+    processing: ProcessingErrorCallback | None = None
+    producer: ProducerErrorCallback | None = None
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Everything that tasks need and that does not change while the application runs.
+
+    It is plain data but for the users' functions. Secrets are not in it: whoever opens clients for a task gets them by
+    another way.
+
+    Attributes:
+        topology: the operators.
+        callbacks: the error callbacks.
+        live_tables: only the last rows of `print_table` matter, because tables are redrawn in place.
+        count_outputs: whether tasks count what leaves the last operator of each branch.
+        collect: whether those outputs travel back to the driver.
+        processed_offsets: whether reports list each processed offset.
+    """
+
+    topology: Topology
+    callbacks: ErrorCallbacks = field(default_factory=ErrorCallbacks)
+    live_tables: bool = False
+    count_outputs: bool = False
+    collect: bool = False
+    processed_offsets: bool = False
+
+    def dumps(self) -> bytes:
+        """Pickle the specification.
+
+        Raises:
+            UnpicklableOperatorError: naming the operator or the callback that cannot be pickled.
+        """
+        try:
+            data: bytes = cloudpickle.dumps(self)
+        except Exception as error:
+            raise UnpicklableOperatorError(self._culprit(error)) from error
+        return data
+
+    @staticmethod
+    def loads(data: bytes) -> "TaskSpec":
+        """Rebuild what `dumps` wrote."""
+        spec = pickle.loads(data)
+        if not isinstance(spec, TaskSpec):
+            raise TypeError(f"expected a TaskSpec, got {type(spec).__name__}")
+        return spec
+
+    def _culprit(self, error: Exception) -> str:
+        advice = (
+            "tasks run in other processes, so functions must not hold on to clients, locks, open files or the "
+            "application: create such objects inside the function, or in a module that it imports"
+        )
+        for node in self.topology.nodes:
+            if not _picklable(node.operator):
+                return f"operator {node} cannot be sent to the processes that run it ({error}); {advice}"
+        for name in ("consumer", "processing", "producer"):
+            if not _picklable(getattr(self.callbacks, name)):
+                return f"the callback on_{name}_error cannot be sent to the processes that run it ({error}); {advice}"
+        return f"the application cannot be sent to the processes that run it ({error}); {advice}"
+
+
+def _picklable(item: Any) -> bool:
+    try:
+        cloudpickle.dumps(item)
+    except Exception:  # noqa: BLE001 - any failure means the same here
+        return False
+    return True

@@ -1,0 +1,323 @@
+"""The task: one sub-topology over the records of one partition.
+
+A task does not know who feeds it. It takes chunks of consecutive records and limits, and tells how far it got. What it
+puts out goes to its collector; what it raises is turned into a `Failure` that names the record.
+"""
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from streamrt.context import current_provider
+from streamrt.errors import IgnoreMessage, KeyDeserializationError, ValueDeserializationError
+from streamrt.models import (
+    Headers,
+    MessageContext,
+    MessageTimestamp,
+    RawRecord,
+    Record,
+    TimestampType,
+    TopicPartition,
+)
+from streamrt.operators.metadata import checked_timestamp
+from streamrt.runtime.collector import Collector, OutputRefused, RecordWriter
+from streamrt.runtime.report import Failure
+from streamrt.runtime.spec import TaskSpec
+from streamrt.serializers import BytesDeserializer, MessageField
+from streamrt.topology import Node, SourceOperator, compose
+
+logger = logging.getLogger("streamrt")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive records of one partition, column by column; all columns are equally long."""
+
+    topic: str
+    partition: int
+    offsets: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    timestamp_types: list[int]
+    headers: list[Headers | None] | None = None
+    """None where no record of the chunk has headers."""
+
+    def raw(self, index: int) -> RawRecord:
+        """Return one record of the chunk."""
+        return RawRecord(
+            self.topic,
+            self.partition,
+            self.offsets[index],
+            self.keys[index],
+            self.values[index],
+            self.timestamps[index],
+            self.timestamp_types[index],
+            None if self.headers is None else self.headers[index],
+        )
+
+    def from_offset(self, offset: int) -> "Chunk":
+        """Return the part of the chunk that begins at `offset`."""
+        start = next((index for index, own in enumerate(self.offsets) if own >= offset), len(self.offsets))
+        return Chunk(
+            self.topic,
+            self.partition,
+            self.offsets[start:],
+            self.keys[start:],
+            self.values[start:],
+            self.timestamps[start:],
+            self.timestamp_types[start:],
+            None if self.headers is None else self.headers[start:],
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a task shall stop although there are more records.
+
+    Attributes:
+        deadline: value of `time.monotonic()` after which no further record is begun.
+        outputs: number of outputs after which no further record is begun; None for no limit.
+    """
+
+    deadline: float = float("inf")
+    outputs: int | None = None
+
+
+class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; users see the errors made from `failure`
+    """A record could not be processed and the user did not choose to skip it."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Task:
+    """Processes the records of one topic with the operators below its source.
+
+    A task may serve several partitions one after the other, as long as its sub-topology keeps no state.
+
+    Args:
+        spec: the application.
+        source: the node where records come in.
+        writer: where records go that operators send to topics.
+
+    Attributes:
+        collector: what the operators have put out.
+        processed: offsets of the records processed so far, or None if the specification does not ask for them.
+    """
+
+    def __init__(self, spec: TaskSpec, source: Node, writer: RecordWriter) -> None:
+        if not isinstance(source.operator, SourceOperator):
+            raise TypeError(f"a task begins at a source, not at {source}")
+        topic = source.operator.topic
+        self._callbacks = spec.callbacks
+        self._chunk: Chunk | None = None
+        self._index = 0
+        self._override: tuple[int, MessageContext] | None = None
+        self.collector = Collector(spec, writer, self._skip_output, self._position)
+        self._execute = compose(spec.topology, source, self.collector, self.collector.leaf)
+        self._load_value = topic.value_deserializer.bind(topic.name, MessageField.VALUE)
+        # Keys are bytes by default: then a call per record is saved.
+        plain_keys = type(topic.key_deserializer) is BytesDeserializer
+        self._load_key = None if plain_keys else topic.key_deserializer.bind(topic.name, MessageField.KEY)
+        self._split = topic.value_deserializer.split_values
+        self._extract_timestamp = topic.timestamp_extractor
+        self.processed: list[int] | None = [] if spec.processed_offsets else None
+
+    def run(self, chunk: Chunk, limits: Limits) -> tuple[int, bool]:
+        """Process records until the chunk or a limit ends.
+
+        Args:
+            chunk: the records; at least one.
+            limits: when to stop early.
+
+        Returns:
+            The offset of the next record to process, and whether the chunk was finished.
+
+        Raises:
+            TaskFailed: at the first record that fails and that no callback skips.
+        """
+        load_value, load_key, execute, processed = (
+            self._load_value,
+            self._load_key,
+            self._execute,
+            self.processed,
+        )
+        simple = not self._split and self._extract_timestamp is None
+        clock, deadline, wanted, collector = time.monotonic, limits.deadline, limits.outputs, self.collector
+        columns = zip(chunk.keys, chunk.values, chunk.timestamps, chunk.headers or repeat(None), strict=False)
+        index = 0
+        self._chunk = chunk
+        self._override = None
+        token = current_provider.set(self)
+        try:
+            for index, (raw_key, raw_value, timestamp, headers) in enumerate(columns):
+                self._index = index
+                try:
+                    value = None if raw_value is None else load_value(raw_value, headers)
+                    key = raw_key if load_key is None or raw_key is None else load_key(raw_key, headers)
+                    items = None if simple else self._items(value, headers, timestamp)
+                except IgnoreMessage:
+                    continue
+                except Exception as error:  # noqa: BLE001 - the callback decides
+                    self._skip_input(error)
+                    continue
+                try:
+                    if items is None:
+                        execute(value, key, timestamp, headers)
+                    else:
+                        for item, item_timestamp in items:
+                            execute(item, key, item_timestamp, headers)
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
+                    self._skip_record(error, value, key, timestamp, headers)
+                else:
+                    if processed is not None:
+                        processed.append(chunk.offsets[index])
+                if clock() >= deadline or (wanted is not None and collector.outputs >= wanted):
+                    break
+            return chunk.offsets[index] + 1, index + 1 == len(chunk.offsets)
+        finally:
+            current_provider.reset(token)
+            self._chunk = None
+
+    def message_context(self) -> MessageContext:
+        """Build the context of the record that is being processed."""
+        if self._override is not None and self._override[0] == self._index:
+            return self._override[1]
+        raw = self._raw()
+        key = raw.key()
+        if key is not None and self._load_key is not None:
+            key = self._load_key(key, raw.headers())
+        kind, timestamp = raw.timestamp()
+        return MessageContext(
+            topic=raw.topic(),
+            partition=raw.partition(),
+            offset=raw.offset(),
+            size=len(raw),
+            key=key,
+            timestamp=MessageTimestamp.create(kind, timestamp),
+            headers=raw.headers(),
+        )
+
+    def set_message_context(self, context: MessageContext | None) -> None:
+        """Replace the context until the next record; None restores the record's own."""
+        self._override = None if context is None else (self._index, context)
+
+    def _raw(self) -> RawRecord:
+        if self._chunk is None:
+            raise RuntimeError("a task has a current record only while it runs")
+        return self._chunk.raw(self._index)
+
+    def _position(self) -> tuple[str, int, int]:
+        raw = self._raw()
+        return raw.topic(), raw.partition(), raw.offset()
+
+    def _items(self, value: Any, headers: Headers | None, timestamp: int) -> list[tuple[Any, int]]:
+        """Split a value that stands for several records, and give each its timestamp."""
+        values = value if self._split and value is not None else [value]
+        extract = self._extract_timestamp
+        if extract is None:
+            return [(item, timestamp) for item in values]
+        kind = TimestampType(self._raw().timestamp()[0])
+        return [(item, checked_timestamp(extract(item, headers, timestamp, kind))) for item in values]
+
+    # -- Errors --------------------------------------------------------------------------------------------------
+
+    def _skip_input(self, error: Exception) -> None:
+        raw = self._raw()
+        where = f"{raw.topic()}[{raw.partition()}] at offset {raw.offset()}"
+        reason = str(error) or type(error).__name__
+        wrapped: Exception
+        if self._key_fails(raw):
+            wrapped = KeyDeserializationError(f"the key of {where} cannot be deserialized: {reason}")
+        elif self._value_fails(raw):
+            wrapped = ValueDeserializationError(f"the value of {where} cannot be deserialized: {reason}")
+        else:
+            wrapped = ValueDeserializationError(f"the timestamp of {where} cannot be extracted: {reason}")
+        wrapped.__cause__ = error
+        callback = self._callbacks.consumer
+        if callback is None or not self._ask("on_consumer_error", callback, wrapped, raw):
+            advice = "skip such records with on_consumer_error, or set another deserializer for the topic"
+            raise TaskFailed(self._failure("consumer", f"{wrapped}; {advice}", wrapped)) from error
+
+    def _key_fails(self, raw: RawRecord) -> bool:
+        key = raw.key()
+        return key is not None and self._load_key is not None and _fails(self._load_key, key, raw.headers())
+
+    def _value_fails(self, raw: RawRecord) -> bool:
+        value = raw.value()
+        return value is not None and _fails(self._load_value, value, raw.headers())
+
+    def _skip_record(self, error: BaseException, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        if isinstance(error, TaskFailed):
+            raise error
+        topic, partition, offset = self._position()
+        where = f"{topic}[{partition}] at offset {offset}"
+        if isinstance(error, OutputRefused):
+            message = f"{error.cause} (input {where}); skip such records with on_producer_error"
+            raise TaskFailed(self._failure("producer", message, error.cause)) from error
+        cause = error if isinstance(error, Exception) else RuntimeError(f"the function called {error!r}")
+        callback = self._callbacks.processing
+        record = Record(value, key, timestamp, headers, self.message_context())
+        if callback is None or not self._ask("on_processing_error", callback, cause, record):
+            operator = _failed_operator(error.__traceback__)
+            place = _user_frame(error.__traceback__)
+            message = (
+                f"{operator or 'an operator'} failed on {where}{f' ({place})' if place else ''}: "
+                f"{type(cause).__name__}: {cause}"
+            )
+            raise TaskFailed(self._failure("processing", message, cause)) from error
+
+    def _skip_output(self, error: Exception, value: Any, key: Any, timestamp: int, headers: Headers | None) -> bool:
+        callback = self._callbacks.producer
+        record = Record(value, key, timestamp, headers, self.message_context())
+        return callback is not None and self._ask("on_producer_error", callback, error, record)
+
+    def _ask(self, name: str, callback: Callable[..., Any], error: Exception, record: Any) -> bool:
+        try:
+            return bool(callback(error, record, logger))
+        except Exception as raised:
+            message = f"the callback {name} itself failed on {error!r}: {type(raised).__name__}: {raised}"
+            raise TaskFailed(self._failure("callback", message, raised)) from raised
+
+    def _failure(self, kind: str, message: str, cause: Exception) -> Failure:
+        topic, partition, offset = self._position()
+        text = "".join(traceback.format_exception(cause))
+        return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
+
+
+def _fails(load: Callable[[bytes, Headers | None], Any], data: bytes, headers: Headers | None) -> bool:
+    try:
+        load(data, headers)
+    except Exception:  # noqa: BLE001 - only whether it fails is asked
+        return True
+    return False
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _failed_operator(trace: TracebackType | None) -> Node | None:
+    """Return the innermost node whose closure is on the stack: closures keep it as a default argument."""
+    nodes = [step.tb_frame.f_locals.get("_node") for step in _frames(trace)]
+    return next((node for node in reversed(nodes) if isinstance(node, Node)), None)
+
+
+def _user_frame(trace: TracebackType | None) -> str:
+    """Return file and line of the innermost frame outside this package."""
+    for step in reversed(list(_frames(trace))):
+        module = step.tb_frame.f_globals.get("__name__", "")
+        code = step.tb_frame.f_code
+        if not module.startswith("streamrt.") and not code.co_filename.startswith("<streamrt"):
+            return f"{Path(code.co_filename).name}:{step.tb_lineno} in {code.co_name}"
+    return ""

@@ -1,0 +1,65 @@
+"""Arrow batches to chunks of records, and reports to Arrow batches."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamrt.models import Headers
+from streamrt.runtime import Chunk
+
+INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+"""The columns of Spark's Kafka source that tasks read."""
+
+REPORT_SCHEMA = "report binary"
+
+
+def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+    """Cut batches into chunks of one partition each.
+
+    The topic and the partition are read from the columns: the number of a Spark task says nothing about them.
+    """
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        for start, length in _runs(batch):
+            yield _chunk(batch.slice(start, length))
+
+
+def report_batch(data: bytes) -> pa.RecordBatch:
+    """Wrap a serialized report into a batch with one row."""
+    return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["report"])
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    """Yield start and length of each run of rows with equal topic and partition."""
+    topics = pc.run_end_encode(batch.column("topic")).run_ends.to_pylist()
+    partitions = pc.run_end_encode(batch.column("partition")).run_ends.to_pylist()
+    start = 0
+    for end in sorted({*topics, *partitions}):
+        yield start, end - start
+        start = end
+
+
+def _chunk(rows: pa.RecordBatch) -> Chunk:
+    kinds = rows.column("timestampType")
+    return Chunk(
+        topic=rows.column("topic")[0].as_py(),
+        partition=rows.column("partition")[0].as_py(),
+        offsets=rows.column("offset").to_pylist(),
+        keys=rows.column("key").to_pylist(),
+        values=rows.column("value").to_pylist(),
+        timestamps=pc.divide(rows.column("timestamp").cast(pa.int64()), 1000).to_pylist(),
+        # Spark counts from -1 (no timestamp), librdkafka from 0.
+        timestamp_types=pc.add(kinds, 1).to_pylist(),
+        headers=_headers(rows.column("headers")),
+    )
+
+
+def _headers(column: pa.Array) -> list[Headers | None] | None:
+    if column.null_count == len(column):
+        return None
+    return [
+        None if headers is None else [(header["key"], header["value"]) for header in headers]
+        for headers in column.to_pylist()
+    ]

