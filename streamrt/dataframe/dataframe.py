@@ -451,7 +451,7 @@ class StreamingDataFrame:
     def _absorb(self, frame: StreamingDataFrame) -> Expression:
         """Turn the operators between this frame and `frame` into one expression, and take them out of the graph."""
         path = self._builder.path(self._node, frame._node) if frame._builder is self._builder else None
-        if path is None:
+        if not path:
             raise InvalidOperationError(
                 "a dataframe used as a column or as a condition must be made from the frame that it is used in, "
                 'such as sdf["x"] = sdf.apply(...)'

@@ -222,6 +222,10 @@ class StreamingSeries:
         return self._with(Binary(symbol, operand, own) if reflected else Binary(symbol, own, operand))
 
     def _operand(self, other: Any) -> Expression:
+        if isinstance(other, type(self._frame)):
+            raise InvalidOperationError(
+                "a dataframe cannot be combined with a series: make it a column first, such as sdf['x'] = sdf.apply(...)"
+            )
         if not isinstance(other, StreamingSeries):
             return Literal(other)
         if other._frame is not self._frame:

@@ -47,7 +47,8 @@ class TrialContext:
         def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             checked_timestamp(timestamp)
             checked_headers(headers)
-            to_key(key, headers)
+            if key is not None:
+                to_key(key, headers)
             to_value(value, headers)
 
         return send

@@ -54,6 +54,7 @@ _ADVICE = {
     KafkaError.TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-' in the name",
     KafkaError._TIMED_OUT: "see whether the brokers are up, or raise the timeout",
 }
+_REFUSED = frozenset({KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 _ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
 
 
@@ -162,9 +163,10 @@ class TopicAdmin:
             time.sleep(_RETRY_S)
         reason = self._last_error
         said = f" (the client says: {reason.str()})" if reason is not None else ""
+        refused = reason is not None and reason.code() in _REFUSED
+        advice = "correct the security settings of broker_address" if refused else "start it or correct broker_address"
         raise KafkaBrokerUnavailableError(
-            f"no Kafka broker answered at {self._address} within {timeout:g} s{said}; "
-            "start the broker or correct broker_address"
+            f"no Kafka broker answered at {self._address} within {timeout:g} s{said}; {advice}"
         )
 
     def list_topics(self, timeout: float = -1) -> dict[str, Any]:
@@ -377,7 +379,7 @@ class TopicAdmin:
         while True:
             try:
                 return future.result(max(0.0, min(_RETRY_S, deadline - time.monotonic())))
-            except FutureTimeoutError:  # noqa: PERF203 - a slice of waiting ended
+            except FutureTimeoutError:
                 if time.monotonic() >= deadline:
                     raise KafkaException(
                         KafkaError(KafkaError._TIMED_OUT, f"no answer within {timeout:.3g} s")

@@ -32,7 +32,8 @@ _DEFAULTS = {
 class Consumer:
     """Reads records from Kafka; a thin layer over `confluent_kafka.Consumer`.
 
-    The client is created on first use. As a context manager it leaves its group at the end.
+    The client is created on first use. As a context manager it leaves its group at the end. Use it in one thread:
+    another one would be kept waiting for as long as a `poll` lasts.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.

@@ -23,7 +23,8 @@ group with a consumer whose partitions are paused, and hands the partitions that
 - The partitions are given back only when no commit is on its way: an offset of one generation can never be
   committed in the next one, in which another member may already own the partition.
 - Only the member's thread talks to the consumer. A commit that another thread asks for waits in a queue: a
-  synchronous commit beside a running poll() gets its turn late or never, since both want the same lock.
+  call beside a running poll() gets its turn late or never, since confluent-kafka 2.16 lets one thread at a time
+  into a consumer and keeps the others out while a callback runs. So `on_revoke` has a thread of its own.
 """
 
 import enum
@@ -138,6 +139,11 @@ class _CommitRequest:
         self.done = threading.Event()
         self.error: KafkaError | None = None
 
+    def refuse(self) -> None:
+        """Give up: the partitions are no longer the member's."""
+        self.error = KafkaError(KafkaError.ILLEGAL_GENERATION, "the partitions were given away")
+        self.done.set()
+
 
 class GroupMember:
     """A member of a consumer group that owns partitions and commits their offsets, but reads no record.
@@ -150,10 +156,11 @@ class GroupMember:
         group_instance_id: makes the member a static one: a process that starts with the id of one that died
             takes its partitions over at once, and closing keeps them until the session times out. None for a
             dynamic one.
-        poll_timeout: seconds that one poll waits at most.
+        poll_timeout: seconds between two polls, at most 0.05: so soon a rebalance is noticed.
         on_revoke: called in a thread of its own before partitions are given back. It may block up to
             `max.poll.interval.ms`, and may call `commit`. It is not called for an empty assignment.
-        on_lost: called in the member's thread after partitions were lost: they can no longer be committed.
+        on_lost: called in the member's thread after partitions were lost: they can no longer be committed. It
+            should not block.
         broker_availability_timeout: seconds without any broker after which the member fails; 0 for never.
         logger: where events and the log lines of librdkafka go.
 
@@ -207,6 +214,7 @@ class GroupMember:
             extra_config=options,
         )
         self._thread = threading.Thread(target=self._run, name=f"streamrt-group-{group}", daemon=True)
+        self._teller: threading.Thread | None = None
         self._stopping = threading.Event()
         # Guards all that follows. It is never held while a callback or a request runs.
         self._changed = threading.Condition()
@@ -324,7 +332,8 @@ class GroupMember:
         """
         self._stopping.set()
         if self._thread.is_alive():
-            if threading.current_thread() is not self._thread:
+            # From inside a callback it only leaves word: the member's thread waits for the callback.
+            if threading.current_thread() not in (self._thread, self._teller):
                 self._thread.join()
         elif self._state is GroupState.NEW:
             self._move(GroupState.CLOSED)
@@ -346,8 +355,9 @@ class GroupMember:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set() and self._state is not GroupState.FAILED:
-                self._serve()
-                self._examine(self._consumer.poll(self._poll_timeout))
+                # The wait is here and not in poll(), which could not be woken for a commit.
+                self._serve(self._poll_timeout)
+                self._examine(self._consumer.poll(0))
                 self._probe()
         except Exception as error:  # noqa: BLE001 - whatever it is, the runner must hear of it
             self._fail(_streamrt_error(error))
@@ -362,8 +372,8 @@ class GroupMember:
         error = self._fatal or (message.error() if message is not None else None)
         if error is None:
             return
-        if error.fatal() or error.code() in _HOPELESS:
-            advice = _HOPELESS.get(error.code())
+        if _is_fatal(error) or error.code() in _HOPELESS:
+            advice = _advice(error)
             what = f"the membership in group {self._group} ended" + (f" ({advice})" if advice else "")
             self._fail(request_error(what, error))
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
@@ -372,7 +382,7 @@ class GroupMember:
             self._log_error(error)
 
     def _on_client_error(self, error: KafkaError) -> None:
-        if error.fatal():
+        if _is_fatal(error):
             self._fatal = error
         elif error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
             self._away_since = time.monotonic()
@@ -429,9 +439,9 @@ class GroupMember:
 
         if revoked:
             # This thread goes on serving the commits that on_revoke, or the threads it waits for, ask for.
-            teller = threading.Thread(target=tell, name=f"{self._thread.name}-revoke", daemon=True)
-            teller.start()
-            while teller.is_alive():
+            self._teller = threading.Thread(target=tell, name=f"{self._thread.name}-revoke", daemon=True)
+            self._teller.start()
+            while self._teller.is_alive():
                 self._serve(_SERVE_S)
         self._settle()
         with self._changed:
@@ -468,6 +478,9 @@ class GroupMember:
             lost, self._assigned = self._assigned, frozenset()
             if self._state is not state:
                 self._enter(state)
+            # Whoever waits for one of these may be whom on_lost waits for.
+            while not self._requests.empty():
+                self._requests.get_nowait().refuse()
             return lost
 
     def _tell_lost(self, lost: frozenset[TopicPartition]) -> None:
@@ -497,7 +510,7 @@ class GroupMember:
             if error is None:
                 return
             what = f"the offsets of {_names(offsets)} were not committed to group {self._group}"
-            if error.fatal() or error.code() in _FENCED:
+            if _is_fatal(error) or error.code() in _FENCED:
                 raise GroupFencedError(f"{what}: {error.str()} ({error.name()}); another member may own them")
             passing = is_retriable(error) or error.code() == KafkaError.REBALANCE_IN_PROGRESS
             if not passing or time.monotonic() + _RETRY_S >= deadline:
@@ -508,10 +521,12 @@ class GroupMember:
 
     def _request_commit(self, entries: list[ConfluentTopicPartition], generation: int) -> KafkaError | None:
         """Let the member's thread commit, and wait for the result."""
-        if threading.current_thread() is self._thread:
-            return self._try_commit(entries)
         request = _CommitRequest(entries, generation)
-        self._requests.put(request)
+        with self._changed:
+            if generation != self._generation or not self._state.owns:
+                request.refuse()
+            else:
+                self._requests.put(request)
         while not request.done.wait(_RETRY_S):
             if not self._thread.is_alive() and not request.done.is_set():
                 return KafkaError(KafkaError._STATE, "the member is closed")
@@ -525,9 +540,9 @@ class GroupMember:
             return
         if request.generation == self._generation and self._state.owns:
             request.error = self._try_commit(request.entries)
+            request.done.set()
         else:
-            request.error = KafkaError(KafkaError.ILLEGAL_GENERATION)
-        request.done.set()
+            request.refuse()
 
     def _settle(self) -> None:
         """Wait until no commit is under way; in the member's thread."""
@@ -561,6 +576,16 @@ class GroupMember:
 
 def _ignore(_error: KafkaError | None, _partitions: list[ConfluentTopicPartition]) -> None:
     """Do nothing after a commit: `GroupMember.commit` reports its outcome by itself."""
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL
+
+
+def _advice(error: KafkaError) -> str | None:
+    # A fatal error tells its cause in its text alone.
+    causes = (code for code in _HOPELESS if code == error.code() or KafkaError(code).str() in error.str())
+    return next((_HOPELESS[code] for code in causes), None)
 
 
 def _streamrt_error(error: Exception) -> Exception:

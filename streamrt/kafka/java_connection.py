@@ -4,6 +4,8 @@ What cannot be translated is refused by name, since an option that were dropped 
 open to somebody else.
 """
 
+import base64
+import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +30,7 @@ _KERBEROS_PRINCIPAL = "kafkaclient"
 _DEFAULT_PORT = "9092"
 
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s.*?-----END \1-----", re.DOTALL)
+_PBES2 = bytes.fromhex("2a864886f70d01050d")
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_+-]+://)?(?:\[[^\]]+\]|[^:\[\]]+)(:\d+)?")
 
 _NO_JAVA_FORM = {
@@ -269,6 +272,12 @@ def _keystore_options(connection: ConnectionConfig) -> dict[str, str]:
     if "BEGIN ENCRYPTED" in key:
         if connection.ssl_key_password is None:
             raise ConfigurationError(f"the key of {key_option} is encrypted: set ssl.key.password")
+        if _is_pbes2(key):
+            raise ConfigurationError(
+                f"the key of {key_option} is encrypted with PBES2, which Java's client cannot decrypt; put key and "
+                "certificate into a PKCS#12 file (`openssl pkcs12 -export -inkey the.key -in certificate.pem -out "
+                "client.p12`) and set ssl.keystore.location and ssl.keystore.password"
+            )
         # Only then: Java takes a key with a password for an encrypted one.
         options["ssl.key.password"] = _plain(connection.ssl_key_password)
     if chain_file and chain_file == key_file:
@@ -301,6 +310,15 @@ def _private_key(pem: str, option: str) -> str:
             "`openssl pkcs8 -topk8 -in old.key -out new.key` (add -nocrypt for one without password)"
         )
     raise ConfigurationError(f"{option} holds no private key in PEM format (BEGIN PRIVATE KEY)")
+
+
+def _is_pbes2(key: str) -> bool:
+    # The object identifier of the encryption is near the start of the DER form. PBES2, the default of OpenSSL, is
+    # the one that javax.crypto (Java 17) does not find by the name that Kafka 3.9 asks it for.
+    body = "".join(line for line in key.splitlines() if "-----" not in line)
+    with contextlib.suppress(ValueError):
+        return _PBES2 in base64.b64decode(body)[:40]
+    return False
 
 
 def _read(location: str, option: str) -> str:

@@ -141,8 +141,9 @@ class Column(Expression):
         except KeyError as again:
             if isinstance(error, KeyError) and again.args == error.args:
                 return MissingColumnError(path[-1], tuple(value) if hasattr(value, "keys") else ())
-        except (TypeError, IndexError):
-            if not isinstance(error, KeyError):
+        except (TypeError, IndexError) as again:
+            # The same words: the error may be another operator's, while this column was not even looked at.
+            if type(again) is type(error) and again.args == error.args:
                 return ColumnTypeError(f"cannot read column {self}: the value is of type {type(value).__name__}")
         return None
 
@@ -243,8 +244,20 @@ METADATA = (Input("key"), Input("timestamp"), Input("headers"))
 
 
 def has_columns(value: Any, *columns: Any) -> bool:
-    """Tell whether the value has all of these columns."""
-    return all(column in value for column in columns)
+    """Tell whether the value has all of these columns.
+
+    Raises:
+        ColumnTypeError: if the value is no container.
+    """
+    for column in columns:
+        try:
+            if column not in value:
+                return False
+        except TypeError as error:
+            raise ColumnTypeError(
+                f"cannot look for column {column!r}: the value is of type {type(value).__name__}"
+            ) from error
+    return True
 
 
 def _load(name: str) -> ast.expr:

@@ -1,6 +1,6 @@
 """`set_timestamp` and `set_headers`: change what travels beside the value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -77,8 +77,10 @@ def checked_headers(headers: Any) -> Headers | None:
     Raises:
         TypeError: if they are not a collection of (name, value) pairs.
     """
-    if not headers:
+    if headers is None:
         return None
+    if not isinstance(headers, Iterable):
+        raise TypeError(f"headers are a list of (name, value) pairs, got {type(headers).__name__}")
     pairs: Headers = []
     for pair in headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
@@ -87,4 +89,4 @@ def checked_headers(headers: Any) -> Headers | None:
         if value is not None and not isinstance(value, str | bytes):
             raise TypeError(f"the value of header {name!r} must be bytes, str or None, got {type(value).__name__}")
         pairs.append((name, value))
-    return pairs
+    return pairs or None

@@ -2,6 +2,7 @@
 
 import pprint
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from streamrt.models import Headers
@@ -23,7 +24,7 @@ class Print(Operator):
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
         show, node_id, metadata = context.show, node.id, self.metadata
-        render = pprint.pformat if self.pretty else str
+        render = partial(pprint.pformat, sort_dicts=False) if self.pretty else str
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             shown = {"value": value, "key": key, "timestamp": timestamp, "headers": headers} if metadata else value

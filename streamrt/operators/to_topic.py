@@ -27,8 +27,9 @@ class ToTopic(Operator):
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
         make_key = self.key
-        topic = self.topic
-        send = context.sender(topic) if isinstance(topic, Topic) else _dynamic(topic, context)
+        if not isinstance(self.topic, Topic):
+            return _dynamic(self.topic, make_key, child, node, context)
+        send = context.sender(self.topic)
 
         def same_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             send(value, key, timestamp, headers)
@@ -45,16 +46,24 @@ class ToTopic(Operator):
         return self.topic.name if isinstance(self.topic, Topic) else function_name(self.topic)
 
 
-def _dynamic(select: TopicSelector, context: OperatorContext) -> Executor:
+def _dynamic(
+    select: TopicSelector,
+    make_key: Callable[[Any], Any] | None,
+    child: Executor,
+    node: Node,
+    context: OperatorContext,
+) -> Executor:
     senders: dict[str, Executor] = {}
 
-    def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+    def send(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+        # The topic depends on the record as it is: on its own key, not on the one that the output gets.
         topic = select(value, key, timestamp, headers)
         if not isinstance(topic, Topic):
             raise TypeError(f"the function given to to_topic must return a Topic, got {type(topic).__name__}")
         sender = senders.get(topic.name)
         if sender is None:
             sender = senders[topic.name] = context.sender(topic)
-        sender(value, key, timestamp, headers)
+        sender(value, key if make_key is None else make_key(value), timestamp, headers)
+        child(value, key, timestamp, headers)
 
     return send

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from streamrt.errors import KeySerializationError, SerializationError, ValueSerializationError
+from streamrt.errors import KeySerializationError, ValueSerializationError
 from streamrt.models import Headers, merge_headers
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
@@ -50,6 +50,7 @@ class Collector:
         writer: where records go.
         on_error: decides about a record that cannot be produced: True skips it.
         position: tells topic, partition and offset of the input record.
+        lines: gathers what operators show, in order, as pairs of a node's id and an item.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class Collector:
         writer: RecordWriter,
         on_error: Callable[[Exception, Any, Any, int, "Headers | None"], bool],
         position: Callable[[], tuple[str, int, int]],
+        lines: list[tuple[int, Any]],
     ) -> None:
         self._writer = writer
         self._on_error = on_error
         self._position = position
+        self._lines = lines
         self._collect = spec.collect
         self._tables = {
             node.id: node.operator.size
@@ -76,18 +79,17 @@ class Collector:
         self.produced = 0
         self.outputs = 0
         self.collected: list[Output] = []
-        self._lines: list[tuple[int, Any]] = []
         self._rows: dict[int, deque[Any]] = {node: deque(maxlen=size) for node, size in self._tables.items()}
 
-    def shown(self) -> list[tuple[int, Any]]:
-        """Return what was shown since the last reset, in order."""
-        return self._lines + [(node, row) for node, rows in self._rows.items() for row in rows]
+    def rows(self) -> list[tuple[int, Any]]:
+        """Return the last rows of live tables since the last reset."""
+        return [(node, row) for node, rows in self._rows.items() for row in rows]
 
     def sender(self, topic: Topic) -> Executor:
         """Return the function that serializes a record and hands it to the writer."""
         name = topic.name
-        to_value = _serialize(topic.value_serializer.bind(name, MessageField.VALUE), name, ValueSerializationError)
-        to_key = _serialize(topic.key_serializer.bind(name, MessageField.KEY), name, KeySerializationError)
+        to_value = topic.value_serializer.bind(name, MessageField.VALUE)
+        to_key = topic.key_serializer.bind(name, MessageField.KEY)
         extra = {**topic.key_serializer.extra_headers, **topic.value_serializer.extra_headers}
         produce = self._writer.produce
 
@@ -95,10 +97,14 @@ class Collector:
             try:
                 if extra:
                     headers = merge_headers(headers, extra)
-                produce(name, to_value(value, headers), to_key(key, headers), timestamp, checked_headers(headers))
-            except Exception as error:
-                if not self._on_error(error, value, key, timestamp, headers):
-                    raise OutputRefused(error) from error
+                data = to_value(value, headers)
+                # A key of None stays one: JSON would write `null`, and all such records would share a partition.
+                raw_key = None if key is None else to_key(key, headers)
+                produce(name, data, raw_key, timestamp, headers and checked_headers(headers))
+            except Exception as error:  # noqa: BLE001 - the callback decides
+                clear = _explain(error, name, (to_value, value), (to_key, key), headers)
+                if not self._on_error(clear, value, key, timestamp, headers):
+                    raise OutputRefused(clear) from error
             else:
                 self.produced += 1
 
@@ -118,17 +124,28 @@ class Collector:
             self.collected.append(Output(value, key, timestamp, headers, *self._position()))
 
 
-def _serialize(serialize: BoundSerializer, topic: str, error_type: type[SerializationError]) -> BoundSerializer:
-    def run(value: Any, headers: Headers | None) -> bytes | None:
+def _explain(
+    error: Exception,
+    topic: str,
+    value: tuple[BoundSerializer, Any],
+    key: tuple[BoundSerializer, Any],
+    headers: Headers | None,
+) -> Exception:
+    """Return an error that tells whether it was the value or the key that could not be serialized."""
+    for part, (serialize, item), kind in (
+        ("value", value, ValueSerializationError),
+        ("key", key, KeySerializationError),
+    ):
+        if item is None and kind is KeySerializationError:
+            continue
         try:
-            return serialize(value, headers)
-        except Exception as error:
-            part = "value" if error_type is ValueSerializationError else "key"
-            raise error_type(
-                f"the {part} of a record for topic {topic!r} cannot be serialized: {error or type(error).__name__}"
-            ) from error
-
-    return run
+            serialize(item, headers)
+        except Exception as again:  # noqa: BLE001 - serializers are users' code
+            reason = str(again) or type(again).__name__
+            clear = kind(f"the {part} of a record for topic {topic!r} cannot be serialized: {reason}")
+            clear.__cause__ = error
+            return clear
+    return error
 
 
 def _nothing(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:

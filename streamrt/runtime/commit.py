@@ -28,10 +28,14 @@ def make_durable(report: Report, writer: RecordWriter, callbacks: ErrorCallbacks
         callbacks: `on_producer_error` may choose to do without a record that failed.
     """
     for error in writer.flush():
-        callback = callbacks.producer
-        # Deliveries fail long after the input record was processed: there is no record to tell about.
-        if callback is not None and callback(error, None, logger):
-            continue
+        kind = "producer"
+        try:
+            # Deliveries fail long after the input record was processed: there is no record to tell about.
+            if callbacks.producer is not None and callbacks.producer(error, None, logger):
+                continue
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the application stops
+            kind = "callback"
+            error = RuntimeError(f"the callback on_producer_error itself failed on {error!r}: {raised!r}")
         ranges = {place: OffsetRange(*place, done.start, done.start) for place, done in report.ranges.items()}
         partition = next(iter(ranges))
         message = f"{error} (while processing {', '.join(map(str, ranges))})"

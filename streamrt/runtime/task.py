@@ -107,13 +107,16 @@ class Task:
         spec: the application.
         source: the node where records come in.
         writer: where records go that operators send to topics.
+        lines: gathers what operators show, in order.
 
     Attributes:
         collector: what the operators have put out.
         processed: offsets of the records processed so far, or None if the specification does not ask for them.
     """
 
-    def __init__(self, spec: TaskSpec, source: Node, writer: RecordWriter) -> None:
+    def __init__(
+        self, spec: TaskSpec, source: Node, writer: RecordWriter, lines: list[tuple[int, Any]] | None = None
+    ) -> None:
         if not isinstance(source.operator, SourceOperator):
             raise TypeError(f"a task begins at a source, not at {source}")
         topic = source.operator.topic
@@ -121,7 +124,7 @@ class Task:
         self._chunk: Chunk | None = None
         self._index = 0
         self._override: tuple[int, MessageContext] | None = None
-        self.collector = Collector(spec, writer, self._skip_output, self._position)
+        self.collector = Collector(spec, writer, self._skip_output, self._position, [] if lines is None else lines)
         self._execute = compose(spec.topology, source, self.collector, self.collector.leaf)
         self._load_value = topic.value_deserializer.bind(topic.name, MessageField.VALUE)
         # Keys are bytes by default: then a call per record is saved.
@@ -165,21 +168,21 @@ class Task:
                     key = raw_key if load_key is None or raw_key is None else load_key(raw_key, headers)
                     items = None if simple else self._items(value, headers, timestamp)
                 except IgnoreMessage:
-                    continue
+                    pass
                 except Exception as error:  # noqa: BLE001 - the callback decides
                     self._skip_input(error)
-                    continue
-                try:
-                    if items is None:
-                        execute(value, key, timestamp, headers)
-                    else:
-                        for item, item_timestamp in items:
-                            execute(item, key, item_timestamp, headers)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
-                    self._skip_record(error, value, key, timestamp, headers)
                 else:
-                    if processed is not None:
-                        processed.append(chunk.offsets[index])
+                    try:
+                        if items is None:
+                            execute(value, key, timestamp, headers)
+                        else:
+                            for item, item_timestamp in items:
+                                execute(item, key, item_timestamp, headers)
+                    except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
+                        self._skip_record(error, value, key, timestamp, headers)
+                    else:
+                        if processed is not None:
+                            processed.append(chunk.offsets[index])
                 if clock() >= deadline or (wanted is not None and collector.outputs >= wanted):
                     break
             return chunk.offsets[index] + 1, index + 1 == len(chunk.offsets)
@@ -235,10 +238,11 @@ class Task:
         where = f"{raw.topic()}[{raw.partition()}] at offset {raw.offset()}"
         reason = str(error) or type(error).__name__
         wrapped: Exception
-        if self._key_fails(raw):
-            wrapped = KeyDeserializationError(f"the key of {where} cannot be deserialized: {reason}")
-        elif self._value_fails(raw):
+        # In the order in which they were tried: the first that fails gave the reason.
+        if self._value_fails(raw):
             wrapped = ValueDeserializationError(f"the value of {where} cannot be deserialized: {reason}")
+        elif self._key_fails(raw):
+            wrapped = KeyDeserializationError(f"the key of {where} cannot be deserialized: {reason}")
         else:
             wrapped = ValueDeserializationError(f"the timestamp of {where} cannot be extracted: {reason}")
         wrapped.__cause__ = error
@@ -253,7 +257,11 @@ class Task:
 
     def _value_fails(self, raw: RawRecord) -> bool:
         value = raw.value()
-        return value is not None and _fails(self._load_value, value, raw.headers())
+        return value is not None and _fails(self._load_items if self._split else self._load_value, value, raw.headers())
+
+    def _load_items(self, data: bytes, headers: Headers | None) -> list[Any]:
+        # A generator raises when it is pulled, not when it is made.
+        return list(self._load_value(data, headers))
 
     def _skip_record(self, error: BaseException, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         if isinstance(error, TaskFailed):

@@ -4,6 +4,7 @@ import bisect
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.collector import RecordWriter
@@ -11,6 +12,9 @@ from streamrt.runtime.commit import make_durable
 from streamrt.runtime.report import Report
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.task import Chunk, Limits, Task, TaskFailed
+
+PRINTED = -1
+"""Stands for a node's id where no operator showed the line."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Tasks:
         self._spec = spec
         self._writer = writer
         self._tasks: dict[str, Task] = {}
+        self._lines: list[tuple[int, Any]] = []
 
     def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
         """Process chunks of records and make their outputs durable.
@@ -55,6 +60,7 @@ class Tasks:
         limits = Limits(begun + context.seconds, context.outputs)
         for task in self._tasks.values():
             task.collector.reset()
+        self._lines.clear()
         report = Report()
         stopped = False
         for chunk in chunks:
@@ -67,14 +73,19 @@ class Tasks:
                 report.complete = False
             else:
                 stopped = self._run_chunk(rest, place, limits, report)
+        report.shown += self._lines
         for task in self._tasks.values():
             report.produced += task.collector.produced
             report.collected += task.collector.collected
-            report.shown += task.collector.shown()
+            report.shown += task.collector.rows()
         if report.ranges:
             make_durable(report, self._writer, self._spec.callbacks)
         report.seconds = time.monotonic() - begun
         return report
+
+    def show_line(self, line: str) -> None:
+        """Add a line to what operators show, such as one that a user's function printed."""
+        self._lines.append((PRINTED, line))
 
     def _run_chunk(self, chunk: Chunk, place: TopicPartition, limits: Limits, report: Report) -> bool:
         """Process one chunk, note the progress in `report`, and tell whether to stop after it."""
@@ -101,5 +112,5 @@ class Tasks:
         task = self._tasks.get(topic)
         if task is None:
             source = self._spec.topology.sources[topic]
-            task = self._tasks[topic] = Task(self._spec, source, self._writer)
+            task = self._tasks[topic] = Task(self._spec, source, self._writer, self._lines)
         return task

@@ -10,7 +10,7 @@ import io
 import json
 import logging
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,15 +90,27 @@ class RunTasks:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process all records of one Spark task."""
         process = _Process.current(self._reference)
-        lines = io.StringIO()
-        with contextlib.redirect_stdout(lines):
-            report = process.tasks.run(chunks(batches), self._context)
         # What users' functions print belongs on the standard output of the process that called run().
-        report.shown = [(-1, line) for line in lines.getvalue().splitlines()] + report.shown
+        with contextlib.redirect_stdout(_Lines(process.tasks.show_line)):
+            report = process.tasks.run(chunks(batches), self._context)
         if process.writer.failed:
             _Process.forget()
         if report.ranges or report.shown:
             yield report_batch(dump_report(report))
+
+
+class _Lines(io.TextIOBase):
+    """A text stream that hands on each line when it is complete."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._take(line)
+        return len(text)
 
 
 class _Process:

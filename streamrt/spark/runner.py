@@ -13,12 +13,14 @@ group member's thread hears of revoked partitions and waits until they are drain
 
 import logging
 import os
+import re
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -43,6 +45,7 @@ _STOP_S = 6.0
 _REVOKE_S = 30.0
 _TICK_S = 0.1
 _RESTARTS = 3
+_PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class SparkRunner:
         self._closing = threading.Event()
         self._generation = 0
         self._member: GroupMember | None = None
+        self._client_file: Path | None = None
 
     def run(self) -> list[Output]:
         """Run until the end; return the collected outputs.
@@ -172,6 +176,8 @@ class SparkRunner:
                 self._drained.set()
                 self._member.close()
                 self._leave(session)
+                if self._client_file is not None:
+                    self._client_file.unlink(missing_ok=True)
                 self._display.close()
         self._raise_failure()
         return self._collected
@@ -416,7 +422,7 @@ class SparkRunner:
 
     def _reference(self, environment: SparkEnvironment) -> SpecReference:
         run_id = uuid.uuid4().hex
-        path = environment.runtime_dir / f"clients-{run_id}.json"
+        path = self._client_file = environment.runtime_dir / f"clients-{run_id}.json"
         clients = ClientSettings(
             self._settings.connection, self._settings.producer_options, self._config.producer_poll_timeout
         )
@@ -458,5 +464,6 @@ def _spark_cause(error: Exception) -> str:
     if isinstance(error, StreamingQueryException):
         text = error.getMessage() or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1] if causes else lines[0] if lines else type(error).__name__)[:500]
+    return ((python or causes)[-1:] or lines or [type(error).__name__])[0][:500]

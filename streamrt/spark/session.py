@@ -3,8 +3,10 @@
 import atexit
 import contextlib
 import logging
+import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -119,7 +121,7 @@ def open_session(
         runtime_dir = _runtime_dir()
         slots = local_slots(master)
         context = (
-            _remote_context(master, chosen, runtime_dir)
+            _remote_context(master, chosen)
             if slots is None
             else _local_context(slots, chosen, runtime_dir)
         )
@@ -199,7 +201,7 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path) -> S
         return SparkContext(conf=conf, gateway=gateway)
 
 
-def _remote_context(master: str, settings: dict[str, str], runtime_dir: Path) -> SparkContext:
+def _remote_context(master: str, settings: dict[str, str]) -> SparkContext:
     jars = ",".join(map(str, fetch_jars("spark")))
     own_jars = settings.get("spark.jars")
     chosen = {**_SHARED, **_OWN, **settings, "spark.jars": f"{own_jars},{jars}" if own_jars else jars}
@@ -207,7 +209,11 @@ def _remote_context(master: str, settings: dict[str, str], runtime_dir: Path) ->
     for name, value in chosen.items():
         builder = builder.config(name, value)
     with _gateway_errors():
-        return builder.getOrCreate().sparkContext
+        context = builder.getOrCreate().sparkContext
+    if "PYSPARK_PYTHON" not in os.environ and "spark.pyspark.python" not in settings:
+        # Driver and executors usually come from one image; Spark's own default is whatever "python3" means there.
+        context.pythonExec = sys.executable
+    return context
 
 
 def _adopt(session: SparkSession, settings: dict[str, str]) -> SparkEnvironment:

@@ -48,6 +48,8 @@ class TopologyBuilder:
     """Collects nodes while the user defines dataframes."""
 
     _nodes: dict[int, Node] = field(default_factory=dict)
+    # Nodes that an operator has taken over. Frames may still stand on them, and bring them back when they grow.
+    _removed: dict[int, Node] = field(default_factory=dict)
     _next_id: int = 0
 
     def add_source(self, operator: SourceOperator) -> Node:
@@ -67,6 +69,10 @@ class TopologyBuilder:
 
     def add(self, parent: Node, operator: Operator) -> Node:
         """Add a node below `parent` and return it."""
+        above: int | None = parent.id
+        while above is not None and above in self._removed:
+            node = self._nodes[above] = self._removed.pop(above)
+            above = node.parent
         return self._add(parent.id, operator)
 
     def path(self, ancestor: Node, node: Node) -> list[Node] | None:
@@ -75,18 +81,19 @@ class TopologyBuilder:
         current: Node | None = node
         while current is not None and current.id != ancestor.id:
             steps.append(current)
-            current = None if current.parent is None else self._nodes[current.parent]
+            parent = current.parent
+            current = None if parent is None else self._nodes.get(parent) or self._removed[parent]
         return None if current is None else steps[::-1]
 
     def remove(self, nodes: Iterable[Node]) -> None:
         """Remove nodes that another operator has taken over; those that still have children stay."""
         for node in sorted(nodes, key=lambda node: -node.id):
-            if all(other.parent != node.id for other in self._nodes.values()):
-                del self._nodes[node.id]
+            if node.id in self._nodes and all(other.parent != node.id for other in self._nodes.values()):
+                self._removed[node.id] = self._nodes.pop(node.id)
 
     def build(self) -> Topology:
         """Return the graph as it stands."""
-        return Topology(tuple(self._nodes.values()))
+        return Topology(tuple(sorted(self._nodes.values(), key=lambda node: node.id)))
 
     def _add(self, parent: int | None, operator: Operator) -> Node:
         node = Node(self._next_id, parent, operator, _caller())

@@ -1,0 +1,209 @@
+"""The examples as programs, on Spark and Kafka: they put out what the test driver puts out, and end on SIGTERM."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+import pytest
+
+from streamrt import Application
+from streamrt.kafka import Consumer, Producer
+from streamrt.models import Headers
+from streamrt.testing import TopologyTestDriver
+from streamrt.testing.plugin import KafkaBroker
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+REPOSITORY = Path(__file__).parents[2]
+START_S = 90.0
+STOP_S = 15.0
+FLIGHT = {"time_hour": "2013-07-01T10:00:00Z", "month": 7, "carrier": "UA", "flight": 1545, "dest": "IAH"}
+
+Produced = tuple[bytes | None, bytes | None, int, tuple[tuple[str, Any], ...]]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A record to produce."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int = 1_700_000_000_000
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def given(topic: str, key: str | None, *values: Any) -> list[Input]:
+    return [Input(topic, orjson.dumps(value), None if key is None else key.encode()) for value in values]
+
+
+INPUTS = {
+    "late_flights": given(
+        "flights",
+        "UA",
+        {**FLIGHT, "origin": "EWR", "dep_delay": 90, "arr_delay": None},
+        {**FLIGHT, "origin": "EWR", "dep_delay": None, "arr_delay": None},
+        {**FLIGHT, "origin": "JFK", "dep_delay": 61, "arr_delay": 40},
+    ),
+    "routing": given("orders", "ann", {"country": "FR", "total": 20}, {"country": "DE", "total": 5_000}),
+    "words": [Input("texts", "Grüß Gott, World!".encode()), Input("texts", None), Input("texts", b"end")],
+    "dead_letters": [
+        Input("readings", b'{"sensor": "a", "celsius": "21.5"}', b"\0\0\0\7"),
+        Input("readings", b"{broken", b"\0\0\0\7"),
+        Input("readings", b'{"sensor": "a", "celsius": -300}', b"\0\0\0\7"),
+        Input("readings", b'{"sensor": "a", "celsius": 1}', b"seven"),
+        Input("readings", b'{"sensor": "b", "celsius": 1}', b"\0\0\0\7"),
+    ],
+    "metadata": [
+        Input(
+            "measurements",
+            b'{"watts": 230, "measured_at_ms": 1699999999000}',
+            b"m1",
+            headers=(("trace", b"t"),),
+        ),
+        Input("measurements", b'{"watts": 0, "measured_at_ms": 1700000000000}', b"m2"),
+    ],
+    "columns": given(
+        "rides",
+        None,
+        {"city": "Lyon", "km": 12.0, "fare": 24.0, "tip": None},
+        {"city": "Lyon"},
+        {"city": "Nice Airport", "km": 4.0, "fare": 20.0, "tip": 5.0, "paid_by": "card"},
+    ),
+    "several_topics": [
+        *given("page-views", None, {"user": "ann", "url": "/a"}, {"user": "bob", "url": "/b"}),
+        *given("purchases", None, {"customer": "bob", "cents": 1999}),
+    ],
+}
+
+
+def test_none_is_left_out() -> None:
+    names = {path.stem for path in (REPOSITORY / "examples").glob("*.py")}
+    assert names - {"demo", "test_thermostat"} == set(INPUTS)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_example(name: str, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    expected = run_in_driver(name)
+    address = kafka_broker.bootstrap_servers
+    make_app(name, address).setup_topics()
+    with Producer(address) as producer:
+        for record in INPUTS[name]:
+            headers = list(record.headers) or None
+            producer.produce(record.topic, record.value, record.key, headers, timestamp=record.timestamp)
+
+    with running(name, address, tmp_path) as process:
+        produced = consume(address, {topic: len(records) for topic, records in expected.items()}, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S) == 0, errors(tmp_path)
+    assert {topic: sorted(records, key=repr) for topic, records in produced.items()} == {
+        topic: sorted(records, key=repr) for topic, records in expected.items()
+    }
+    if name == "columns":
+        assert "Rides" in (tmp_path / "stdout").read_text()
+    if name == "dead_letters":
+        assert "below absolute zero" in errors(tmp_path)
+
+
+def test_example_that_is_a_test() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/test_thermostat.py"],
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", REPOSITORY / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_app(name: str, address: str) -> Application:
+    module = load(name)
+    app = Application(broker_address=address, loglevel=None, **getattr(module, "CALLBACKS", {}))
+    module.build(app)
+    return app
+
+
+def run_in_driver(name: str) -> dict[str, list[Produced]]:
+    """Return what the example produces in the test driver, by topic."""
+    app = make_app(name, "unused:9092")
+    with TopologyTestDriver(app) as driver:
+        for record in INPUTS[name]:
+            headers: Headers | None = list(record.headers) or None
+            driver.pipe_bytes(record.topic, record.value, key=record.key, timestamp=record.timestamp, headers=headers)
+        outputs = set(app.topic_manager.all_topics) - set(app.topology.sources)
+        return {
+            topic: [
+                (record.raw_key, record.raw_value, record.timestamp, tuple(record.headers or ()))
+                for record in driver.read(topic)
+            ]
+            for topic in outputs
+        }
+
+
+@contextlib.contextmanager
+def running(name: str, address: str, directory: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """Run an example as a program until the block ends."""
+    environment = {
+        **os.environ,
+        "STREAMRT_BROKER_ADDRESS": address,
+        "STREAMRT_STATE_DIR": str(directory / "state"),
+        "PYTHONIOENCODING": "utf-8",
+    }
+    with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, f"examples/{name}.py"],
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def consume(address: str, wanted: dict[str, int], process: "subprocess.Popen[bytes]") -> dict[str, list[Produced]]:
+    """Return the records of some topics as soon as there are as many as wanted."""
+    found: dict[str, list[Produced]] = {topic: [] for topic in wanted}
+    deadline = time.monotonic() + START_S
+    with Consumer(address, f"test-{process.pid}", "earliest", auto_commit_enable=False) as consumer:
+        consumer.subscribe(list(wanted))
+        while any(len(found[topic]) < count for topic, count in wanted.items()):
+            assert process.poll() is None, f"the example ended by itself with exit code {process.returncode}"
+            assert time.monotonic() < deadline, f"the outputs did not arrive within {START_S:g} s: {found}"
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                headers: list[tuple[str, Any]] = message.headers() or []
+                found[str(message.topic())].append(
+                    (message.key(), message.value(), message.timestamp()[1], tuple(headers))  # type: ignore[arg-type]
+                )
+    return found
+
+
+def errors(directory: Path) -> str:
+    return (directory / "stderr").read_text()

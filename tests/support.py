@@ -1,0 +1,225 @@
+"""What tests with a broker share: topics of their own, records in, records out, and programs as processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamrt import Application
+from streamrt.kafka import Consumer, Producer, TopicAdmin, TopicConfig
+from streamrt.models import TopicPartition
+from streamrt.topics import Topic
+
+MASTER = "local[2]"
+
+
+class Received(NamedTuple):
+    """A record as another client sees it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: list[tuple[str, bytes | None]] | None
+    partition: int
+
+
+def unique(name: str) -> str:
+    """Return a name that no other test has."""
+    return f"{name}-{uuid.uuid4().hex[:10]}"
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0, what: str = "the condition") -> Any:
+    """Wait until a function returns something true, and return it."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not hold within {timeout_s} s")
+
+
+class Kafka:
+    """A broker, with the few things that tests do with one.
+
+    Args:
+        address: the broker.
+        state_dir: state directory for applications.
+    """
+
+    def __init__(self, address: str, state_dir: Path) -> None:
+        self.address = address
+        self.state_dir = state_dir
+        self.admin = TopicAdmin(address)
+
+    def topic(self, name: str = "topic", partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        """Create a topic and return its unique name."""
+        chosen = unique(name)
+        self.admin.create_topics([Topic(chosen, TopicConfig(partitions, 1, config or {}))])
+        return chosen
+
+    def app(self, group: str | None = None, **settings: Any) -> Application:
+        """Return an application that reads from the beginning, and runs in the Spark of this process."""
+        chosen = {
+            "auto_offset_reset": "earliest",
+            "spark_master": MASTER,
+            "loglevel": None,
+            "state_dir": self.state_dir,
+            "commit_interval": 0.5,
+            **settings,
+        }
+        return Application(self.address, consumer_group=group or unique("group"), **chosen)
+
+    def produce(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        key: bytes | None = b"key",
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Any = None,
+        raw: bool = False,
+    ) -> None:
+        """Produce values, as JSON unless `raw`."""
+        with Producer(self.address) as producer:
+            for value in values:
+                producer.produce(
+                    topic,
+                    value if raw else json.dumps(value).encode(),
+                    key=key,
+                    partition=partition,
+                    timestamp=timestamp,
+                    headers=headers,
+                )
+
+    def receive(self, topic: str, count: int, timeout_s: float = 30.0) -> list[Received]:
+        """Return the first `count` records of a topic; fewer if they do not come in time."""
+        records: list[Received] = []
+        deadline = time.monotonic() + timeout_s
+        with Consumer(self.address, unique("reader"), "earliest") as consumer:
+            consumer.subscribe([topic])
+            while len(records) < count and time.monotonic() < deadline:
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is None:
+                    records.append(
+                        Received(
+                            message.key(),
+                            message.value(),
+                            message.timestamp()[1],
+                            message.headers(),
+                            message.partition(),
+                        )
+                    )
+        return records
+
+    def values(self, topic: str, count: int) -> list[Any]:
+        """Return the first values of a topic, read as JSON."""
+        return [json.loads(record.value or b"null") for record in self.receive(topic, count)]
+
+    def end(self, topic: str) -> int:
+        """Return the number of offsets in a topic, over all partitions."""
+        count = self.admin.inspect_topics([topic])[topic]
+        assert count is not None
+        places = [TopicPartition(topic, number) for number in range(count.num_partitions or 1)]
+        return sum(high for _, high in self.admin.watermarks(places, isolation_level="read_uncommitted").values())
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
+        """Return the offset that a group has committed for a partition."""
+        place = TopicPartition(topic, partition)
+        return self.admin.committed(group, [place]).get(place)
+
+
+@contextmanager
+def running(app: Application) -> Iterator[threading.Thread]:
+    """Run an application in a thread; stop it at the end and raise what it raised."""
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            app.run()
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        app.stop()
+        thread.join(60)
+        assert not thread.is_alive(), "the application did not stop"
+    if errors:
+        raise errors[0]
+
+
+class Program:
+    """A Python program in a process of its own, whose output can be waited for.
+
+    Args:
+        source: the program.
+        path: where to write it.
+        environment: additional environment variables.
+    """
+
+    def __init__(self, source: str, path: Path, environment: dict[str, str] | None = None) -> None:
+        path.write_text(source)
+        root = str(Path(__file__).resolve().parent.parent)
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=path.parent,
+            env={**os.environ, "PYTHONPATH": root, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        )
+        self.out: list[str] = []
+        self.err: list[str] = []
+        self._readers = [
+            threading.Thread(target=lambda: self.out.extend(self.process.stdout or ()), daemon=True),
+            threading.Thread(target=lambda: self.err.extend(self.process.stderr or ()), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
+        """Wait until the program has printed a line with `text`, on either stream."""
+
+        def seen() -> bool:
+            if self.process.poll() is not None and not any(text in line for line in self.out + self.err):
+                raise AssertionError(f"the program ended: {self.out} {self.err}")
+            return any(text in line for line in self.out + self.err)
+
+        wait_until(seen, timeout_s, f"output with {text!r}, got {self.out} {self.err}")
+
+    def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 30.0) -> tuple[int, float]:
+        """Send a signal; return the exit code and the seconds that it took."""
+        begun = time.monotonic()
+        self.process.send_signal(how)
+        return self.wait(timeout_s), time.monotonic() - begun
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Wait for the end; return the exit code."""
+        try:
+            return self.process.wait(timeout_s)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the program if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for reader in self._readers:
+            reader.join(5)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
