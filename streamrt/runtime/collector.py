@@ -101,7 +101,7 @@ class Collector:
                 # A key of None stays one: JSON would write `null`, and all such records would share a partition.
                 raw_key = None if key is None else to_key(key, headers)
                 produce(name, data, raw_key, timestamp, headers and checked_headers(headers))
-            except Exception as error:  # noqa: BLE001 - the callback decides
+            except Exception as error:
                 clear = _explain(error, name, (to_value, value), (to_key, key), headers)
                 if not self._on_error(clear, value, key, timestamp, headers):
                     raise OutputRefused(clear) from error

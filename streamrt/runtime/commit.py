@@ -28,21 +28,30 @@ def make_durable(report: Report, writer: RecordWriter, callbacks: ErrorCallbacks
         callbacks: `on_producer_error` may choose to do without a record that failed.
     """
     for error in writer.flush():
-        kind = "producer"
-        try:
-            # Deliveries fail long after the input record was processed: there is no record to tell about.
-            if callbacks.producer is not None and callbacks.producer(error, None, logger):
-                continue
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the application stops
-            kind = "callback"
-            error = RuntimeError(f"the callback on_producer_error itself failed on {error!r}: {raised!r}")
-        ranges = {place: OffsetRange(*place, done.start, done.start) for place, done in report.ranges.items()}
-        partition = next(iter(ranges))
-        message = f"{error} (while processing {', '.join(map(str, ranges))})"
-        report.ranges = ranges
+        refusal = _refusal(error, callbacks)
+        if refusal is None:
+            continue
+        kind, message, cause = refusal
+        places = list(report.ranges)
+        text = f"{message} (while processing {', '.join(map(str, places))})"
+        report.failure = report.failure or Failure(kind, places[0], None, text, cause)
+        report.ranges = {place: OffsetRange(*place, done.start, done.start) for place, done in report.ranges.items()}
+        report.processed = {}
         report.complete = False
-        report.failure = report.failure or Failure("producer", partition, None, message, error)
         return
+
+
+def _refusal(error: Exception, callbacks: ErrorCallbacks) -> tuple[str, str, Exception] | None:
+    """Return kind, message and cause of the failure that a lost delivery is; None if the user can do without."""
+    if callbacks.producer is None:
+        return "producer", str(error), error
+    try:
+        # Deliveries fail long after the input record was processed: there is no record to tell about.
+        skipped = bool(callbacks.producer(error, None, logger))
+    except Exception as raised:  # noqa: BLE001 - whatever it is, the application stops
+        reason = f"{type(raised).__name__}: {raised}"
+        return "callback", f"the callback on_producer_error itself failed on {error!r}: {reason}", raised
+    return None if skipped else ("producer", str(error), error)
 
 
 @dataclass

@@ -16,6 +16,8 @@ from streamrt.runtime.task import Chunk, Limits, Task, TaskFailed
 PRINTED = -1
 """Stands for a node's id where no operator showed the line."""
 
+_DRAIN_S = 0.3
+
 
 @dataclass(frozen=True)
 class BatchContext:
@@ -23,7 +25,7 @@ class BatchContext:
 
     Attributes:
         positions: offsets below which records have been processed already, by partition.
-        seconds: how long the task may take before it stops between two records.
+        seconds: how long after its first record the task stops between two records.
         outputs: how many outputs may still come; None for no limit.
     """
 
@@ -49,30 +51,36 @@ class Tasks:
     def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
         """Process chunks of records and make their outputs durable.
 
-        All chunks are taken from the iterable even if a failure or a limit ends the processing early, because whoever
-        feeds them waits until they are taken.
+        If a failure or a limit ends the processing early, the other chunks are taken and dropped for a moment, because
+        whoever feeds them waits until they are taken; then they are left, which costs Spark a new worker process.
 
         Args:
             chunks: records, in order within each partition.
             context: where to begin and when to stop.
         """
         begun = time.monotonic()
-        limits = Limits(begun + context.seconds, context.outputs)
+        limits: Limits | None = None
         for task in self._tasks.values():
             task.collector.reset()
         self._lines.clear()
         report = Report()
-        stopped = False
+        stopped, stopped_at = False, begun
         for chunk in chunks:
             place = TopicPartition(chunk.topic, chunk.partition)
             start = context.positions.get(place, 0)
             rest = chunk if chunk.offsets[0] >= start else chunk.from_offset(start)
             if not rest.offsets:
                 continue
-            if stopped:
-                report.complete = False
-            else:
+            if limits is None:
+                # Whatever came before, waiting for data or passing over records, is not this task's work.
+                limits = Limits(time.monotonic() + context.seconds, context.outputs)
+            if not stopped:
                 stopped = self._run_chunk(rest, place, limits, report)
+                stopped_at = time.monotonic()
+                continue
+            report.complete = False
+            if time.monotonic() - stopped_at > _DRAIN_S:
+                break
         report.shown += self._lines
         for task in self._tasks.values():
             report.produced += task.collector.produced

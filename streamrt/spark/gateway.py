@@ -74,6 +74,7 @@ def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: P
         os.pathsep.join([str(home / "jars" / "*"), *map(str, jars)]),
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         "-XX:+IgnoreUnrecognizedVMOptions",
+        "-Xrs",  # leave signals as they are, ignored
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
         "--sun-misc-unsafe-memory-access=allow",
         "--enable-native-access=ALL-UNNAMED",
@@ -95,7 +96,7 @@ def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: P
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
     }
     process = subprocess.Popen(  # noqa: S603 - the command is made of our own parts
-        command, stdin=subprocess.PIPE, env=environment, preexec_fn=_ignore_interrupts
+        command, stdin=subprocess.PIPE, env=environment, preexec_fn=_ignore_signals, start_new_session=True
     )
     port, secret = _connection(process, answer)
     gateway = _connect(port, secret)
@@ -103,9 +104,10 @@ def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: P
     return gateway
 
 
-def _ignore_interrupts() -> None:
-    # Ctrl+C reaches the whole process group; this process stops the JVM when its work is done.
+def _ignore_signals() -> None:
+    # Ctrl+C and SIGTERM may reach the whole process group; this process stops the JVM when its work is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _connection(process: "subprocess.Popen[bytes]", answer: Path) -> tuple[int, str]:

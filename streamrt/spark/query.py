@@ -8,6 +8,7 @@ runner, which commits. Spark's own checkpoint is disposable: a fresh one for eac
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from streamrt.spark.session import SparkEnvironment
 _TASKS_PER_SLOT = 3
 """Each task beyond the free slots costs more than 10 ms a batch: with more partitions than this, tasks take several."""
 
+_FULL = 0.9
+_MUCH_FASTER = 8
+_LARGEST_STEP = 16
+
 
 @dataclass(frozen=True)
 class QuerySettings:
@@ -32,19 +37,49 @@ class QuerySettings:
 
     Attributes:
         kafka_options: options of Spark's Kafka source.
-        max_records: records of one micro-batch, over all partitions; None for Spark's default, no limit.
+        max_records: records of one micro-batch, over all partitions.
         slice_s: seconds after which tasks stop between two records, so that work is committed and a stop is seen.
         count: whether outputs are limited; then a batch runs in one task, so that the limit is exact.
+        largest: bound for `max_records` where batches turn out to be quick.
     """
 
     kafka_options: Mapping[str, str]
     max_records: int
     slice_s: float
     count: bool
+    largest: int
+
+    def resized(self, report: Report, seconds: float, partitions: int) -> int | None:
+        """Return a better number of records for a micro-batch, or None if this one does.
+
+        Args:
+            report: the last micro-batch.
+            seconds: how long it took.
+            partitions: number of partitions that are read.
+
+        Example:
+            >>> settings = QuerySettings({}, max_records=10_000, slice_s=4.0, count=False, largest=200_000)
+            >>> settings.resized(Report(records=500, complete=False), 4.0, 2)
+            500
+            >>> settings.resized(Report(records=10_000), 0.1, 2)
+            160000
+            >>> settings.resized(Report(records=10_000), 1.0, 2) is None
+            True
+        """
+        if not report.complete:
+            return max(partitions, report.records)
+        full = report.records >= _FULL * self.max_records
+        if full and self.max_records < self.largest and seconds * _MUCH_FASTER <= self.slice_s:
+            fitting = self.max_records * self.slice_s / (2 * max(seconds, 0.01))
+            return int(min(self.largest, self.max_records * _LARGEST_STEP, fitting))
+        return None
 
 
 class MicroBatchQuery:
     """Runs tasks for the records of some partitions until it is stopped.
+
+    A micro-batch that tasks cannot finish within their time slice is cut: the query ends, and `resize` tells how many
+    records would have fitted. Reading the rest in a new query is cheaper than reading all of it again.
 
     Args:
         environment: where to run.
@@ -75,6 +110,7 @@ class MicroBatchQuery:
         self._query: StreamingQuery | None = None
         self._last_batch = -1
         self.error: Exception | None = None
+        self.resize: int | None = None
 
     def start(self) -> None:
         """Start reading."""
@@ -142,26 +178,29 @@ class MicroBatchQuery:
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         with self._busy:
+            if self._stopping.is_set():
+                return
             try:
-                complete = False
-                while not complete and not self._stopping.is_set():
-                    report = self._run_tasks(batch)
-                    complete = report.complete and report.failure is None
-                    for place, done in report.ranges.items():
-                        self._positions[place] = done.end
-                    self._on_report(report)
-                    if report.failure is not None or self._outputs_left() == 0:
-                        self._stopping.set()
-                if complete:
-                    self._last_batch = batch_id
+                begun = time.monotonic()
+                report = self._run_tasks(batch)
+                self._on_report(report)
+                seconds = time.monotonic() - begun
             except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
-                if not self._stopping.is_set():
-                    self.error = error
+                self.error = error
+                self._stopping.set()
+                return
+            if report.complete:
+                self._last_batch = batch_id
+            if report.failure is not None or self._outputs_left() == 0:
+                self._stopping.set()
+                return
+            self.resize = self._settings.resized(report, seconds, len(self._positions))
+            if self.resize is not None:
                 self._stopping.set()
 
     def _run_tasks(self, batch: DataFrame) -> Report:
         left = self._outputs_left()
-        context = BatchContext(dict(self._positions), self._settings.slice_s, left)
+        context = BatchContext(self._positions, self._settings.slice_s, left)
         if self._settings.count:
             batch = batch.coalesce(1)
         elif len(self._positions) > _TASKS_PER_SLOT * self._environment.slots:

@@ -40,7 +40,8 @@ from streamrt.spark.session import SparkEnvironment, local_slots, open_session
 logger = logging.getLogger("streamrt")
 
 _MAX_RECORDS_PER_PARTITION = 100_000
-_SLICE_S = 2.0
+_LONGEST_SLICE_S = 4.0
+_SHORTEST_SLICE_S = 0.5
 _STOP_S = 6.0
 _REVOKE_S = 30.0
 _TICK_S = 0.1
@@ -137,6 +138,7 @@ class SparkRunner:
         self._drained = threading.Event()
         self._closing = threading.Event()
         self._generation = 0
+        self._max_records: int | None = None
         self._member: GroupMember | None = None
         self._client_file: Path | None = None
 
@@ -227,20 +229,16 @@ class SparkRunner:
         self, environment: SparkEnvironment, reference: SpecReference, positions: dict[TopicPartition, int]
     ) -> Exception | None:
         """Run a query until it must end; return an error of Spark's, if that was why."""
-        query = MicroBatchQuery(
-            environment,
-            reference,
-            self._query_settings(len(positions)),
-            positions,
-            self._on_report,
-            self._outputs_left,
-        )
+        settings = self._query_settings(len(positions))
+        query = MicroBatchQuery(environment, reference, settings, positions, self._on_report, self._outputs_left)
         logger.info("processing %s", ", ".join(f"{place} from offset {at}" for place, at in sorted(positions.items())))
         query.start()
         error: Exception | None = None
         try:
             while not self._stop.is_set() and not self._revoking.is_set():
                 self._stop.wait(_TICK_S)
+                if query.resize is not None:
+                    break
                 error = query.failure()
                 if error is not None:
                     break
@@ -260,6 +258,9 @@ class SparkRunner:
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
             if not self._discard.is_set():
                 self._commit()
+        if query.resize is not None:
+            logger.info("micro-batches are now limited to %d records, after %d", query.resize, settings.max_records)
+            self._max_records = query.resize
         return error
 
     def _recover(self, error: Exception, restarts: int) -> None:
@@ -435,7 +436,9 @@ class SparkRunner:
 
     def _query_settings(self, partitions: int) -> QuerySettings:
         every = self._config.commit_every
-        limit = _MAX_RECORDS_PER_PARTITION * partitions
+        largest = _MAX_RECORDS_PER_PARTITION * partitions
+        if every > 0:
+            largest = min(largest, every)
         options = {
             "includeHeaders": "true",
             "failOnDataLoss": "true",
@@ -446,9 +449,10 @@ class SparkRunner:
         }
         return QuerySettings(
             kafka_options=options,
-            max_records=min(limit, every) if every > 0 else limit,
-            slice_s=min(_SLICE_S, self._config.commit_interval or _SLICE_S),
+            max_records=min(self._max_records or largest, largest),
+            slice_s=min(_LONGEST_SLICE_S, max(_SHORTEST_SLICE_S, self._config.commit_interval)),
             count=self._conditions.count > 0,
+            largest=largest,
         )
 
     def _raise_failure(self) -> None:
