@@ -58,13 +58,19 @@ def main() -> None:
     options.add_argument("--probe", nargs=3, help="used by the benchmark itself")
     chosen = options.parse_args()
     if chosen.probe:
-        probe(*chosen.probe, chosen.rate, chosen.warmup, chosen.seconds, chosen.runs)
+        address, source, target = chosen.probe
+        probe(address, source, target, chosen.rate, chosen.warmup, chosen.seconds, chosen.runs)
         return
     source, target = common.unique("in"), common.unique("out")
     with common.broker() as address:
         common.create_topics(address, source, target)
-        app = Application(address, consumer_group=common.unique("bench"), auto_offset_reset="earliest",
-                          spark_master=chosen.master, loglevel="WARNING")
+        app = Application(
+            address,
+            consumer_group=common.unique("bench"),
+            auto_offset_reset="earliest",
+            spark_master=chosen.master,
+            loglevel="WARNING",
+        )
         sdf = app.dataframe(app.topic(source))
         sdf["seen"] = True
         sdf.to_topic(app.topic(target))

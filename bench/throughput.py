@@ -58,7 +58,7 @@ def main() -> None:
     with common.broker() as address:
         results = [run(address, chosen.master, chosen.records) for _ in range(chosen.runs + 1)]
     rates = [rate for rate, _ in results[1:]]
-    rows = [[number, rate, first] for number, (rate, first) in enumerate(results)]
+    rows: list[list[object]] = [[number, rate, first] for number, (rate, first) in enumerate(results)]
     rows.append(["median of 1..", common.median(rates), common.median([first for _, first in results[1:]])])
     common.show("stateless JSON, 2 partitions", ["run", "records/s", "first batch after s"], rows)
 

@@ -146,7 +146,7 @@ def running(app: Application) -> Iterator[threading.Thread]:
     def target() -> None:
         try:
             app.run()
-        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
+        except BaseException as error:
             errors.append(error)
 
     thread = threading.Thread(target=target)

@@ -6,7 +6,8 @@ from streamrt.kafka.admin import IsolationLevelName, TopicAdmin, TopicConfig, To
 from streamrt.kafka.client import KafkaRequestError, partition_offsets, partitions_of
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
-from streamrt.kafka.group import GroupAssignment, GroupFencedError, GroupMember, GroupState
+from streamrt.kafka.group import GroupMember
+from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupState
 from streamrt.kafka.java import ConsumerOptions, java_client_options
 from streamrt.kafka.java_connection import java_system_properties
 from streamrt.kafka.producer import Producer

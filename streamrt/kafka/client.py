@@ -23,6 +23,7 @@ __all__ = [
     "is_connection_error",
     "is_retriable",
     "log_error_to",
+    "offsets_of",
     "partition_offsets",
     "partitions_of",
     "request_error",
@@ -232,6 +233,11 @@ def partition_offsets(offsets: Mapping[TopicPartition, int]) -> list[ConfluentTo
     return [
         ConfluentTopicPartition(partition.topic, partition.partition, offset) for partition, offset in offsets.items()
     ]
+
+
+def offsets_of(entries: Iterable[ConfluentTopicPartition]) -> dict[TopicPartition, int]:
+    """Return the offsets that confluent-kafka names."""
+    return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
 
 
 def partitions_of(entries: Iterable[ConfluentTopicPartition]) -> frozenset[TopicPartition]:

@@ -3,55 +3,54 @@
 Spark reads the records. So that several copies of an application share its topics, each driver joins the
 group with a consumer whose partitions are paused, and hands the partitions that it was assigned to Spark.
 
-                    start()             assigned               revoked
-              NEW ----------> JOINING ------------> ASSIGNED ------------> REVOKING
-               |                ^  ^                   |  |                   |  |
-               |                |  '------- lost ------'  |                   |  |
-               |                '-------------- given back -------------------'  |
-               |                |                         |                      |
-               |                '------ fatal error ------+----------------------'
-               |                         |
-               |                         v
-               |                       FAILED
-               |                         |
-               '------ close() ----------+--------> CLOSED        (close() leads here from every state)
+`streamrt.kafka.group_state` draws the life of a member. How its thread works:
 
-- ASSIGNED, REVOKING: the partitions are ours and offsets can be committed. In REVOKING, `on_revoke` runs: it
-  stops what is reading and commits; other members of the group wait for it, up to `max.poll.interval.ms`.
-- lost: the group gave the partitions to others without asking, since no heartbeat arrived in time. Nothing
-  can be committed any more.
-- The partitions are given back only when no commit is on its way: an offset of one generation can never be
-  committed in the next one, in which another member may already own the partition.
-- Only the member's thread talks to the consumer. A commit that another thread asks for waits in a queue: a
-  call beside a running poll() gets its turn late or never, since confluent-kafka 2.16 lets one thread at a time
-  into a consumer and keeps the others out while a callback runs. So `on_revoke` has a thread of its own.
+- Only the member's thread talks to the consumer. A commit that another thread asks for waits in a queue: a call
+  beside a running poll() gets its turn late or never, since confluent-kafka 2.16 lets one thread at a time into a
+  consumer and keeps the others out while a callback runs.
+- Between polls, a commit is sent without waiting for its answer, which a later poll() delivers: librdkafka's
+  waiting commit takes no timeout and outlasts a broker that is away by a whole session.
+- `on_revoke` runs in a thread of its own, while the member's thread stays inside poll() and goes on serving commits:
+  whoever drains for `on_revoke` can commit. No answer is delivered inside poll(), so here the waiting commit is used.
+- Partitions are given back only when no commit is on its way.
 """
 
-import enum
 import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
-from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError, StreamRTError
+from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
     error_in,
     is_retriable,
     log_error_to,
+    offsets_of,
     partition_offsets,
     partitions_of,
     request_error,
 )
 from streamrt.kafka.connection import ConnectionConfig, as_connection
 from streamrt.kafka.consumer import Consumer
+from streamrt.kafka.group_state import (
+    CommitRequest,
+    GroupAssignment,
+    GroupFencedError,
+    GroupState,
+    advice_for,
+    is_fatal,
+    is_fenced,
+    is_hopeless,
+    names_of,
+)
 from streamrt.models import TopicPartition
 
 __all__ = ["GroupAssignment", "GroupFencedError", "GroupMember", "GroupState"]
@@ -62,87 +61,13 @@ _LOGGER = logging.getLogger(__name__)
 _RETRY_S = 0.1
 _SERVE_S = 0.05
 _PROBE_S = 1.0
+_LEAVE_S = 5.0
+_EAGER_S = 0.1
+_EAGER_POLL_S = 0.002
 _DEFAULTS = {
-    # Bounds how long one commit can hang on a broker that went away; librdkafka's own 60 s outlast a session.
+    # librdkafka's own 60 s outlast a session: a broker that went away would be noticed too late.
     "socket.timeout.ms": 10_000,
 }
-_FENCED = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError._FENCED,
-        KafkaError._FATAL,
-        KafkaError._STATE,
-        KafkaError._DESTROY,
-    }
-)
-_HOPELESS = {
-    KafkaError.FENCED_INSTANCE_ID: "another process has the same group_instance_id; give each copy its own",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user READ on the group",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user READ on the topics",
-    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "another application is in the group; use a group of your own",
-    KafkaError.INVALID_SESSION_TIMEOUT: "set session.timeout.ms to what the brokers allow",
-    KafkaError.INVALID_GROUP_ID: "choose another name for the group",
-    KafkaError.GROUP_MAX_SIZE_REACHED: "the brokers allow no more members in the group",
-}
-
-
-class GroupFencedError(StreamRTError):
-    """The partitions are not this member's any more; another may own them, so nothing was committed."""
-
-
-class GroupState(enum.Enum):
-    """Where a `GroupMember` is in its life; see the diagram in this module."""
-
-    NEW = "new"
-    JOINING = "joining"
-    ASSIGNED = "assigned"
-    REVOKING = "revoking"
-    FAILED = "failed"
-    CLOSED = "closed"
-
-    @property
-    def successors(self) -> "frozenset[GroupState]":
-        """States that may follow this one."""
-        return _SUCCESSORS[self]
-
-    @property
-    def owns(self) -> bool:
-        """Whether the assigned partitions are the member's in this state."""
-        return self in (GroupState.ASSIGNED, GroupState.REVOKING)
-
-
-_SUCCESSORS = {
-    GroupState.NEW: frozenset({GroupState.JOINING, GroupState.CLOSED}),
-    GroupState.JOINING: frozenset({GroupState.ASSIGNED, GroupState.FAILED, GroupState.CLOSED}),
-    GroupState.ASSIGNED: frozenset({GroupState.REVOKING, GroupState.JOINING, GroupState.FAILED, GroupState.CLOSED}),
-    GroupState.REVOKING: frozenset({GroupState.JOINING, GroupState.FAILED, GroupState.CLOSED}),
-    GroupState.FAILED: frozenset({GroupState.CLOSED}),
-    GroupState.CLOSED: frozenset[GroupState](),
-}
-
-
-class GroupAssignment(NamedTuple):
-    """Partitions and the generation in which they are the member's."""
-
-    generation: int
-    partitions: frozenset[TopicPartition]
-
-
-class _CommitRequest:
-    """A commit that waits for the member's thread, and its result."""
-
-    def __init__(self, entries: list[ConfluentTopicPartition], generation: int) -> None:
-        self.entries = entries
-        self.generation = generation
-        self.done = threading.Event()
-        self.error: KafkaError | None = None
-
-    def refuse(self) -> None:
-        """Give up: the partitions are no longer the member's."""
-        self.error = KafkaError(KafkaError.ILLEGAL_GENERATION, "the partitions were given away")
-        self.done.set()
 
 
 class GroupMember:
@@ -192,7 +117,7 @@ class GroupMember:
         self._topics = list(topics)
         # Commits wait for the end of a poll.
         self._poll_timeout = min(poll_timeout, _SERVE_S)
-        self._requests: queue.SimpleQueue[_CommitRequest] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[CommitRequest] = queue.SimpleQueue()
         self._on_revoke = on_revoke
         self._on_lost = on_lost
         self._patience_s = broker_availability_timeout
@@ -210,7 +135,7 @@ class GroupMember:
             auto_commit_enable=False,
             logger=logger,
             error_callback=self._on_client_error,
-            on_commit=_ignore,
+            on_commit=self._on_committed,
             extra_config=options,
         )
         self._thread = threading.Thread(target=self._run, name=f"streamrt-group-{group}", daemon=True)
@@ -225,6 +150,7 @@ class GroupMember:
         self._error: Exception | None = None
         # Used in the member's thread alone.
         self._fatal: KafkaError | None = None
+        self._sent: CommitRequest | None = None
         self._away_since: float | None = None
 
     @property
@@ -305,7 +231,8 @@ class GroupMember:
             offsets: the next offset to read of each partition.
             generation: the generation in which the records were processed; refused if it is not the current
                 one.
-            timeout: seconds after which no further try is made; the last may take `socket.timeout.ms` more.
+            timeout: seconds to wait for the group's answer. While partitions are given back, a broker that just went
+                away can make it `session.timeout.ms`.
 
         Raises:
             GroupFencedError: if a partition is not the member's any more. Whoever owns it starts at the
@@ -355,25 +282,79 @@ class GroupMember:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set() and self._state is not GroupState.FAILED:
-                # The wait is here and not in poll(), which could not be woken for a commit.
-                self._serve(self._poll_timeout)
-                self._examine(self._consumer.poll(0))
+                self._send_next()
+                self._examine(self._consumer.poll(self._pause()))
+                self._expire()
                 self._probe()
         except Exception as error:  # noqa: BLE001 - whatever it is, the runner must hear of it
             self._fail(_streamrt_error(error))
+        self._leave()
+        self._drop(GroupState.CLOSED)
+
+    def _leave(self) -> None:
+        """Close the consumer, which gives the partitions back; do not wait for a broker that is away."""
+        closed = threading.Event()
+
+        def close() -> None:
+            try:
+                self._consumer.close()
+            except Exception as error:  # noqa: BLE001 - there is nobody left to handle it
+                self._logger.warning("Group %s: the member did not leave in order: %s", self._group, error)
+            closed.set()
+
+        threading.Thread(target=close, name=f"{self._thread.name}-close", daemon=True).start()
+        deadline: float | None = None
+        while not closed.wait(_SERVE_S):
+            if self._state.owns:
+                # on_revoke may take the time that it needs.
+                continue
+            deadline = deadline or time.monotonic() + _LEAVE_S
+            if time.monotonic() >= deadline:
+                self._logger.warning("Group %s: no broker heard that the member leaves", self._group)
+                return
+
+    def _send_next(self) -> None:
+        """Send the next commit that is asked for; without one, let the time between two polls pass."""
+        if self._sent is not None:
+            return
+        # The wait is here and not in poll(), which could not be woken for a commit.
+        request = self._next_request(self._poll_timeout)
+        if request is None:
+            return
+        self._sent, request.sent_at = request, time.monotonic()
         try:
-            self._consumer.close()
-        except Exception as error:  # noqa: BLE001
-            self._logger.warning("Group %s: the member could not leave in order: %s", self._group, error)
-        self._move(GroupState.CLOSED)
+            self._consumer.commit(offsets=partition_offsets(request.offsets), asynchronous=True)
+        except KafkaException as error:
+            self._finish_sent(error_in(error))
+
+    def _pause(self) -> float:
+        if self._sent is None:
+            return 0.0
+        return _EAGER_POLL_S if time.monotonic() - self._sent.sent_at < _EAGER_S else self._poll_timeout
+
+    def _on_committed(self, error: KafkaError | None, entries: list[ConfluentTopicPartition]) -> None:
+        """Take the answer to a commit; called by poll()."""
+        # One that was given up may still be answered, while the next one is on its way.
+        if self._sent is None or self._sent.offsets != offsets_of(entries):
+            return
+        self._finish_sent(error or next((entry.error for entry in entries if entry.error is not None), None))
+
+    def _finish_sent(self, error: KafkaError | None) -> None:
+        if self._sent is not None:
+            self._sent.finish(error)
+        self._sent = None
+
+    def _expire(self) -> None:
+        if self._sent is not None and time.monotonic() >= self._sent.deadline:
+            self._finish_sent(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
 
     def _examine(self, message: Message | None) -> None:
         """Handle what poll() returned: nothing, an error, or a record fetched before its partition paused."""
         error = self._fatal or (message.error() if message is not None else None)
         if error is None:
             return
-        if _is_fatal(error) or error.code() in _HOPELESS:
-            advice = _advice(error)
+        if is_hopeless(error):
+            advice = advice_for(error)
             what = f"the membership in group {self._group} ended" + (f" ({advice})" if advice else "")
             self._fail(request_error(what, error))
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
@@ -382,7 +363,7 @@ class GroupMember:
             self._log_error(error)
 
     def _on_client_error(self, error: KafkaError) -> None:
-        if _is_fatal(error):
+        if is_fatal(error):
             self._fatal = error
         elif error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
             self._away_since = time.monotonic()
@@ -390,7 +371,7 @@ class GroupMember:
 
     def _probe(self) -> None:
         """Find out whether brokers are back: librdkafka tells that they went away, not that they came."""
-        if self._away_since is None or self._stopping.is_set():
+        if self._away_since is None:
             return
         try:
             self._consumer.list_topics(self._topics[0], timeout=_PROBE_S)
@@ -419,7 +400,9 @@ class GroupMember:
             self._assigned = partitions_of(partitions)
             self._generation += 1
             self._enter(GroupState.ASSIGNED)
-        self._logger.info("Group %s, generation %d: assigned %s", self._group, self._generation, _names(self._assigned))
+        self._logger.info(
+            "Group %s, generation %d: assigned %s", self._group, self._generation, names_of(self._assigned)
+        )
 
     def _revoke(self, consumer: ConfluentConsumer, _partitions: list[ConfluentTopicPartition]) -> None:
         with self._changed:
@@ -428,7 +411,11 @@ class GroupMember:
                 return
             self._enter(GroupState.REVOKING)
             revoked = self._assigned
-        self._logger.info("Group %s, generation %d: giving back %s", self._group, self._generation, _names(revoked))
+        if self._sent is not None:
+            # Its answer would be delivered only after the partitions are given back.
+            sent, self._sent = self._sent, None
+            self._commit_now(sent)
+        self._logger.info("Group %s, generation %d: giving back %s", self._group, self._generation, names_of(revoked))
         failures: list[Exception] = []
 
         def tell() -> None:
@@ -458,7 +445,7 @@ class GroupMember:
             return
         lost = self._drop(GroupState.JOINING)
         if lost:
-            self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, _names(lost))
+            self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, names_of(lost))
             self._tell_lost(lost)
         consumer.unassign()
 
@@ -481,6 +468,9 @@ class GroupMember:
             # Whoever waits for one of these may be whom on_lost waits for.
             while not self._requests.empty():
                 self._requests.get_nowait().refuse()
+            if self._sent is not None:
+                self._sent.refuse()
+                self._sent = None
             return lost
 
     def _tell_lost(self, lost: frozenset[TopicPartition]) -> None:
@@ -496,7 +486,7 @@ class GroupMember:
     def _check_owned(self, offsets: Iterable[TopicPartition], generation: int) -> None:
         foreign = [partition for partition in offsets if partition not in self._assigned]
         if not self._state.owns or generation != self._generation or foreign:
-            where = _names(foreign or offsets)
+            where = names_of(foreign or offsets)
             raise GroupFencedError(
                 f"group {self._group} gave {where} to another member (this one is {self._state.value}, in "
                 f"generation {self._generation}; the offsets are of generation {generation}); they are not "
@@ -504,13 +494,12 @@ class GroupMember:
             )
 
     def _commit_until(self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float) -> None:
-        entries = partition_offsets(offsets)
         while True:
-            error = self._request_commit(entries, generation)
+            error = self._request_commit(offsets, generation, deadline)
             if error is None:
                 return
-            what = f"the offsets of {_names(offsets)} were not committed to group {self._group}"
-            if _is_fatal(error) or error.code() in _FENCED:
+            what = f"the offsets of {names_of(offsets)} were not committed to group {self._group}"
+            if is_fenced(error):
                 raise GroupFencedError(f"{what}: {error.str()} ({error.name()}); another member may own them")
             passing = is_retriable(error) or error.code() == KafkaError.REBALANCE_IN_PROGRESS
             if not passing or time.monotonic() + _RETRY_S >= deadline:
@@ -519,9 +508,11 @@ class GroupMember:
             with self._changed:
                 self._check_owned(offsets, generation)
 
-    def _request_commit(self, entries: list[ConfluentTopicPartition], generation: int) -> KafkaError | None:
-        """Let the member's thread commit, and wait for the result."""
-        request = _CommitRequest(entries, generation)
+    def _request_commit(
+        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float
+    ) -> KafkaError | None:
+        """Let the member's thread commit once, and wait for the result."""
+        request = CommitRequest(offsets, generation, deadline)
         with self._changed:
             if generation != self._generation or not self._state.owns:
                 request.refuse()
@@ -532,31 +523,41 @@ class GroupMember:
                 return KafkaError(KafkaError._STATE, "the member is closed")
         return request.error
 
-    def _serve(self, timeout: float = 0.0) -> None:
-        """Commit what other threads ask for; in the member's thread."""
+    # Commits; in the member's thread.
+
+    def _next_request(self, timeout: float) -> CommitRequest | None:
         try:
-            request = self._requests.get(timeout=timeout) if timeout else self._requests.get_nowait()
+            request = self._requests.get(timeout=timeout)
         except queue.Empty:
-            return
-        if request.generation == self._generation and self._state.owns:
-            request.error = self._try_commit(request.entries)
-            request.done.set()
-        else:
+            return None
+        if request.generation != self._generation or not self._state.owns:
             request.refuse()
+            return None
+        return request
+
+    def _serve(self, timeout: float) -> None:
+        """Commit the next offsets that are asked for, inside a callback."""
+        request = self._next_request(timeout)
+        if request is not None:
+            self._commit_now(request)
+
+    def _commit_now(self, request: CommitRequest) -> None:
+        # Without a broker the call would last until the session times out.
+        self._probe()
+        if self._away_since is not None:
+            request.finish(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker answers"))
+            return
+        try:
+            results = self._consumer.commit(offsets=partition_offsets(request.offsets), asynchronous=False) or []
+        except KafkaException as error:
+            request.finish(error_in(error))
+        else:
+            request.finish(next((entry.error for entry in results if entry.error is not None), None))
 
     def _settle(self) -> None:
-        """Wait until no commit is under way; in the member's thread."""
+        """Wait until no commit is under way, inside a callback."""
         while self._commits:
             self._serve(_SERVE_S)
-
-    def _try_commit(self, entries: list[ConfluentTopicPartition]) -> KafkaError | None:
-        try:
-            results = self._consumer.commit(offsets=entries, asynchronous=False) or []
-        except KafkaException as error:
-            return error_in(error)
-        except RuntimeError as error:
-            return KafkaError(KafkaError._STATE, str(error))
-        return next((entry.error for entry in results if entry.error is not None), None)
 
     # The state.
 
@@ -574,25 +575,7 @@ class GroupMember:
         self._changed.notify_all()
 
 
-def _ignore(_error: KafkaError | None, _partitions: list[ConfluentTopicPartition]) -> None:
-    """Do nothing after a commit: `GroupMember.commit` reports its outcome by itself."""
-
-
-def _is_fatal(error: KafkaError) -> bool:
-    return bool(error.fatal()) or error.code() == KafkaError._FATAL
-
-
-def _advice(error: KafkaError) -> str | None:
-    # A fatal error tells its cause in its text alone.
-    causes = (code for code in _HOPELESS if code == error.code() or KafkaError(code).str() in error.str())
-    return next((_HOPELESS[code] for code in causes), None)
-
-
 def _streamrt_error(error: Exception) -> Exception:
     if isinstance(error, KafkaException):
         return request_error("the membership in the consumer group ended", error)
     return error
-
-
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(str(partition) for partition in sorted(partitions)) or "no partitions"

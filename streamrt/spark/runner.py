@@ -27,7 +27,7 @@ from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
 from streamrt.errors import OffsetOutOfRangeError, RunnerError
-from streamrt.kafka import ConnectionConfig, GroupFencedError, GroupMember, TopicAdmin
+from streamrt.kafka import ConnectionConfig, GroupFencedError, GroupMember, TopicAdmin, java_system_properties
 from streamrt.models import TopicPartition
 from streamrt.runtime import CommitSchedule, Failure, Output, Report, TaskSpec
 from streamrt.runtime.display import Display
@@ -157,6 +157,7 @@ class SparkRunner:
                 self._config.spark_master,
                 self._settings.spark_config,
                 self._settings.spark_session,
+                java_system_properties(self._settings.connection),
             )
             self._member = GroupMember(
                 self._settings.connection,

@@ -92,7 +92,10 @@ _open: tuple[tuple[str, tuple[tuple[str, str], ...]], SparkEnvironment] | None =
 
 
 def open_session(
-    master: str, settings: Mapping[str, Any] | None = None, session: SparkSession | None = None
+    master: str,
+    settings: Mapping[str, Any] | None = None,
+    session: SparkSession | None = None,
+    java_properties: Mapping[str, str] | None = None,
 ) -> SparkEnvironment:
     """Return the environment for an application; one Spark context serves all applications of a process.
 
@@ -100,6 +103,7 @@ def open_session(
         master: Spark's master URL.
         settings: additional Spark settings; they win over our defaults.
         session: a session to use instead of making one.
+        java_properties: system properties that the Kafka client needs in each JVM.
 
     Raises:
         ConfigurationError: if a setting would endanger data, or the given session lacks the Kafka connector.
@@ -110,9 +114,11 @@ def open_session(
     for name, value in _FIXED.items():
         if chosen.get(name, value) != value:
             raise ConfigurationError(f"spark_config: {name} must stay {value}; another value would duplicate records")
+    properties = dict(java_properties or {})
+    _keep_secrets_out_of_logs()
     with _lock:
         if session is not None:
-            return _adopt(session, chosen)
+            return _adopt(session, chosen, properties)
         key = (master, tuple(sorted(chosen.items())))
         if _open is not None and _open[0] == key and _alive(_open[1]):
             return _open[1]
@@ -121,11 +127,9 @@ def open_session(
         runtime_dir = _runtime_dir()
         slots = local_slots(master)
         context = (
-            _remote_context(master, chosen)
-            if slots is None
-            else _local_context(slots, chosen, runtime_dir)
+            _remote_context(master, chosen, properties) if slots is None else _local_context(slots, chosen, runtime_dir)
         )
-        environment = _environment(SparkSession(context), chosen, runtime_dir, owned=True)
+        environment = _environment(SparkSession(context), chosen, properties, runtime_dir, owned=True)
         _open = key, environment
         return environment
 
@@ -201,10 +205,14 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path) -> S
         return SparkContext(conf=conf, gateway=gateway)
 
 
-def _remote_context(master: str, settings: dict[str, str]) -> SparkContext:
+def _remote_context(master: str, settings: dict[str, str], properties: dict[str, str]) -> SparkContext:
     jars = ",".join(map(str, fetch_jars("spark")))
     own_jars = settings.get("spark.jars")
     chosen = {**_SHARED, **_OWN, **settings, "spark.jars": f"{own_jars},{jars}" if own_jars else jars}
+    if properties:
+        flags = " ".join(f"-D{name}={value}" for name, value in properties.items())
+        option = "spark.executor.extraJavaOptions"
+        chosen[option] = f"{chosen.get(option, '')} {flags}".strip()
     builder = SparkSession.builder.master(master).appName(settings.get("spark.app.name", "streamrt"))
     for name, value in chosen.items():
         builder = builder.config(name, value)
@@ -216,7 +224,7 @@ def _remote_context(master: str, settings: dict[str, str]) -> SparkContext:
     return context
 
 
-def _adopt(session: SparkSession, settings: dict[str, str]) -> SparkEnvironment:
+def _adopt(session: SparkSession, settings: dict[str, str], properties: dict[str, str]) -> SparkEnvironment:
     context = session.sparkContext
     loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
@@ -230,12 +238,20 @@ def _adopt(session: SparkSession, settings: dict[str, str]) -> SparkEnvironment:
         raise ConfigurationError("the given Spark session has spark.speculation=true, which would duplicate records")
     runtime_dir = _runtime_dir()
     atexit.register(shutil.rmtree, runtime_dir, ignore_errors=True)
-    return _environment(session.newSession(), settings, runtime_dir, owned=False)
+    return _environment(session.newSession(), settings, properties, runtime_dir, owned=False)
+
+
+def _keep_secrets_out_of_logs() -> None:
+    """Keep py4j from logging its traffic, which holds the options of Kafka clients."""
+    py4j = logging.getLogger("py4j")
+    py4j.setLevel(max(logging.INFO, py4j.level))
 
 
 def _environment(
-    session: SparkSession, settings: dict[str, str], runtime_dir: Path, *, owned: bool
+    session: SparkSession, settings: dict[str, str], properties: dict[str, str], runtime_dir: Path, *, owned: bool
 ) -> SparkEnvironment:
+    for name, value in properties.items():
+        session.sparkContext._jvm.java.lang.System.setProperty(name, value)
     for name, value in {**_SHARED, **settings}.items():
         if name.startswith("spark.sql."):
             with contextlib.suppress(Exception):  # static settings of a given session are its owner's business

@@ -130,7 +130,7 @@ class TopologyTestDriver:
         Args:
             by: how far, as a timedelta or in milliseconds; not negative.
         """
-        step = int(by.total_seconds() * 1000) if isinstance(by, timedelta) else by
+        step = by // timedelta(milliseconds=1) if isinstance(by, timedelta) else by
         if step < 0:
             raise InvalidOperationError("the wall clock cannot go back")
         self._now += step
@@ -209,7 +209,7 @@ class TopologyTestDriver:
             values=[value],
             timestamps=[self._now if timestamp is None else timestamp],
             timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME],
-            headers=None if headers is None else [headers],
+            headers=[headers] if headers else None,
         )
         self._take(self._tasks.run([chunk], BatchContext()))
 

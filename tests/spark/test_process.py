@@ -34,7 +34,9 @@ def source_of(kafka: Kafka, group: str, source: str, body: str, header: str = HE
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_at_a_clean_boundary_within_10_seconds(kafka: Kafka, program: Start, how: signal.Signals) -> None:
+def test_a_signal_stops_at_a_clean_boundary_within_10_seconds(
+    kafka: Kafka, program: Start, how: signal.Signals
+) -> None:
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
     kafka.produce(source, list(range(2_000)))
     body = f"""
@@ -239,7 +241,7 @@ app.run()
         assert "ZeroDivisionError" in started.err[-1]
         for line in [*started.out, *started.err, *shown]:
             assert CANARY not in line
-        left = [path for path in Path("/dev/shm").glob("streamrt-*/clients-*") if CANARY in path.read_text()]  # noqa: S108
+        left = [path for path in Path("/dev/shm").glob("streamrt-*/clients-*") if CANARY in path.read_text()]
         assert not left, "the file with the secrets goes with the application"
 
 
@@ -276,5 +278,5 @@ print(len(app.run(timeout=3)))
 """
     java = find_java()
     started = program(text, JAVA_HOME=str(java.home))
-    assert started.wait(180) == 0, ''.join(started.err)
+    assert started.wait(180) == 0, "".join(started.err)
     assert sorted(kafka.values(target, 20)) == list(range(20))

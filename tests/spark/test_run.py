@@ -29,7 +29,9 @@ def test_records_pass_from_topic_to_topic_with_key_timestamp_and_headers(kafka: 
         producer.produce(source, b'{"n": 2}', key=None, timestamp=2_000)
         producer.produce(source, b'{"n": 3}', key=b"", timestamp=3_000)
         producer.produce(source, None, key=b"tombstone", timestamp=4_000)
-        producer.produce(source, json.dumps({"n": big}, ensure_ascii=False).encode(), key="ключ".encode(), timestamp=5_000)
+        producer.produce(
+            source, json.dumps({"n": big}, ensure_ascii=False).encode(), key="ключ".encode(), timestamp=5_000
+        )
     app = kafka.app()
     sdf = app.dataframe(app.topic(source))
     sdf = sdf.apply(lambda value: value if value is None else {**value, "offset": message_context().offset})
@@ -229,7 +231,7 @@ def test_an_output_that_is_too_large_stops_or_is_skipped(kafka: Kafka) -> None:
         app.dataframe(app.topic(source)).apply(lambda size: "x" * size).to_topic(app.topic(target))
         app.run(timeout=0.5)
 
-    with pytest.raises(ProducerError, match="2,000,00. bytes .* was refused"):
+    with pytest.raises(ProducerError, match=r"2,000,00. bytes .* was refused"):
         process()
     assert kafka.committed(group, source) == 1
     process(on_producer_error=lambda error, record, logger: len(record.value) == 2_000_000)
@@ -268,7 +270,9 @@ def test_an_operator_that_cannot_be_pickled_is_refused_before_anything_starts(ka
     with Producer(kafka.address) as producer:
         producer.poll(0)
         sdf.apply(lambda value: producer.flush() or value)
-        with pytest.raises(UnpicklableOperatorError, match=r"operator apply-1 .* defined at test_run.py:\d+ cannot be sent"):
+        with pytest.raises(
+            UnpicklableOperatorError, match=r"operator apply-1 .* defined at test_run.py:\d+ cannot be sent"
+        ):
             app.run(timeout=1)
 
 

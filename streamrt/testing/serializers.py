@@ -1,0 +1,263 @@
+"""Conformance suites for serializers and deserializers: ours run them, and yours can.
+
+Subclass a suite in a test module, give the subclass a name that begins with `Test`, and say what it is about. pytest
+collects the tests that come with it. The suites need the packages pytest and hypothesis.
+
+Example:
+    ```python
+    class TestUpperSerializer(SerializerConformance):
+        accepted = (("a", b"A"),)
+        refused = (5,)
+
+        def make(self) -> Serializer:
+            return Upper()
+    ```
+"""
+# ruff: noqa: S101 - asserting is what a test suite does
+
+import copy
+import datetime
+import pickle
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import cloudpickle
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamrt.errors import IgnoreMessage, SerializationError
+from streamrt.models import Headers
+from streamrt.serializers import Deserializer, MessageField, SerializationContext, Serializer
+
+__all__ = ["DeserializerConformance", "SerializerConformance"]
+
+_TOPIC = "conformance"
+_HEADERS: tuple[Headers | None, ...] = (None, [("name", b"\xff"), ("name", None)])
+
+# The same test runs for each subclass, which hypothesis takes for an accident unless told otherwise.
+_thoroughly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(st.characters(exclude_categories=())),
+    st.binary(),
+    st.sampled_from([object(), Decimal("1.5"), datetime.datetime(2020, 1, 1), 2**64, -(2**63) - 1, 10**400]),
+)
+_ANYTHING = st.recursive(
+    _SCALARS,
+    lambda items: st.one_of(
+        st.lists(items, max_size=3),
+        st.dictionaries(st.one_of(st.text(max_size=3), st.integers()), items, max_size=3),
+        st.tuples(items, items),
+    ),
+    max_leaves=6,
+)
+
+
+class _Outcome:
+    """What a call gave: a result, or an exception."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.error: Exception | None = None
+        self.result: Any = None
+        try:
+            self.result = call()
+        except Exception as error:  # noqa: BLE001 - which exceptions are allowed is up to the tests
+            self.error = error
+
+    def same_as(self, other: "_Outcome") -> bool:
+        return type(self.error) is type(other.error) and _equal(self.result, other.result)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    # Through repr, because NaN differs from itself.
+    return type(one) is type(other) and (one == other or repr(one) == repr(other))
+
+
+class SerializerConformance:
+    """What every `Serializer` promises.
+
+    Attributes:
+        accepted: pairs of a value and its bytes.
+        refused: values that must raise `SerializationError`.
+        none: what None becomes: None for a tombstone, or bytes such as those of JSON's `null`.
+    """
+
+    accepted: ClassVar[Sequence[tuple[Any, bytes | None]]]
+    refused: ClassVar[Sequence[Any]] = ()
+    none: ClassVar[bytes | None] = None
+
+    def make(self) -> Serializer:
+        """Return the serializer under test."""
+        raise NotImplementedError
+
+    def test_values_become_their_bytes(self) -> None:
+        """Each accepted value gives the bytes that go with it, as key and as value."""
+        serializer = self.make()
+        for value, data in self.accepted:
+            for field in MessageField:
+                assert serializer(value, SerializationContext(_TOPIC, field)) == data
+
+    def test_results_are_bytes_or_none(self) -> None:
+        """Kafka's producer takes nothing else."""
+        for value, _ in self.accepted:
+            assert type(self.make()(value, SerializationContext(_TOPIC, MessageField.VALUE))) in (bytes, type(None))
+
+    def test_none_has_one_representation(self) -> None:
+        """None becomes a tombstone, or whatever the format says."""
+        assert self.make()(None, SerializationContext(_TOPIC, MessageField.VALUE)) == self.none
+
+    def test_refused_values_raise_a_serialization_error(self) -> None:
+        """The message is not empty: users read it."""
+        for value in self.refused:
+            with pytest.raises(SerializationError) as caught:
+                self.make()(value, SerializationContext(_TOPIC, MessageField.VALUE))
+            assert str(caught.value), f"the error about {value!r} says nothing"
+
+    def test_bind_agrees_with_a_call(self) -> None:
+        """Tasks use the bound function; it must not differ."""
+        serializer = self.make()
+        for field in MessageField:
+            bound = serializer.bind(_TOPIC, field)
+            for value in [*(value for value, _ in self.accepted), *self.refused, None]:
+                for headers in _HEADERS:
+                    direct = _Outcome(lambda: serializer(value, SerializationContext(_TOPIC, field, headers)))  # noqa: B023
+                    assert _Outcome(lambda: bound(value, headers)).same_as(direct), repr(value)  # noqa: B023
+
+    def test_it_can_be_pickled(self) -> None:
+        """A serializer travels to the processes that run tasks."""
+        again: Serializer = pickle.loads(cloudpickle.dumps(self.make()))
+        bound = again.bind(_TOPIC, MessageField.VALUE)
+        for value, data in self.accepted:
+            assert bound(value, None) == data
+
+    def test_values_are_not_changed(self) -> None:
+        """The value goes on to the next operator."""
+        for value, _ in self.accepted:
+            try:
+                before = copy.deepcopy(value)
+            except TypeError:
+                continue  # there is no copy to compare with, such as of a memoryview
+            self.make()(value, SerializationContext(_TOPIC, MessageField.VALUE))
+            assert _equal(value, before)
+
+    def test_extra_headers_are_pairs_of_a_name_and_a_value(self) -> None:
+        """They are merged into the record's own headers."""
+        for name, value in self.make().extra_headers.items():
+            assert isinstance(name, str)
+            assert value is None or isinstance(value, str | bytes)
+
+    @given(value=_ANYTHING)
+    @_thoroughly
+    def test_any_object_gives_bytes_or_a_serialization_error(self, value: Any) -> None:
+        """Other exceptions would reach users as bugs of ours."""
+        outcome = _Outcome(lambda: self.make().bind(_TOPIC, MessageField.VALUE)(value, None))
+        if outcome.error is not None:
+            assert isinstance(outcome.error, SerializationError), repr(outcome.error)
+        else:
+            assert outcome.result is None or isinstance(outcome.result, bytes)
+
+
+class DeserializerConformance:
+    """What every `Deserializer` promises.
+
+    Attributes:
+        accepted: pairs of bytes and their value.
+        refused: bytes that must raise `SerializationError`.
+        values: what the serializer accepts, for the round trip; None leaves random round trips out.
+    """
+
+    accepted: ClassVar[Sequence[tuple[bytes, Any]]]
+    refused: ClassVar[Sequence[bytes]] = ()
+    values: ClassVar[st.SearchStrategy[Any] | None] = None
+
+    def make(self) -> Deserializer:
+        """Return the deserializer under test."""
+        raise NotImplementedError
+
+    def make_serializer(self) -> Serializer | None:
+        """Return the serializer whose bytes it reads; None leaves round trips out."""
+        return None
+
+    def test_bytes_become_their_values(self) -> None:
+        """Each of the accepted bytes gives the value that goes with it, of the same type, as key and as value."""
+        deserializer = self.make()
+        for data, value in self.accepted:
+            for field in MessageField:
+                assert _equal(self._read(deserializer, data, field), value), repr(data)
+
+    def test_refused_bytes_raise_a_serialization_error(self) -> None:
+        """The message is not empty: users read it."""
+        for data in self.refused:
+            with pytest.raises(SerializationError) as caught:
+                self._read(self.make(), data)
+            assert str(caught.value), f"the error about {data!r} says nothing"
+
+    def test_bind_agrees_with_a_call(self) -> None:
+        """Tasks use the bound function; it must not differ."""
+        deserializer = self.make()
+        for field in MessageField:
+            for data in [*(data for data, _ in self.accepted), *self.refused]:
+                self._agree(deserializer, data, field)
+
+    def test_it_can_be_pickled(self) -> None:
+        """A deserializer travels to the processes that run tasks."""
+        again: Deserializer = pickle.loads(cloudpickle.dumps(self.make()))
+        assert again.split_values == self.make().split_values
+        for data, value in self.accepted:
+            assert _equal(self._read(again, data), value)
+
+    def test_each_call_gives_an_object_of_its_own(self) -> None:
+        """Operators change values in place; the next record must not see that."""
+        deserializer = self.make()
+        for data, _ in self.accepted:
+            one, other = self._read(deserializer, data), self._read(deserializer, data)
+            assert not isinstance(one, dict | list | set | bytearray) or one is not other
+
+    def test_what_was_read_can_be_written_and_read_again(self) -> None:
+        """The values of the accepted bytes survive the round trip."""
+        serializer = self.make_serializer()
+        if serializer is not None:
+            for _, value in self.accepted:
+                self._round_trip(serializer, value)
+
+    @given(data=st.data())
+    @_thoroughly
+    def test_random_values_survive_the_round_trip(self, data: st.DataObject) -> None:
+        """Whatever the serializer writes can be read."""
+        serializer = self.make_serializer()
+        if serializer is not None and self.values is not None:
+            self._round_trip(serializer, data.draw(self.values))
+
+    @given(data=st.binary(max_size=16))
+    @_thoroughly
+    def test_random_bytes_give_a_value_or_a_declared_exception(self, data: bytes) -> None:
+        """Other exceptions would reach users as bugs of ours."""
+        outcome = self._agree(self.make(), data, MessageField.VALUE)
+        assert outcome.error is None or isinstance(outcome.error, SerializationError | IgnoreMessage), repr(
+            outcome.error
+        )
+
+    def _read(self, deserializer: Deserializer, data: bytes, field: MessageField = MessageField.VALUE) -> Any:
+        value = deserializer(data, SerializationContext(_TOPIC, field))
+        return list(value) if deserializer.split_values else value
+
+    def _agree(self, deserializer: Deserializer, data: bytes, field: MessageField) -> _Outcome:
+        def bound() -> Any:
+            value = deserializer.bind(_TOPIC, field)(data, None)
+            return list(value) if deserializer.split_values else value
+
+        outcome = _Outcome(bound)
+        assert outcome.same_as(_Outcome(lambda: self._read(deserializer, data, field))), repr(data)
+        return outcome
+
+    def _round_trip(self, serializer: Serializer, value: Any) -> None:
+        written = serializer(value, SerializationContext(_TOPIC, MessageField.VALUE))
+        # Null never reaches a deserializer.
+        if written is not None:
+            assert _equal(self._read(self.make(), written), value), repr(value)

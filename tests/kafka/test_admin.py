@@ -1,0 +1,233 @@
+"""`TopicAdmin` against a real broker."""
+
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from streamrt.errors import KafkaBrokerUnavailableError, TopicCreationError
+from streamrt.kafka import (
+    ConnectionConfig,
+    Consumer,
+    KafkaRequestError,
+    Producer,
+    TopicAdmin,
+    TopicConfig,
+    partition_offsets,
+)
+from streamrt.models import TopicPartition
+from streamrt.testing.plugin import KafkaBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@dataclass
+class Definition:
+    name: str
+    config: TopicConfig | None = None
+
+
+@pytest.fixture
+def name() -> str:
+    return f"admin-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def admin(kafka_broker: KafkaBroker) -> TopicAdmin:
+    return TopicAdmin(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def dead_address() -> Iterator[str]:
+    # Bound but not listening: no other program can take the port while the test runs.
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def produce(address: str, topic: str, count: int, partition: int = 0) -> None:
+    with Producer(address) as producer:
+        for number in range(count):
+            producer.produce(topic, value=str(number), partition=partition)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.02)
+
+
+def test_a_created_topic_is_ready_and_has_its_settings(admin: TopicAdmin, name: str) -> None:
+    admin.create_topics([Definition(name, TopicConfig(3, 1, {"retention.ms": "60000"}))])
+    found = admin.inspect_topics([name])[name]
+    assert found is not None
+    assert (found.num_partitions, found.replication_factor) == (3, 1)
+    assert found.extra_config["retention.ms"] == "60000"
+    assert found.extra_config["cleanup.policy"] == "delete"
+    assert name in admin.list_topics(timeout=10)
+    assert len(admin.watermarks([TopicPartition(name, number) for number in range(3)])) == 3
+
+
+def test_creating_an_existing_topic_leaves_it_as_it_is(admin: TopicAdmin, name: str) -> None:
+    admin.create_topics([Definition(name, TopicConfig(2, 1))])
+    admin.create_topics([Definition(name, TopicConfig(5, 1))])
+    found = admin.inspect_topics([name])[name]
+    assert found is not None
+    assert found.num_partitions == 2
+
+
+def test_without_settings_the_cluster_decides(admin: TopicAdmin, name: str) -> None:
+    admin.create_topics([Definition(name)])
+    found = admin.inspect_topics([name])[name]
+    assert found is not None
+    assert (found.num_partitions, found.replication_factor) == (1, 1)
+
+
+def test_inspecting_an_absent_topic_does_not_create_it(admin: TopicAdmin, name: str) -> None:
+    other = f"{name}-other"
+    admin.create_topics([Definition(other)])
+    found = admin.inspect_topics([name, other])
+    assert list(found) == [name, other]
+    assert found[name] is None
+    assert found[other] is not None
+    assert admin.inspect_topics([name]) == {name: None}
+
+
+def test_failures_are_told_together_and_the_others_are_created(admin: TopicAdmin, name: str) -> None:
+    topics = [
+        Definition(f"{name}-many", TopicConfig(1, 7)),
+        Definition(f"{name}-odd", TopicConfig(1, 1, {"no.such.option": "1"})),
+        Definition(f"{name}-good", TopicConfig(1, 1)),
+    ]
+    with pytest.raises(TopicCreationError) as caught:
+        admin.create_topics(topics)
+    text = str(caught.value)
+    assert text.startswith("2 of 3 topics")
+    assert f"{name}-many" in text
+    assert "set a replication_factor that is not above the number of brokers" in text
+    assert f"{name}-odd" in text
+    assert "correct extra_config" in text
+    assert f"{name}-good" not in text
+    assert admin.inspect_topics([f"{name}-good"])[f"{name}-good"] is not None
+
+
+def test_deleting(admin: TopicAdmin, name: str) -> None:
+    admin.create_topics([Definition(name)])
+    admin.delete_topics([name, f"{name}-absent"])
+    wait_until(lambda: admin.inspect_topics([name]) == {name: None})
+
+
+def test_watermarks(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
+    admin.create_topics([Definition(name, TopicConfig(2, 1))])
+    produce(kafka_broker.bootstrap_servers, name, 5, partition=1)
+    assert admin.watermarks([TopicPartition(name, 0), TopicPartition(name, 1)]) == {
+        TopicPartition(name, 0): (0, 0),
+        TopicPartition(name, 1): (0, 5),
+    }
+    assert admin.watermarks([]) == {}
+
+
+def test_an_open_transaction_holds_back_what_is_committed(
+    admin: TopicAdmin, name: str, kafka_broker: KafkaBroker
+) -> None:
+    admin.create_topics([Definition(name)])
+    place = TopicPartition(name, 0)
+    options = {"transactional.id": name}
+    producer = Producer(kafka_broker.bootstrap_servers, extra_config=options, transactional=True)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, value=b"1")
+    assert producer.flush(10) == 0
+    assert admin.watermarks([place], isolation_level="read_uncommitted") == {place: (0, 1)}
+    assert admin.watermarks([place], isolation_level="read_committed") == {place: (0, 0)}
+    producer.abort_transaction(30)
+    # The abort marker takes an offset too; the broker writes it after it has answered the producer.
+    wait_until(lambda: admin.watermarks([place], isolation_level="read_committed") == {place: (0, 2)})
+
+
+def test_watermarks_of_an_absent_partition_name_the_reason(admin: TopicAdmin, name: str) -> None:
+    admin.create_topics([Definition(name)])
+    with pytest.raises(KafkaRequestError, match="watermarks could not be read"):
+        admin.watermarks([TopicPartition(name, 9)], timeout=2)
+
+
+def test_committed_offsets(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
+    admin.create_topics([Definition(name, TopicConfig(2, 1))])
+    one, two = TopicPartition(name, 0), TopicPartition(name, 1)
+    assert admin.committed(name, [one, two]) == {one: None, two: None}
+    with Consumer(kafka_broker.bootstrap_servers, name, "earliest", auto_commit_enable=False) as consumer:
+        consumer.commit(offsets=partition_offsets({two: 7}), asynchronous=False)
+    assert admin.committed(name, [one, two]) == {one: None, two: 7}
+
+
+def test_committed_waits_for_a_pending_transaction(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
+    admin.create_topics([Definition(name)])
+    place = TopicPartition(name, 0)
+    address = kafka_broker.bootstrap_servers
+    with Consumer(address, name, "earliest", auto_commit_enable=False) as consumer:
+        consumer.commit(offsets=partition_offsets({place: 3}), asynchronous=False)
+        producer = Producer(address, extra_config={"transactional.id": name}, transactional=True)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(partition_offsets({place: 4}), consumer.consumer_group_metadata(), 30)
+        assert admin.committed(name, [place], require_stable=False) == {place: 3}
+        with pytest.raises(KafkaRequestError, match=r"(?i)unstable") as caught:
+            admin.committed(name, [place], timeout=1)
+        assert caught.value.retriable
+        producer.commit_transaction(30)
+        assert admin.committed(name, [place]) == {place: 4}
+
+
+def test_waiting_for_a_broker_that_answers(admin: TopicAdmin) -> None:
+    started = time.monotonic()
+    admin.wait_for_broker(30)
+    assert time.monotonic() - started < 10
+
+
+def test_waiting_for_a_broker_that_is_away(
+    dead_address: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connection = ConnectionConfig.from_librdkafka_dict(
+        {"bootstrap.servers": dead_address, "sasl.password": "canary", "sasl.username": "me"}
+    )
+    admin = TopicAdmin(connection)
+    started = time.monotonic()
+    with (
+        caplog.at_level(logging.DEBUG, "streamrt.kafka"),
+        pytest.raises(KafkaBrokerUnavailableError, match="no Kafka broker answered at") as caught,
+    ):
+        admin.wait_for_broker(1.5)
+    assert 1.0 < time.monotonic() - started < 4
+    assert dead_address in str(caught.value)
+    assert "refused" in str(caught.value)
+    assert "canary" not in str(caught.value) + caplog.text
+    loud = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert 1 <= len(loud) <= 3, [record.getMessage() for record in loud]
+    assert capfd.readouterr().err == ""
+
+
+def test_zero_does_not_wait_for_the_broker(dead_address: str) -> None:
+    TopicAdmin(dead_address).wait_for_broker(0)
+
+
+def test_requests_to_a_broker_that_is_away_end_in_time(dead_address: str) -> None:
+    admin = TopicAdmin(dead_address)
+    started = time.monotonic()
+    with pytest.raises(KafkaRequestError):
+        admin.inspect_topics(["t"], timeout=0.5)
+    with pytest.raises(KafkaRequestError):
+        admin.list_topics(timeout=0.5)
+    with pytest.raises(KafkaRequestError):
+        admin.committed("g", [TopicPartition("t", 0)], timeout=0.5)
+    with pytest.raises(KafkaRequestError):
+        admin.watermarks([TopicPartition("t", 0)], timeout=0.5)
+    with pytest.raises(KafkaRequestError):
+        admin.delete_topics(["t"], timeout=0.5)
+    with pytest.raises(TopicCreationError):
+        admin.create_topics([Definition("t")], timeout=0.5)
+    assert time.monotonic() - started < 15

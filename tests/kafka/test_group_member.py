@@ -1,0 +1,424 @@
+"""`GroupMember` against a real broker: sharing, revoking, committing, static members, fencing."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
+from streamrt.kafka import (
+    GroupFencedError,
+    GroupMember,
+    GroupState,
+    KafkaError,
+    KafkaRequestError,
+    Producer,
+    TopicAdmin,
+    TopicConfig,
+)
+from streamrt.models import TopicPartition
+from streamrt.testing.kafka import EmbeddedKafka
+from streamrt.testing.plugin import KafkaBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+FAST = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
+PARTITIONS = 4
+
+
+@dataclass
+class Definition:
+    name: str
+    config: TopicConfig | None = None
+
+
+@dataclass
+class Group:
+    """A group of its own with a topic of its own, and the members that a test starts in it."""
+
+    address: str
+    name: str
+    stack: ExitStack
+    admin: TopicAdmin = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = TopicAdmin(self.address)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(TopicPartition(self.name, number) for number in range(PARTITIONS))
+
+    def member(
+        self,
+        on_revoke: Callable[[frozenset[TopicPartition]], None] = lambda partitions: None,
+        *,
+        kind: type[GroupMember] = GroupMember,
+        start: bool = True,
+        options: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> GroupMember:
+        member = kind(
+            self.address,
+            self.name,
+            [self.name],
+            member_options={**FAST, **(options or {})},
+            poll_timeout=0.1,
+            on_revoke=on_revoke,
+            **more,
+        )
+        self.stack.callback(member.close)
+        if start:
+            member.start()
+        return member
+
+    def committed(self) -> dict[int, int | None]:
+        offsets = self.admin.committed(self.name, self.partitions)
+        return {partition.partition: offset for partition, offset in offsets.items()}
+
+
+@pytest.fixture
+def group(kafka_broker: KafkaBroker) -> Iterator[Group]:
+    with ExitStack() as stack:
+        group = Group(kafka_broker.bootstrap_servers, f"group-{uuid.uuid4().hex[:12]}", stack)
+        group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
+        yield group
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.02)
+
+
+def test_a_lone_member_owns_everything_and_commits(group: Group) -> None:
+    member = group.member()
+    assert member.assignment(30) == group.partitions
+    assert member.generation == 1
+    member.commit({TopicPartition(group.name, 2): 17})
+    assert group.committed() == {0: None, 1: None, 2: 17, 3: None}
+    member.commit({})
+    member.close()
+    assert member.state is GroupState.CLOSED
+    assert member.error is None
+
+
+def test_no_assignment_in_time_is_none(group: Group) -> None:
+    member = group.member(start=False)
+    assert member.assignment(0) is None
+    member.close()
+    assert member.state is GroupState.CLOSED
+
+
+def test_a_member_starts_once(group: Group) -> None:
+    member = group.member()
+    with pytest.raises(InvalidOperationError, match="cannot become joining"):
+        member.start()
+
+
+def test_no_record_is_delivered_and_none_is_committed(group: Group) -> None:
+    with Producer(group.address) as producer:
+        for number in range(PARTITIONS):
+            producer.produce(group.name, value=b"v", partition=number)
+    member = group.member()
+    assert member.assignment(30) == group.partitions
+    polled = threading.Event()
+    examined: list[object] = []
+    examine = member._examine
+
+    def spy(message: object) -> None:
+        examined.append(message)
+        if len(examined) >= 10:
+            polled.set()
+        examine(message)
+
+    member._examine = spy  # type: ignore[method-assign]
+    assert polled.wait(30)
+    assert examined == [None] * len(examined)
+    member.close()
+    assert set(group.committed().values()) == {None}
+
+
+def test_two_members_share_the_partitions(group: Group) -> None:
+    revoked: list[frozenset[TopicPartition]] = []
+    first = group.member(revoked.append)
+    assert first.assignment(30) == group.partitions
+    second = group.member()
+    theirs = second.assignment(30)
+    mine = first.assignment(30)
+    assert mine is not None
+    assert theirs is not None
+    assert len(mine) == len(theirs) == PARTITIONS // 2
+    assert mine | theirs == group.partitions
+    assert revoked == [group.partitions]
+    assert first.generation == 2
+    second.close()
+    wait_until(lambda: first.assignment(30) == group.partitions)
+
+
+def test_more_members_than_partitions_leave_one_without(group: Group) -> None:
+    members = [group.member() for _ in range(PARTITIONS + 1)]
+
+    def sizes() -> list[int]:
+        found = [member.assignment(30) for member in members]
+        return sorted(len(partitions) for partitions in found if partitions is not None)
+
+    wait_until(lambda: sizes() == [0, 1, 1, 1, 1])
+
+
+def test_on_revoke_blocks_the_others_and_commits(group: Group) -> None:
+    entered, proceed = threading.Event(), threading.Event()
+    problems: list[Exception] = []
+
+    def on_revoke(partitions: frozenset[TopicPartition]) -> None:
+        entered.set()
+        assert proceed.wait(30)
+        try:
+            first.commit(dict.fromkeys(partitions, 5))
+        except Exception as error:
+            problems.append(error)
+
+    first = group.member(on_revoke)
+    assert first.assignment(30) == group.partitions
+    second = group.member()
+    assert entered.wait(30)
+    assert first.state is GroupState.REVOKING
+    # Nobody gets partitions while their owner is still at work, and nobody deadlocks.
+    assert second.assignment(0.5) is None
+    assert first.assignment(0) is None
+    # Another thread may commit too.
+    first.commit({TopicPartition(group.name, 0): 4})
+    proceed.set()
+    assert second.assignment(30) is not None
+    assert problems == []
+    assert set(group.committed().values()) == {5}
+
+
+class UnluckyMember(GroupMember):
+    """A member whose commits meet a coordinator that moves, until the test lets them through."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.begun, self.proceed = threading.Event(), threading.Event()
+
+    def _next_request(self, timeout: float) -> Any:
+        request = super()._next_request(timeout)
+        if request is None:
+            return None
+        self.begun.set()
+        if not self.proceed.is_set():
+            request.finish(KafkaError(KafkaError.NOT_COORDINATOR))
+            return None
+        return request
+
+
+def test_the_partitions_are_not_given_back_under_a_commit(group: Group) -> None:
+    """A commit that another thread has begun, and that is retried, ends before the generation does."""
+    first = group.member(kind=UnluckyMember)
+    assert isinstance(first, UnluckyMember)
+    assert first.assignment(30) == group.partitions
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(first.commit, {TopicPartition(group.name, 1): 9})
+        assert first.begun.wait(30)
+        second = group.member()
+        wait_until(lambda: first.state is GroupState.REVOKING)
+        assert second.assignment(0.5) is None
+        first.proceed.set()
+        commit.result(30)
+    assert second.assignment(30) is not None
+    assert group.committed()[1] == 9
+
+
+def test_a_commit_that_cannot_succeed_in_time_says_so(group: Group) -> None:
+    member = group.member(kind=UnluckyMember)
+    assert member.assignment(30) == group.partitions
+    with pytest.raises(KafkaRequestError, match="NOT_COORDINATOR") as caught:
+        member.commit({TopicPartition(group.name, 1): 9}, timeout=0.3)
+    assert caught.value.retriable
+
+
+def test_the_runner_thread_commits_while_on_revoke_waits_for_it(group: Group) -> None:
+    """As a runner does: the callback only signals; the thread that drains commits and lets it go on."""
+    revoking, drained = threading.Event(), threading.Event()
+
+    def on_revoke(_: frozenset[TopicPartition]) -> None:
+        revoking.set()
+        assert drained.wait(30)
+
+    first = group.member(on_revoke)
+    assert first.assignment(30) == group.partitions
+    second = group.member()
+    assert revoking.wait(30)
+    first.commit(dict.fromkeys(group.partitions, 6), timeout=10)
+    drained.set()
+    assert second.assignment(30) is not None
+    assert set(group.committed().values()) == {6}
+
+
+def test_a_callback_may_close_the_member(group: Group) -> None:
+    first = group.member(lambda _: first.close())
+    assert first.assignment(30) == group.partitions
+    second = group.member()
+    wait_until(lambda: first.state is GroupState.CLOSED)
+    wait_until(lambda: second.assignment(30) == group.partitions)
+
+
+def test_commits_do_not_wait_for_a_poll(group: Group) -> None:
+    member = group.member()
+    assert member.assignment(30) == group.partitions
+    started = time.monotonic()
+    for offset in range(50):
+        member.commit({TopicPartition(group.name, 0): offset})
+    assert time.monotonic() - started < 2
+
+
+def test_a_commit_of_a_former_generation_is_refused(group: Group) -> None:
+    first = group.member()
+    assert first.assignment(30) == group.partitions
+    former = first.generation
+    second = group.member()
+    wait_until(lambda: len(first.assignment(30) or ()) == 2 and len(second.assignment(30) or ()) == 2)
+    mine = first.assignment(30)
+    assert mine is not None
+    kept, given = min(mine), min(group.partitions - mine)
+    with pytest.raises(GroupFencedError, match="generation"):
+        first.commit({kept: 1}, generation=former)
+    with pytest.raises(GroupFencedError, match="gave"):
+        first.commit({given: 1})
+    first.commit({kept: 1}, generation=first.generation)
+    assert group.committed()[given.partition] is None
+
+
+def test_an_error_in_on_revoke_ends_the_member(group: Group) -> None:
+    def on_revoke(_: frozenset[TopicPartition]) -> None:
+        raise ValueError("cannot drain")
+
+    first = group.member(on_revoke)
+    assert first.assignment(30) == group.partitions
+    second = group.member()
+    wait_until(lambda: first.error is not None)
+    with pytest.raises(ValueError, match="cannot drain"):
+        first.assignment(1)
+    wait_until(lambda: second.assignment(1) == group.partitions)
+    with pytest.raises(GroupFencedError):
+        first.commit({TopicPartition(group.name, 0): 1})
+
+
+def test_closing_revokes_and_commits(group: Group) -> None:
+    def on_revoke(partitions: frozenset[TopicPartition]) -> None:
+        member.commit(dict.fromkeys(partitions, 3))
+
+    member = group.member(on_revoke)
+    assert member.assignment(30) == group.partitions
+    member.close()
+    member.close()
+    assert set(group.committed().values()) == {3}
+    assert member.assignment(0) is None
+    with pytest.raises(GroupFencedError):
+        member.commit({TopicPartition(group.name, 0): 4})
+
+
+def test_a_static_member_that_comes_back_gets_its_partitions_at_once(group: Group) -> None:
+    revoked: list[frozenset[TopicPartition]] = []
+    first = group.member(group_instance_id="first")
+    second = group.member(revoked.append, group_instance_id="second")
+    wait_until(lambda: len(first.assignment(30) or ()) == 2 and len(second.assignment(30) or ()) == 2)
+    theirs = second.assignment(0)
+    mine = first.assignment(0)
+    revoked.clear()
+    generation = second.generation
+    first.close()
+    again = group.member(group_instance_id="first")
+    started = time.monotonic()
+    assert again.assignment(5) == mine
+    assert time.monotonic() - started < 5, "it must not wait for the old session to time out"
+    # The other member did not notice anything.
+    assert second.assignment(0) == theirs
+    assert (revoked, second.generation) == ([], generation)
+
+
+def test_a_member_whose_static_id_is_taken_ends(group: Group) -> None:
+    lost: list[frozenset[TopicPartition]] = []
+    old = group.member(group_instance_id="one", on_lost=lost.append)
+    assert old.assignment(30) == group.partitions
+    new = group.member(group_instance_id="one")
+    assert new.assignment(30) == group.partitions
+    wait_until(lambda: old.error is not None)
+    with pytest.raises(KafkaRequestError, match="group_instance_id"):
+        old.assignment(1)
+    wait_until(lambda: lost == [group.partitions])
+    with pytest.raises(GroupFencedError):
+        old.commit({TopicPartition(group.name, 0): 1})
+    wait_until(lambda: old.state is GroupState.CLOSED)
+
+
+def test_a_member_that_outstays_its_poll_interval_is_fenced(group: Group) -> None:
+    """The group moves on without a member that drains for too long; its late commit must not count."""
+    problems: list[Exception] = []
+    proceed = threading.Event()
+
+    def on_revoke(partitions: frozenset[TopicPartition]) -> None:
+        assert proceed.wait(60)
+        try:
+            first.commit(dict.fromkeys(partitions, 99))
+        except Exception as error:
+            problems.append(error)
+
+    first = group.member(on_revoke, options={"max.poll.interval.ms": 6000})
+    assert first.assignment(30) == group.partitions
+    second = group.member()
+    assert second.assignment(40) == group.partitions
+    second.commit(dict.fromkeys(group.partitions, 7))
+    proceed.set()
+    wait_until(lambda: problems)
+    assert isinstance(problems[0], GroupFencedError), problems
+    assert set(group.committed().values()) == {7}
+    # It joins again by itself.
+    wait_until(lambda: len(first.assignment(30) or ()) == 2)
+
+
+def test_a_commit_does_not_wait_for_a_broker_longer_than_asked() -> None:
+    """Also right after the broker went away, when the client does not know it yet."""
+    with EmbeddedKafka() as broker, ExitStack() as stack:
+        group = Group(broker.bootstrap_servers, "gone", stack)
+        group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
+        member = group.member(options={"session.timeout.ms": 45_000})
+        assert member.assignment(30) == group.partitions
+        member.commit(dict.fromkeys(group.partitions, 1))
+        broker.kill()
+        started = time.monotonic()
+        with pytest.raises(KafkaRequestError):
+            member.commit(dict.fromkeys(group.partitions, 2), timeout=0.5)
+        assert time.monotonic() - started < 3
+        member.close()
+        assert time.monotonic() - started < 15
+
+
+def test_a_broker_that_stays_away_ends_the_member() -> None:
+    with EmbeddedKafka() as broker, ExitStack() as stack:
+        group = Group(broker.bootstrap_servers, "away", stack)
+        group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
+        patient = group.member(broker_availability_timeout=120)
+        impatient = group.member(broker_availability_timeout=2)
+        wait_until(lambda: len(patient.assignment(30) or ()) == len(impatient.assignment(30) or ()) == 2)
+        broker.kill()
+        wait_until(lambda: impatient.error is not None)
+        assert isinstance(impatient.error, KafkaBrokerUnavailableError)
+        assert group.address in str(impatient.error)
+        wait_until(lambda: impatient.state is GroupState.CLOSED)
+        mine = min(patient.assignment(0) or group.partitions)
+        started = time.monotonic()
+        with pytest.raises((KafkaRequestError, GroupFencedError)):
+            patient.commit({mine: 1}, timeout=0.5)
+        assert time.monotonic() - started < 3
+        broker.start()
+        wait_until(lambda: patient.assignment(60) == group.partitions, 60)
+        assert patient.error is None
+        patient.commit({TopicPartition(group.name, 0): 2}, timeout=30)
+        assert group.committed()[0] == 2

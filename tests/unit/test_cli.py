@@ -1,0 +1,72 @@
+"""The command line without network, Java or Kafka."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamrt.cli import main
+from streamrt.jvm.jars import locked_jars
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run the command line and return its exit code."""
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["streamrt", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return int(caught.value.code or 0)
+
+    return call
+
+
+def test_version(run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("streamrt ")
+
+
+def test_help_names_the_commands(run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    shown = capsys.readouterr().out
+    assert "jars" in shown
+    assert "dev" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sing",),
+        ("jars", "--set", "flink"),
+        ("jars", "--set", "all", "--list"),
+        ("dev", "kafka", "--port", "0"),
+        ("dev", "kafka", "--topic", "orders:none"),
+        ("dev", "kafka", "--topic", "orders:0"),
+        ("dev", "kafka", "--topic", ":3"),
+    ],
+)
+def test_a_wrong_call_is_explained(
+    run: Callable[..., int], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert run(*arguments) == 2
+    shown = capsys.readouterr()
+    assert "Usage: streamrt" in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_what_streamrt_reports_is_one_sentence(
+    run: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jar = locked_jars("spark")[0]
+    (tmp_path / jar.file_name).write_bytes(b"not a jar")
+    monkeypatch.setenv("STREAMRT_JARS_DIR", str(tmp_path))
+    assert run("jars", "--set", "spark") == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"streamrt: {tmp_path / jar.file_name}, which STREAMRT_JARS_DIR provides, is ")
+    assert shown.err.count("\n") == 1

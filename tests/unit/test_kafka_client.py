@@ -1,0 +1,89 @@
+"""What the Kafka clients share: how loud they are, and how their errors look."""
+
+import logging
+import pickle
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamrt.kafka import KafkaRequestError, partition_offsets, partitions_of
+from streamrt.kafka.client import ClientLogger, Throttle, is_retriable, log_error_to, request_error
+from streamrt.models import TopicPartition
+
+LOGGER = logging.getLogger("streamrt.kafka.test")
+PATTERN = "%s [%s] %s"
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.levelname for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("level", "facility", "logged_at"),
+    [
+        (logging.ERROR, "FAIL", "INFO"),
+        (logging.ERROR, "ERROR", "INFO"),
+        (logging.WARNING, "REQTMOUT", "INFO"),
+        (logging.WARNING, "MAXPOLL", "WARNING"),
+        (logging.CRITICAL, "FATAL", "CRITICAL"),
+        (logging.DEBUG, "FAIL", "DEBUG"),
+        (logging.INFO, "GROUP", "INFO"),
+    ],
+)
+def test_failed_connections_are_no_errors(
+    caplog: pytest.LogCaptureFixture, level: int, facility: str, logged_at: str
+) -> None:
+    with caplog.at_level(logging.DEBUG, LOGGER.name):
+        ClientLogger(LOGGER).log(level, PATTERN, facility, "rdkafka#1", "text")
+    assert levels(caplog) == [logged_at]
+    assert caplog.messages == [f"{facility} [rdkafka#1] text"]
+
+
+def test_a_warning_that_repeats_gets_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    logger = ClientLogger(LOGGER)
+    with caplog.at_level(logging.DEBUG, LOGGER.name):
+        for text in ("one", "one", "two"):
+            logger.log(logging.WARNING, PATTERN, "MAXPOLL", "rdkafka#1", text)
+    assert levels(caplog) == ["WARNING", "DEBUG", "WARNING"]
+
+
+def test_errors_are_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    on_error = log_error_to(LOGGER)
+    with caplog.at_level(logging.DEBUG, LOGGER.name):
+        for code in (KafkaError._ALL_BROKERS_DOWN, KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION):
+            on_error(KafkaError(code, "because"))
+    assert levels(caplog) == ["WARNING", "DEBUG", "ERROR"]
+
+
+def test_a_throttle_lets_through_after_its_interval() -> None:
+    now = [0.0]
+    throttle = Throttle(10.0, clock=lambda: now[0])
+    assert throttle.ready("a")
+    now[0] = 9.9
+    assert not throttle.ready("a")
+    now[0] = 10.0
+    assert throttle.ready("a")
+
+
+def test_a_throttle_does_not_grow_for_ever() -> None:
+    throttle = Throttle(10.0, clock=lambda: 0.0)
+    for number in range(10_000):
+        assert throttle.ready(number)
+    assert len(throttle._last) <= 256
+
+
+def test_errors_tell_what_failed_and_whether_to_try_again() -> None:
+    error = request_error("reading", KafkaException(KafkaError(KafkaError.NOT_COORDINATOR, "moved")))
+    assert str(error) == "reading: moved (NOT_COORDINATOR)"
+    assert (error.code, error.retriable) == (KafkaError.NOT_COORDINATOR, True)
+    assert not is_retriable(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    copy = pickle.loads(pickle.dumps(error))
+    assert isinstance(copy, KafkaRequestError)
+    assert (str(copy), copy.code, copy.retriable) == (str(error), error.code, True)
+
+
+def test_partitions_and_back() -> None:
+    offsets = {TopicPartition("a", 0): 1, TopicPartition("b", 2): 3}
+    entries = partition_offsets(offsets)
+    assert [(entry.topic, entry.partition, entry.offset) for entry in entries] == [("a", 0, 1), ("b", 2, 3)]
+    assert partitions_of(entries) == offsets.keys()
