@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from streamrt.errors import SerializationError
+from streamrt.errors import IgnoreMessage, SerializationError
 from streamrt.models import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -31,8 +31,11 @@ class JSONSerializer(Serializer):
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes:  # noqa: D102
         if self._dumps is None:
             return _dumps(value, None)
-        text = self._dumps(value)
-        return text.encode() if isinstance(text, str) else text
+        try:
+            text = self._dumps(value)
+            return text.encode() if isinstance(text, str) else text
+        except Exception as error:
+            raise SerializationError(f"the value has no JSON form: {str(error) or type(error).__name__}") from error
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
         return _dumps if self._dumps is None else super().bind(topic, field)
@@ -51,7 +54,12 @@ class JSONDeserializer(Deserializer):
     def __call__(self, value: bytes, ctx: SerializationContext) -> Any:  # noqa: D102
         if self._loads is None:
             return _loads(value, None)
-        return self._loads(value)
+        try:
+            return self._loads(value)
+        except IgnoreMessage:
+            raise
+        except Exception as error:
+            raise SerializationError(f"the bytes are not JSON: {str(error) or type(error).__name__}") from error
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
         return _loads if self._loads is None else super().bind(topic, field)

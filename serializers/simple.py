@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from streamrt.errors import SerializationError
+from streamrt.errors import ConfigurationError, SerializationError
 from streamrt.models import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -47,11 +47,13 @@ class StringSerializer(Serializer):
 
     Args:
         codec: name of a Python text encoding.
+
+    Raises:
+        ConfigurationError: if there is no such encoding.
     """
 
     def __init__(self, codec: str = "utf_8") -> None:
-        self._codec = codec
-        "".encode(codec)
+        self._codec = _text_codec(codec)
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
         return self.bind(ctx.topic, ctx.field)(value, ctx.headers)
@@ -66,7 +68,7 @@ class StringSerializer(Serializer):
                 raise SerializationError(_wrong_type("string", value))
             try:
                 return value.encode(codec)
-            except UnicodeEncodeError as error:
+            except UnicodeError as error:
                 raise SerializationError(f"the string cannot be encoded: {error}") from error
 
         return serialize
@@ -77,23 +79,26 @@ class StringDeserializer(Deserializer):
 
     Args:
         codec: name of a Python text encoding.
+
+    Raises:
+        ConfigurationError: if there is no such encoding.
     """
 
     def __init__(self, codec: str = "utf_8") -> None:
-        self._codec = codec
-        b"".decode(codec)
+        self._codec = _text_codec(codec)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> str:  # noqa: D102
-        try:
-            return value.decode(self._codec)
-        except UnicodeDecodeError as error:
-            raise SerializationError(f"the bytes are not {self._codec} text: {error}") from error
+        text: str = self.bind(ctx.topic, ctx.field)(value, ctx.headers)
+        return text
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
         codec = self._codec
 
         def deserialize(value: bytes, headers: Headers | None) -> str:
-            return value.decode(codec)
+            try:
+                return value.decode(codec)
+            except UnicodeError as error:
+                raise SerializationError(f"the bytes are not {codec} text: {error}") from error
 
         return deserialize
 
@@ -138,6 +143,15 @@ class DoubleDeserializer(Deserializer):
         return _unpack_double
 
 
+def _text_codec(name: str) -> str:
+    try:
+        # Encoding, for deserializers too: decoding nothing succeeds with any name.
+        "".encode(name)
+    except (LookupError, TypeError, UnicodeError):
+        raise ConfigurationError(f"{name!r} is no text encoding of Python: give one such as 'utf_8'") from None
+    return name
+
+
 def _wrong_type(wanted: str, value: object) -> str:
     return f"the {wanted} serializer got a {type(value).__name__}"
 
@@ -152,7 +166,10 @@ def _to_bytes(value: Any, headers: Headers | None) -> bytes | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeError as error:
+            raise SerializationError(f"the string cannot be encoded: {error}") from error
     raise SerializationError(_wrong_type("bytes", value))
 
 

@@ -48,8 +48,8 @@ MessageProcessedCallback = Callable[[str, int, int], None]
 class Application:
     """Reads topics, processes their records with dataframes, and writes topics, on Spark.
 
-    A setting left at its default is read from the environment variable `STREAMRT_<NAME>` if that is set, such as
-    `STREAMRT_BROKER_ADDRESS` or `STREAMRT_CONSUMER_GROUP`.
+    A setting that has its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
+    as `STREAMRT_BROKER_ADDRESS` or `STREAMRT_CONSUMER_GROUP`.
 
     Args:
         broker_address: `host:port` of a Kafka broker, or a `ConnectionConfig` where a login or TLS is needed.
@@ -113,7 +113,7 @@ class Application:
         commit_every: int = 0,
         consumer_extra_config: dict[str, Any] | None = None,
         producer_extra_config: dict[str, Any] | None = None,
-        state_dir: str | Path = DEFAULT_STATE_DIR,
+        state_dir: str | Path | None = DEFAULT_STATE_DIR,
         rocksdb_options: Any = None,
         on_consumer_error: ConsumerErrorCallback | None = None,
         on_processing_error: ProcessingErrorCallback | None = None,
@@ -141,6 +141,18 @@ class Application:
             rocksdb_options=rocksdb_options,
             use_changelog_topics=None if use_changelog_topics else False,
         )
+        _require(
+            broker_address=(broker_address, (str, ConnectionConfig), "a string or a ConnectionConfig"),
+            state_dir=(state_dir, (str, Path), "a path"),
+            consumer_extra_config=(consumer_extra_config, Mapping, "a dict"),
+            producer_extra_config=(producer_extra_config, Mapping, "a dict"),
+            spark_config=(spark_config, Mapping, "a dict"),
+            topic_manager=(topic_manager, TopicManager, "a TopicManager"),
+            on_consumer_error=(on_consumer_error, Callable, "a function"),
+            on_processing_error=(on_processing_error, Callable, "a function"),
+            on_producer_error=(on_producer_error, Callable, "a function"),
+            on_message_processed=(on_message_processed, Callable, "a function"),
+        )
         if spark_session is not None and spark_config:
             raise ConfigurationError(
                 "spark_config has no effect on a given spark_session: set it where that session is made"
@@ -152,7 +164,7 @@ class Application:
             auto_offset_reset=auto_offset_reset,
             commit_interval=commit_interval,
             commit_every=commit_every,
-            state_dir=Path(state_dir),
+            state_dir=Path(state_dir or DEFAULT_STATE_DIR),
             consumer_poll_timeout=consumer_poll_timeout,
             producer_poll_timeout=producer_poll_timeout,
             loglevel=loglevel,
@@ -171,10 +183,6 @@ class Application:
         self._producer_extra_config = _producer_options(producer_extra_config)
         self._callbacks = ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error)
         self._on_message_processed = on_message_processed
-        for name in ("on_consumer_error", "on_processing_error", "on_producer_error", "on_message_processed"):
-            callback = locals()[name]
-            if callback is not None and not callable(callback):
-                raise ConfigurationError(f"{name} must be a function, got {type(callback).__name__}")
         self._spark_config = dict(spark_config or {})
         self._spark_session = spark_session
         self._admin = TopicAdmin(self._connection, logger=logger)
@@ -491,7 +499,8 @@ class Application:
             slot.release()
 
     def __repr__(self) -> str:
-        return f"Application(consumer_group={self._config.consumer_group!r}, broker_address={self._connection.bootstrap_servers!r})"
+        group, brokers = self._config.consumer_group, self._connection.bootstrap_servers
+        return f"Application(consumer_group={group!r}, broker_address={brokers!r})"
 
 
 def _refuse(**parameters: Any) -> None:
@@ -507,6 +516,13 @@ def _refuse(**parameters: Any) -> None:
             raise ConfigurationError(f"{name} is not supported: {reasons[name]}")
 
 
+def _require(**parameters: tuple[Any, Any, str]) -> None:
+    """Refuse parameters of a wrong type; each is given with the type that it must have, and with words for it."""
+    for name, (value, kind, words) in parameters.items():
+        if value is not None and not isinstance(value, kind):
+            raise ConfigurationError(f"{name} must be {words}, got {type(value).__name__}")
+
+
 def _connection(given: str | ConnectionConfig | None, configured: str | None) -> ConnectionConfig:
     if isinstance(given, ConnectionConfig):
         return given
@@ -514,10 +530,6 @@ def _connection(given: str | ConnectionConfig | None, configured: str | None) ->
         raise ConfigurationError(
             "broker_address is missing: give Application(broker_address='host:port'), set STREAMRT_BROKER_ADDRESS, or "
             "start a broker on this machine with `streamrt dev kafka`"
-        )
-    if not isinstance(configured, str):
-        raise ConfigurationError(
-            f"broker_address must be a string or a ConnectionConfig, got {type(configured).__name__}"
         )
     return ConnectionConfig(bootstrap_servers=configured)
 

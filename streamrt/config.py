@@ -2,9 +2,9 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from streamrt.errors import ConfigurationError
@@ -40,7 +40,7 @@ class ApplicationConfig(BaseSettings):
     state_dir: Path = Path(DEFAULT_STATE_DIR)
     consumer_poll_timeout: float = Field(default=1.0, gt=0)
     producer_poll_timeout: float = Field(default=0.0, ge=0)
-    loglevel: int | LogLevel | None = "INFO"
+    loglevel: Any = "INFO"
     auto_create_topics: bool = True
     request_timeout: float = Field(default=30.0, gt=0)
     topic_create_timeout: float = Field(default=60.0, gt=0)
@@ -49,10 +49,24 @@ class ApplicationConfig(BaseSettings):
     broker_availability_timeout: float = Field(default=120.0, ge=0)
     spark_master: str = Field(default="local[*]", min_length=1)
 
-    @field_validator("loglevel", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _upper_case(cls, value: object) -> object:
-        return value.upper() if isinstance(value, str) else value
+    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        # Python counts True as 1.
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, bool) and field.annotation in (int, float):
+            raise ValueError(f"must be a number, not {value}")
+        return value
+
+    @field_validator("loglevel")
+    @classmethod
+    def _known_level(cls, value: object) -> object:
+        level = value.upper() if isinstance(value, str) else value
+        if level is None or level in get_args(LogLevel) or (isinstance(level, int) and not isinstance(level, bool)):
+            return level
+        if isinstance(level, str) and level.isdecimal():
+            return int(level)
+        raise ValueError(f"must be a number, None, or one of {', '.join(get_args(LogLevel))}")
 
     @field_validator("processing_guarantee")
     @classmethod
@@ -81,12 +95,13 @@ class ApplicationConfig(BaseSettings):
 def _same(value: object, default: object) -> bool:
     if isinstance(default, Path) and isinstance(value, str | Path):
         return Path(value) == default
-    return type(value) is type(default) and value == default
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
 
 
 def _sentence(issue: Any) -> str:
     name = ".".join(str(part) for part in issue["loc"][:1])
-    return f"parameter {name!r} (environment variable STREAMRT_{name.upper()}): {issue['msg']}"
+    reason = issue["msg"].removeprefix("Value error, ")
+    return f"parameter {name!r} (environment variable STREAMRT_{name.upper()}): {reason}"
 
 
 def configure_logging(loglevel: int | str | None) -> bool:

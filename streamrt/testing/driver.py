@@ -6,7 +6,6 @@ records come from `pipe`, and go to memory.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -111,7 +110,7 @@ class TopologyTestDriver:
         spec.dumps()
         self._app = app
         self._now = start
-        self._writer = _MemoryWriter(lambda: self._now or int(time.time() * 1000))
+        self._writer = _MemoryWriter(lambda: self._now)
         self._tasks = Tasks(spec, self._writer)
         self._display = Display(spec.topology)
         self._offsets: dict[tuple[str, int], int] = {}

@@ -1,0 +1,156 @@
+"""Rules about names, packages and imports."""
+
+import ast
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streamrt
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# Top-level folders that are imported below `streamrt`.
+MOVED = ("connectors", "serializers", "state")
+
+
+def pyproject() -> dict[str, Any]:
+    try:
+        toml = importlib.import_module("tomllib")
+    except ModuleNotFoundError:  # Python 3.10; pytest brings the other one there
+        toml = importlib.import_module("tomli")
+    settings: dict[str, Any] = toml.loads((ROOT / "pyproject.toml").read_text())
+    return settings
+
+
+def packages_on_disk() -> set[str]:
+    found = set()
+    for top in ("streamrt", *MOVED):
+        for folder, _, files in os.walk(ROOT / top):
+            if "__init__.py" in files:
+                name = ".".join(Path(folder).relative_to(ROOT).parts)
+                found.add(name if top == "streamrt" else f"streamrt.{name}")
+    return found
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    """Yield the Python files in folders; links are not followed, so each file comes once."""
+    for folder in folders:
+        for place, _, files in os.walk(ROOT / folder):
+            yield from (Path(place, file) for file in files if file.endswith(".py"))
+
+
+PACKAGES = sorted(packages_on_disk())
+
+
+def public_names() -> list[tuple[str, str]]:
+    modules = {name: importlib.import_module(name) for name in PACKAGES}
+    return [(name, exported) for name, module in modules.items() for exported in getattr(module, "__all__", ())]
+
+
+PUBLIC = public_names()
+
+
+def test_the_list_of_packages_is_what_is_on_disk() -> None:
+    setuptools = pyproject()["tool"]["setuptools"]
+    assert sorted(setuptools["packages"]) == PACKAGES
+    expected = {"streamrt": "streamrt", **{f"streamrt.{name}": name for name in MOVED}}
+    nested = {name: path for name, path in setuptools["package-dir"].items() if name not in expected}
+    assert {name: setuptools["package-dir"][name] for name in expected} == expected
+    assert all((ROOT / path / "__init__.py").exists() for path in nested.values())
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_the_links_for_type_checkers_are_relative(name: str) -> None:
+    link = ROOT / "streamrt" / name
+    assert link.is_symlink()
+    assert str(link.readlink()) == f"../{name}"
+    assert (link / "__init__.py").samefile(ROOT / name / "__init__.py")
+
+
+@pytest.mark.parametrize(("package", "name"), PUBLIC, ids=lambda part: str(part))
+def test_an_exported_name_resolves_and_is_documented(package: str, name: str) -> None:
+    item = getattr(importlib.import_module(package), name)
+    # Constants and type aliases have no docstring of their own.
+    if inspect.isclass(item) or inspect.isroutine(item):
+        own = item.__doc__ if inspect.isclass(item) else inspect.getdoc(item)
+        assert own, f"{package}.{name} has no docstring"
+        assert not own.startswith(f"{name}("), f"{package}.{name} has a generated docstring only"
+
+
+def test_the_names_of_the_front_page_are_exported() -> None:
+    assert {name for package, name in PUBLIC if package == "streamrt"} == {
+        *("Application", "ConnectionConfig", "MessageContext", "StreamingDataFrame", "StreamingSeries"),
+        *("Topic", "TopicConfig", "message_context", "set_message_context"),
+    }
+    assert set(streamrt.__all__) <= set(dir(streamrt))
+    with pytest.raises(AttributeError, match="module 'streamrt' has no attribute 'Aplication'"):
+        streamrt.__getattr__("Aplication")
+
+
+def test_names_that_are_imported_late_have_a_home_and_an_import_for_type_checkers() -> None:
+    for package in ("streamrt", "streamrt.testing"):
+        module = importlib.import_module(package)
+        assert sorted(module._HOMES) == sorted(module.__all__)
+        tree = ast.parse(Path(str(module.__file__)).read_text())
+        checked = {
+            alias.name
+            for branch in tree.body
+            if isinstance(branch, ast.If)
+            for statement in branch.body
+            if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("streamrt")
+            for alias in statement.names
+        }
+        assert checked == set(module.__all__)
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    assert streamrt.__version__ == pyproject()["project"]["version"]
+
+
+@pytest.mark.slow
+def test_every_module_and_package_says_what_it_is() -> None:
+    files = [path for path in sources("streamrt", *MOVED) if path.stat().st_size]
+    assert [str(path) for path in files if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+@pytest.mark.slow
+def test_no_module_imports_a_moved_package_by_its_bare_name() -> None:
+    # `state.x` and `streamrt.state.x` would be two modules, with two copies of each class.
+    wrong = []
+    for path in sources("streamrt", *MOVED, "tests", "examples", "bench"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = ["relative"] if node.level else [node.module or ""]
+            if any(name.split(".")[0] in (*MOVED, "relative") for name in names):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}" if isinstance(node, ast.stmt) else str(path))
+    assert wrong == []
+
+
+HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "pydantic", "rich")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import streamrt", HEAVY),
+        ("import streamrt.testing.plugin", HEAVY),
+        ("from streamrt import message_context, MessageContext", HEAVY),
+        # What a worker imports to unpickle and run operators.
+        ("import streamrt.runtime", ("pyspark", "py4j", "pandas", "numpy", "pyarrow")),
+        ("from streamrt import Application", ("pyspark", "py4j", "pandas", "numpy", "pyarrow")),
+    ],
+)
+def test_imports_are_light(statement: str, absent: tuple[str, ...]) -> None:
+    program = f"{statement}; import sys; print(sorted({{*{absent!r}, *{MOVED!r}}} & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,359 @@
+"""Settings: where they come from, and what is refused with which words."""
+
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from streamrt import Application, ConnectionConfig
+from streamrt.config import ApplicationConfig, configure_logging
+from streamrt.errors import ConfigurationError, InvalidOperationError
+from tests.unit.apps import application
+
+DEFAULTS = {
+    "broker_address": None,
+    "consumer_group": "streamrt-default",
+    "auto_offset_reset": "latest",
+    "commit_interval": 5.0,
+    "commit_every": 0,
+    "state_dir": Path(".streamrt/state"),
+    "consumer_poll_timeout": 1.0,
+    "producer_poll_timeout": 0.0,
+    "loglevel": "INFO",
+    "auto_create_topics": True,
+    "request_timeout": 30.0,
+    "topic_create_timeout": 60.0,
+    "processing_guarantee": "at-least-once",
+    "auto_recover_from_source_offset_out_of_range": True,
+    "broker_availability_timeout": 120.0,
+    "spark_master": "local[*]",
+}
+
+OTHERS: dict[str, tuple[str, Any]] = {
+    "broker_address": ("broker:9092", "broker:9092"),
+    "consumer_group": ("shop", "shop"),
+    "auto_offset_reset": ("earliest", "earliest"),
+    "commit_interval": ("0.5", 0.5),
+    "commit_every": ("100", 100),
+    "state_dir": ("/var/state", Path("/var/state")),
+    "consumer_poll_timeout": ("0.1", 0.1),
+    "producer_poll_timeout": ("1", 1.0),
+    "loglevel": ("debug", "DEBUG"),
+    "auto_create_topics": ("false", False),
+    "request_timeout": ("3", 3.0),
+    "topic_create_timeout": ("4", 4.0),
+    "auto_recover_from_source_offset_out_of_range": ("0", False),
+    "broker_availability_timeout": ("0", 0.0),
+    "spark_master": ("local[2]", "local[2]"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in DEFAULTS:
+        monkeypatch.delenv(f"STREAMRT_{name.upper()}", raising=False)
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """The package's logger, as if nobody had configured it yet; restored afterwards."""
+    package = logging.getLogger("streamrt")
+    before = (package.handlers[:], package.level, package.propagate)
+    package.handlers[:] = []
+    yield package
+    package.handlers[:], package.propagate = before[0], before[2]
+    package.setLevel(before[1])
+
+
+# -- Where settings come from ----------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    assert ApplicationConfig.create().model_dump() == DEFAULTS
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_setting_can_come_from_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value = OTHERS[name]
+    monkeypatch.setenv(f"STREAMRT_{name.upper()}", text)
+    assert ApplicationConfig.create().model_dump() == {**DEFAULTS, name: value}
+    # An application hands over every setting, most of them at their defaults.
+    assert getattr(ApplicationConfig.create(**DEFAULTS), name) == value
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_setting_that_is_given_beats_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, value = OTHERS[name]
+    monkeypatch.setenv(f"STREAMRT_{name.upper()}", "nonsense" if name == "consumer_group" else text)
+    assert getattr(ApplicationConfig.create(**{name: value}), name) == value
+
+
+def test_an_application_takes_its_settings_from_parameters_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMRT_BROKER_ADDRESS", "broker:9092")
+    monkeypatch.setenv("STREAMRT_COMMIT_INTERVAL", "7")
+    monkeypatch.setenv("STREAMRT_LOGLEVEL", "ERROR")
+    config = Application(consumer_group="given", loglevel=None, commit_every=9).config
+    assert (config.broker_address, config.commit_interval, config.consumer_group) == ("broker:9092", 7.0, "given")
+    assert (config.commit_every, config.loglevel) == (9, None)
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        cast("Any", ApplicationConfig.create()).commit_interval = 1.0
+
+
+# -- What is refused -------------------------------------------------------------------------------------------------
+
+WRONG = [
+    ("broker_address", ""),
+    ("consumer_group", 5),
+    ("auto_offset_reset", "none"),
+    ("auto_offset_reset", None),
+    ("commit_interval", "soon"),
+    ("commit_interval", -0.1),
+    ("commit_interval", float("nan")),
+    ("commit_interval", float("inf")),
+    ("commit_interval", None),
+    ("commit_every", 1.5),
+    ("commit_every", "often"),
+    ("consumer_poll_timeout", 0),
+    ("producer_poll_timeout", -1),
+    ("auto_create_topics", "maybe"),
+    ("request_timeout", 0),
+    ("request_timeout", [1]),
+    ("topic_create_timeout", -1),
+    ("processing_guarantee", "exactly-once"),
+    ("processing_guarantee", "at-most-once"),
+    ("auto_recover_from_source_offset_out_of_range", 7),
+    ("broker_availability_timeout", -1),
+    ("spark_master", ""),
+    ("spark_master", 5),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_setting_gives_one_sentence_that_names_it(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        application(**{name: value}) if name != "broker_address" else Application(value)
+    message = str(caught.value)
+    assert message.startswith(f"parameter {name!r} (environment variable STREAMRT_{name.upper()}): ")
+    assert message.count("parameter") == 1
+    assert "\n" not in message
+    assert "pydantic" not in message
+    assert caught.value.__cause__ is None
+
+
+def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMRT_COMMIT_INTERVAL", "soon")
+    with pytest.raises(ConfigurationError, match="environment variable STREAMRT_COMMIT_INTERVAL"):
+        application()
+
+
+def test_all_wrong_settings_are_named_at_once() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        application(commit_interval="soon", request_timeout=0)
+    assert re.findall(r"parameter '(\w+)'", str(caught.value)) == ["commit_interval", "request_timeout"]
+
+
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="parameter 'comit_interval'"):
+        ApplicationConfig.create(comit_interval=1)
+    with pytest.raises(TypeError, match="comit_interval"):
+        application(comit_interval=1)
+
+
+@pytest.mark.parametrize("level", ["loud", 5.5, [1]])
+def test_a_wrong_loglevel_gives_one_sentence(level: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        application(loglevel=level)
+    assert str(caught.value).count("parameter 'loglevel'") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("quix_sdk_token", "sdk-hunter2"),
+        ("quix_config_builder", object()),
+        ("rocksdb_options", object()),
+        ("use_changelog_topics", False),
+    ],
+)
+def test_parameters_that_are_not_supported_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} is not supported: ") as caught:
+        application(**{name: value})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["on_consumer_error", "on_processing_error", "on_producer_error", "on_message_processed"]
+)
+def test_callbacks_must_be_callable(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be a function, got int"):
+        application(**{name: 5})
+
+
+def test_a_broker_address_is_needed() -> None:
+    with pytest.raises(ConfigurationError, match=r"broker_address is missing: .*STREAMRT_BROKER_ADDRESS"):
+        Application(loglevel=None)
+
+
+@pytest.mark.parametrize("address", [5, ["localhost:9092"], b"localhost:9092"])
+def test_a_broker_address_of_another_type_is_named(address: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMRT_BROKER_ADDRESS", "elsewhere:9092")
+    with pytest.raises(ConfigurationError, match="broker_address must be a string or a ConnectionConfig"):
+        Application(address, loglevel=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("state_dir", 5), ("consumer_extra_config", 5), ("producer_extra_config", [1]), ("spark_config", 5)],
+)
+def test_settings_that_app_converts_itself_are_named_too(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        application(**{name: value})
+
+
+def test_options_of_producers_must_be_able_to_travel() -> None:
+    with pytest.raises(ConfigurationError, match="producer_extra_config: on_delivery cannot be honoured"):
+        application(producer_extra_config={"on_delivery": print})
+
+
+def test_spark_settings_and_a_session_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationError, match="spark_config has no effect on a given spark_session"):
+        application(spark_config={"a": 1}, spark_session=object())
+
+
+# -- Secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_secret_is_in_representations_and_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = {
+        "bootstrap_servers": "broker:9092",
+        "security_protocol": "sasl_ssl",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "user",
+        "sasl_password": "hunter2",
+    }
+    connection = ConnectionConfig(**cast("Any", login))
+    options = {"sasl.password": "hunter2"}
+    app = Application(connection, loglevel=None, consumer_extra_config=options, producer_extra_config=options)
+    shown = [repr(app), repr(app.config), repr(connection), str(connection), repr(app.task_spec())]
+    wrong: list[dict[str, Any]] = [{**login, "security_protocol": "none"}, {**login, "sasl_mechanism": ["hunter2"]}]
+    for settings in wrong:
+        with pytest.raises(ConfigurationError) as caught:
+            ConnectionConfig(**settings)
+        shown.append(str(caught.value))
+    for setting in ("commit_interval", "auto_offset_reset", "auto_create_topics"):
+        with pytest.raises(ConfigurationError) as caught:
+            application(**{setting: "hunter2"})
+        shown.append(str(caught.value))
+    monkeypatch.setenv("STREAMRT_COMMIT_EVERY", "hunter2")
+    with pytest.raises(ConfigurationError) as caught:
+        application()
+    shown.append(str(caught.value))
+    assert [text for text in shown if "hunter2" in text] == []
+
+
+def test_a_task_specification_holds_no_connection() -> None:
+    connection = ConnectionConfig(
+        bootstrap_servers="secret-broker:9092",
+        security_protocol="sasl_ssl",
+        sasl_mechanism="PLAIN",
+        sasl_username="user",
+        sasl_password=cast("Any", "hunter2"),
+    )
+    app = Application(connection, loglevel=None)
+    app.dataframe(app.topic("in")).apply(lambda value: value)
+    data = app.task_spec().dumps()
+    assert b"hunter2" not in data
+    assert b"secret-broker" not in data
+
+
+# -- Applications without a broker -----------------------------------------------------------------------------------
+
+
+def test_an_application_is_defined_without_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("the network was used")
+
+    for name in ("connect", "connect_ex", "bind", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    # librdkafka does not ask Python; its clients are seen by their threads, where the system shows them.
+    threads = Path("/proc/self/task")
+    before = set(threads.iterdir()) if threads.exists() else set()
+    app = application()
+    sdf = app.dataframe(app.topic("in"))
+    sdf.to_topic(app.topic("out"))
+    app.task_spec().dumps()
+    assert list(app.topology.sources) == ["in"]
+    assert list(app.topic_manager.topics) == ["in", "out"]
+    assert not threads.exists() or set(threads.iterdir()) <= before
+
+
+def test_dataframes_need_a_topic_and_no_source() -> None:
+    app = application()
+    for topic in (None, "in", 5):
+        with pytest.raises(ConfigurationError, match=r"dataframe\(\) needs a topic made by Application.topic\(\)"):
+            app.dataframe(cast("Any", topic))
+    with pytest.raises(ConfigurationError, match=r"^source is not supported: "):
+        app.dataframe(source=object())
+
+
+def test_what_this_version_does_not_have_is_refused_with_an_alternative() -> None:
+    app = application()
+    with pytest.raises(ConfigurationError, match=r"clear_state\(\) is not available in this version"):
+        app.clear_state()
+    with pytest.raises(ConfigurationError, match=r"add_source\(\) is not available in this version: .*get_producer"):
+        app.add_source(object())
+
+
+@pytest.mark.parametrize("limits", [{"timeout": -1}, {"timeout": "5"}, {"count": -1}, {"count": True}, {"count": None}])
+def test_run_refuses_wrong_limits_before_anything_starts(limits: dict[str, Any]) -> None:
+    app = application()
+    app.dataframe(app.topic("in"))
+    with pytest.raises(ConfigurationError, match=rf"run\({next(iter(limits))}=...\) must be a number"):
+        app.run(**limits)
+
+
+def test_run_refuses_an_application_without_dataframes_and_frames_of_another() -> None:
+    app, other = application(), application()
+    with pytest.raises(InvalidOperationError, match="there is nothing to run"):
+        app.run()
+    with pytest.raises(InvalidOperationError, match="a dataframe of another application"):
+        app.run(other.dataframe(other.topic("in")))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "x" * 250, None, 5])
+def test_topic_names_that_kafka_refuses_are_refused_at_once(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is no name of a topic"):
+        application().topic(name)
+
+
+def test_a_topic_can_be_declared_twice_only_alike() -> None:
+    app = application()
+    first = app.topic("t", value_serializer="str")
+    assert app.topic("t", value_serializer="str").name == first.name
+    with pytest.raises(ConfigurationError, match="topic t is declared twice with different value_serializer"):
+        app.topic("t", value_serializer="json")
+
+
+# -- Logging ---------------------------------------------------------------------------------------------------------
+
+
+def test_logging_is_configured_once(logger: logging.Logger) -> None:
+    assert configure_logging("DEBUG")
+    assert (logger.level, len(logger.handlers), logger.propagate) == (logging.DEBUG, 1, False)
+    assert not configure_logging("ERROR")
+    assert (logger.level, len(logger.handlers)) == (logging.DEBUG, 1)
+
+
+def test_logging_is_left_alone_without_a_level(logger: logging.Logger) -> None:
+    Application("unused:9092", loglevel=None)
+    assert logger.handlers == []
+    Application("unused:9092", loglevel=30)
+    assert logger.level == logging.WARNING

@@ -1,0 +1,280 @@
+"""`TopologyTestDriver`: what it feeds, what it keeps, and that its clock moves by hand only."""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streamrt import Application, message_context
+from streamrt.errors import (
+    ConsumerError,
+    InvalidOperationError,
+    ProcessingError,
+    ProducerError,
+    SerializationError,
+    UnpicklableOperatorError,
+)
+from streamrt.models import RawRecord, TimestampType
+from streamrt.testing import TestRecord, TopologyTestDriver
+from tests.unit.apps import START, Stage, application
+
+MakeDriver = Callable[[Application], TopologyTestDriver]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """An application that sends everything from `in` to `out`."""
+    passing = Stage()
+    passing.sdf.to_topic(passing.out)
+    return passing
+
+
+# -- Records in and out ----------------------------------------------------------------------------------------------
+
+
+def test_records_are_read_once_and_in_order(stage: Stage) -> None:
+    driver = stage.drive()
+    assert driver.read("out") == []
+    driver.pipe("in", 1)
+    driver.pipe(stage.source, 2)
+    assert [record.value for record in driver.read("out")] == [1, 2]
+    driver.pipe("in", 3)
+    assert [record.value for record in driver.read(stage.out)] == [3]
+    assert driver.read("out") == []
+
+
+def test_a_read_record_has_values_and_bytes() -> None:
+    stage = Stage(
+        {"key_serializer": "int", "key_deserializer": "int", "value_serializer": "str", "value_deserializer": "str"},
+        {"key_serializer": "double", "key_deserializer": "double"},
+    )
+    stage.sdf.apply(lambda value: {"text": value}).to_topic(stage.out)
+    driver = stage.drive()
+    driver.pipe("in", "hello", key=7, timestamp=5, headers=[("h", b"\xff")])
+    assert driver.read("out") == [
+        TestRecord(
+            key=7.0,
+            value={"text": "hello"},
+            timestamp=5,
+            headers=[("h", b"\xff")],
+            raw_key=b"\x40\x1c\0\0\0\0\0\0",
+            raw_value=b'{"text":"hello"}',
+        )
+    ]
+
+
+def test_outputs_are_what_left_the_branches_since_the_last_call(stage: Stage) -> None:
+    stage.sdf.apply(lambda value: [value, value], expand=True)
+    stage.sdf.apply(lambda value: -value)
+    driver = stage.drive()
+    driver.pipe("in", 1, key="k", timestamp=7)
+    assert driver.outputs() == [(1, b"k", 7, None), (1, b"k", 7, None), (-1, b"k", 7, None)]
+    assert driver.outputs() == []
+
+
+def test_none_is_piped_as_a_tombstone_or_as_no_key_whatever_the_serializer() -> None:
+    stage = Stage({"key_serializer": "json", "key_deserializer": "json"})
+    stage.sdf.apply(lambda *record: record, metadata=True)
+    assert stage.values(None, timestamp=7) == [(None, None, 7, None)]
+
+
+def test_empty_bytes_are_no_tombstone() -> None:
+    stage = Stage({"value_deserializer": "bytes"})
+    stage.sdf.apply(lambda *record: record[:2], metadata=True)
+    driver = stage.drive()
+    driver.pipe_bytes("in", b"", key=b"")
+    driver.pipe_bytes("in", None)
+    assert [output[0] for output in driver.outputs()] == [(b"", b""), (None, None)]
+
+
+@pytest.mark.parametrize("headers", [None, []])
+def test_without_headers_functions_get_none(stage: Stage, headers: Any) -> None:
+    stage.sdf.apply(lambda value, key, timestamp, headers: headers, metadata=True)
+    driver = stage.drive()
+    driver.pipe("in", 1, headers=headers)
+    assert driver.outputs()[0][0] is None
+    assert driver.read("out")[0].headers is None
+
+
+def test_a_value_that_the_input_topic_cannot_serialize_is_an_error_of_the_test(stage: Stage) -> None:
+    driver = stage.drive()
+    with pytest.raises(SerializationError, match="the value has no JSON form"):
+        driver.pipe("in", {1})
+    with pytest.raises(SerializationError, match="the bytes serializer got a int"):
+        driver.pipe("in", 1, key=5)
+    # Nothing was sent.
+    stage.sdf.apply(lambda value: message_context().offset)
+    assert stage.values(1) == [0]
+
+
+# -- Offsets, partitions, context ------------------------------------------------------------------------------------
+
+
+def test_each_partition_counts_its_own_offsets() -> None:
+    app = application()
+    for name in ("in", "second"):
+        sdf = app.dataframe(app.topic(name))
+        sdf.apply(lambda value: (message_context().topic, message_context().partition, message_context().offset))
+    driver = TopologyTestDriver(app)
+    for topic, partition in (("in", 0), ("in", 3), ("in", 0), ("second", 0), ("in", 3)):
+        driver.pipe(topic, 1, partition=partition)
+    assert [output[0] for output in driver.outputs()] == [
+        ("in", 0, 0),
+        ("in", 3, 0),
+        ("in", 0, 1),
+        ("second", 0, 0),
+        ("in", 3, 1),
+    ]
+
+
+def test_the_context_is_that_of_a_record_with_a_create_time() -> None:
+    stage = Stage({"key_deserializer": "str"})
+    stage.sdf.apply(lambda value: message_context())
+    ((context, *_),) = stage.outputs("word", key="k", timestamp=7, headers=[("h", None)])
+    assert (context.key, context.size, context.headers) == ("k", 7, [("h", None)])
+    assert (context.timestamp.milliseconds, context.timestamp.type) == (7, TimestampType.TIMESTAMP_CREATE_TIME)
+
+
+def test_processed_offsets_are_told_to_the_callback_of_the_application() -> None:
+    seen: list[tuple[str, int, int]] = []
+    stage = Stage(on_message_processed=lambda *place: seen.append(place), on_processing_error=lambda *_: True)
+    stage.sdf.update(lambda value: 1 / value)
+    driver = stage.drive()
+    for value in (1, 0, 2):
+        driver.pipe("in", value, partition=2)
+    assert seen == [("in", 2, 0), ("in", 2, 2)]
+
+
+# -- Time ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_stands_still_unless_it_is_moved(stage: Stage) -> None:
+    driver = stage.drive()
+    assert driver.now == START
+    driver.pipe("in", 1)
+    driver.advance(5)
+    driver.pipe("in", 2)
+    driver.advance(timedelta(seconds=1, milliseconds=1))
+    driver.pipe("in", 3)
+    driver.pipe("in", 4, timestamp=7)
+    assert [record.timestamp for record in driver.read("out")] == [START, START + 5, START + 1006, 7]
+    assert driver.now == START + 1006
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 9, 1001, 4_097, 86_400_001, 123_456_789_001])
+def test_a_timedelta_moves_the_clock_by_exactly_its_milliseconds(stage: Stage, milliseconds: int) -> None:
+    driver = stage.drive()
+    driver.advance(timedelta(milliseconds=milliseconds))
+    assert driver.now == START + milliseconds
+
+
+@pytest.mark.parametrize("step", [-1, timedelta(milliseconds=-1), timedelta(days=-1)])
+def test_the_clock_cannot_go_back(stage: Stage, step: Any) -> None:
+    driver = stage.drive()
+    with pytest.raises(InvalidOperationError, match="the wall clock cannot go back"):
+        driver.advance(step)
+    assert driver.now == START
+
+
+# -- Errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_undecodable_bytes_are_a_consumer_error_with_its_cause(stage: Stage) -> None:
+    driver = stage.drive()
+    with pytest.raises(ConsumerError, match=r"the value of in\[1\] at offset 0 cannot be deserialized") as caught:
+        driver.pipe_bytes("in", b"{", partition=1)
+    assert isinstance(caught.value.__cause__, SerializationError)
+
+
+def test_undecodable_bytes_can_be_skipped() -> None:
+    seen: list[Any] = []
+
+    def skip(error: Exception, record: RawRecord, logger: logging.Logger) -> bool:
+        seen.append(record.value())
+        return True
+
+    stage = Stage(on_consumer_error=skip)
+    stage.sdf.apply(lambda value: value)
+    driver = stage.drive()
+    driver.pipe_bytes("in", b"\xff", key=b"k")
+    driver.pipe_bytes("in", b"1")
+    assert seen == [b"\xff"]
+    assert [output[0] for output in driver.outputs()] == [1]
+
+
+def test_errors_of_operators_and_of_outputs_are_raised_with_their_cause() -> None:
+    stage = Stage()
+    stage.sdf.update(lambda value: 1 / value).apply(lambda value: {value}).to_topic(stage.out)
+    driver = stage.drive()
+    with pytest.raises(ProcessingError, match="ZeroDivisionError") as processing:
+        driver.pipe("in", 0)
+    assert isinstance(processing.value.__cause__, ZeroDivisionError)
+    with pytest.raises(ProducerError, match="the value of a record for topic 'out' cannot be serialized"):
+        driver.pipe("in", 1)
+
+
+def test_after_an_error_the_driver_goes_on_with_the_next_offset() -> None:
+    stage = Stage()
+    stage.sdf.update(lambda value: 1 / value).apply(lambda value: message_context().offset)
+    driver = stage.drive()
+    with pytest.raises(ProcessingError):
+        driver.pipe("in", 0)
+    driver.pipe("in", 1)
+    assert [output[0] for output in driver.outputs()] == [1]
+
+
+def test_an_operator_that_could_not_be_sent_to_spark_is_refused_here_too() -> None:
+    lock = threading.Lock()
+    stage = Stage()
+    stage.sdf.update(lambda value: lock.locked())
+    with pytest.raises(UnpicklableOperatorError, match="operator update-1"):
+        stage.drive()
+
+
+def test_an_application_without_a_dataframe_cannot_be_driven() -> None:
+    with pytest.raises(InvalidOperationError, match="there is nothing to test"):
+        TopologyTestDriver(application())
+
+
+def test_topics_that_nobody_reads_or_knows_are_named(stage: Stage) -> None:
+    driver = stage.drive()
+    with pytest.raises(InvalidOperationError, match="no dataframe reads topic 'out'; the application reads in"):
+        driver.pipe("out", 1)
+    for call in (lambda: driver.pipe("typo", 1), lambda: driver.read("typo")):
+        with pytest.raises(InvalidOperationError, match="the application has no topic 'typo'"):
+            call()
+    with pytest.raises(InvalidOperationError, match="no dataframe reads topic 'typo'"):
+        driver.pipe_bytes("typo", b"1")
+
+
+# -- The fixture -----------------------------------------------------------------------------------------------------
+
+
+def test_the_fixture_makes_drivers(stage: Stage, topology_driver: MakeDriver) -> None:
+    one, other = topology_driver(stage.app), topology_driver(stage.app)
+    one.pipe("in", 1)
+    assert [record.value for record in one.read("out")] == [1]
+    assert other.read("out") == []
+
+
+def test_closing_a_driver_prints_the_rest_of_its_tables(
+    topology_driver: MakeDriver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = Stage()
+    stage.sdf.print_table(size=5, columns=["n"], metadata=False)
+    driver = topology_driver(stage.app)
+    driver.pipe("in", {"n": 12345})
+    assert "12345" not in capsys.readouterr().out
+    driver.close()
+    assert "12345" in capsys.readouterr().out
+
+
+def test_functions_run_in_this_process_and_may_fill_lists_of_the_test(stage: Stage) -> None:
+    seen: list[int] = []
+    stage.sdf.update(seen.append)
+    driver = stage.drive()
+    driver.pipe("in", 5)
+    assert seen == [5]
