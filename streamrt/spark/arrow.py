@@ -1,15 +1,27 @@
 """Arrow batches to chunks of records, and reports to Arrow batches."""
 
+import base64
 from collections.abc import Iterable, Iterator
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamrt.models import Headers
 from streamrt.runtime import Chunk
 
-INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-"""The columns of Spark's Kafka source that tasks read."""
+INPUT_COLUMNS = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    # As an array of structs this column would cost more than all others together, also where no record has headers.
+    "CASE WHEN headers IS NULL THEN NULL ELSE to_json(headers) END AS headers",
+)
+"""The columns that tasks read, as SQL expressions over Spark's Kafka source."""
 
 REPORT_SCHEMA = "report binary"
 
@@ -59,7 +71,12 @@ def _chunk(rows: pa.RecordBatch) -> Chunk:
 def _headers(column: pa.Array) -> list[Headers | None] | None:
     if column.null_count == len(column):
         return None
+    return [None if text is None else _parse_headers(text) for text in column.to_pylist()]
+
+
+def _parse_headers(text: str) -> Headers:
+    """Read headers from JSON; Spark writes bytes as base64 and leaves nulls out."""
     return [
-        None if headers is None else [(header["key"], header["value"]) for header in headers]
-        for headers in column.to_pylist()
+        (header.get("key", ""), None if "value" not in header else base64.b64decode(header["value"]))
+        for header in orjson.loads(text)
     ]

@@ -125,7 +125,7 @@ class MicroBatchQuery:
             .option("startingOffsets", json.dumps(offsets))
             .option("maxOffsetsPerTrigger", str(self._settings.max_records))
             .load()
-            .select(*INPUT_COLUMNS)
+            .selectExpr(*INPUT_COLUMNS)
         )
         checkpoint = self._environment.runtime_dir / f"checkpoint-{uuid.uuid4().hex}"
         self._query = (
