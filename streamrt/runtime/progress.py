@@ -38,6 +38,7 @@ class Progress:
     produced: int = 0
     batches: int = 0
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
+    _begun: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -45,6 +46,7 @@ class Progress:
         """Note a new assignment and where it begins."""
         with self._lock:
             self._positions = dict(positions)
+            self._begun = self._begun or time.monotonic()
 
     def processed_to(self, positions: dict[TopicPartition, int]) -> None:
         """Note how far partitions have come."""
@@ -68,9 +70,8 @@ class Progress:
         with self._lock:
             self._forget(now)
             recent = sum(records for _, records in self._recent)
-            return ProgressSnapshot(
-                self.records, self.produced, self.batches, recent / _WINDOW_S, dict(self._positions)
-            )
+            seconds = min(_WINDOW_S, max(now - self._begun, 0.1))
+            return ProgressSnapshot(self.records, self.produced, self.batches, recent / seconds, dict(self._positions))
 
     def _forget(self, now: float) -> None:
         while self._recent and now - self._recent[0][0] > _WINDOW_S:

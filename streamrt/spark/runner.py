@@ -233,7 +233,10 @@ class SparkRunner:
         settings = self._query_settings(len(positions))
         query = MicroBatchQuery(environment, reference, settings, positions, self._on_report, self._outputs_left)
         logger.info("processing %s", ", ".join(f"{place} from offset {at}" for place, at in sorted(positions.items())))
-        query.start()
+        try:
+            query.start()
+        except Exception as failed:
+            raise RunnerError(f"Spark could not start the query: {_spark_cause(failed)}") from failed
         error: Exception | None = None
         try:
             while not self._stop.is_set() and not self._revoking.is_set():

@@ -200,7 +200,7 @@ def consume(address: str, wanted: dict[str, int], process: "subprocess.Popen[byt
             if message is not None and message.error() is None:
                 headers: list[tuple[str, Any]] = message.headers() or []
                 found[str(message.topic())].append(
-                    (message.key(), message.value(), message.timestamp()[1], tuple(headers))  # type: ignore[arg-type]
+                    (message.key(), message.value(), message.timestamp()[1], tuple(headers))
                 )
     return found
 

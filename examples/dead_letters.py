@@ -1,0 +1,71 @@
+"""Keeps bad records out of the way without losing them.
+
+Reads `readings`, such as {"sensor": "a", "celsius": "21.5"} with the number of the device as key. Three things can be
+wrong with such a record:
+
+- its value is no JSON, or lacks something: `parse` notices, and a branch writes the bytes to `readings-dead`;
+- its key is no number: it cannot be deserialized, and the error callback logs the record and skips it;
+- something else fails while it is processed: the other callback does likewise.
+
+Without the callbacks the application would stop at such a record, with exit code 1, and would begin there again.
+
+    STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/dead_letters.py
+"""
+
+import json
+import logging
+from typing import Any
+
+from streamrt import Application, StreamingDataFrame
+
+ABSOLUTE_ZERO = -273.15
+
+
+def parse(raw: bytes | None) -> dict[str, Any]:
+    """Return a reading, or what is wrong with it as `error`."""
+    try:
+        reading = json.loads(raw or b"")
+        return {"sensor": reading["sensor"], "celsius": float(reading["celsius"])}
+    except (ValueError, KeyError, TypeError) as error:
+        return {"error": f"{type(error).__name__}: {error}", "raw": (raw or b"").decode("latin-1")}
+
+
+def kelvin(celsius: float) -> float:
+    """Convert a temperature."""
+    if celsius < ABSOLUTE_ZERO:
+        raise ValueError(f"{celsius} °C is below absolute zero")
+    return round(celsius - ABSOLUTE_ZERO, 2)
+
+
+def skip_undecodable(error: Exception, record: Any, logger: logging.Logger) -> bool:
+    """Log a record that cannot be deserialized, and skip it."""
+    logger.warning("skipped: %s", error)
+    return True
+
+
+def skip_failed(error: Exception, record: Any, logger: logging.Logger) -> bool:
+    """Log a record that cannot be processed, and skip it if its data is at fault."""
+    logger.warning("skipped %s: %s", record, error)
+    return isinstance(error, ValueError)
+
+
+CALLBACKS: dict[str, Any] = {"on_consumer_error": skip_undecodable, "on_processing_error": skip_failed}
+
+
+def build(app: Application) -> StreamingDataFrame:
+    """Add the dataframe of this example to an application that was made with `CALLBACKS`."""
+    readings = app.topic("readings", value_deserializer="bytes", key_deserializer="int", key_serializer="int")
+    parsed = app.topic("readings-parsed", key_deserializer="int", key_serializer="int")
+    dead = app.topic("readings-dead", key_deserializer="int", key_serializer="int")
+
+    sdf = app.dataframe(readings).apply(parse)
+    sdf[sdf.contains("error")].to_topic(dead)
+    good = sdf[~sdf.contains("error")]
+    good["kelvin"] = good["celsius"].apply(kelvin)
+    return good.to_topic(parsed)
+
+
+if __name__ == "__main__":
+    app = Application(consumer_group="dead-letters", auto_offset_reset="earliest", **CALLBACKS)
+    build(app)
+    app.run()

@@ -1,0 +1,158 @@
+"""The documentation: its code runs, its links lead somewhere, and its lists are complete."""
+
+import inspect
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import streamrt
+from streamrt import Application, StreamingDataFrame, StreamingSeries, errors
+from streamrt.cli import app as cli
+from streamrt.config import ApplicationConfig
+from streamrt.kafka import java as java_options
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+
+    @property
+    def runs(self) -> bool:
+        return self.language == "python run"
+
+
+def blocks(name: str) -> list[Block]:
+    found = []
+    language, start = None, 0
+    lines = (ROOT / name).read_text().splitlines()
+    for number, line in enumerate(lines, 1):
+        if language is None and line.startswith("```"):
+            language, start = line[3:].strip(), number
+        elif line == "```":
+            found.append(Block(language or "", "\n".join(lines[start : number - 1]), start + 1))
+            language = None
+    assert language is None, f"{name}: the block from line {start} has no end"
+    return found
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_compiles(name: str) -> None:
+    for block in blocks(name):
+        if block.language.startswith("python"):
+            assert block.language in ("python", "python run")
+            # As many lines before it as in the page, so that an error tells the right one.
+            compile("\n" * (block.line - 1) + block.text, name, "exec")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if any(block.runs for block in blocks(name))])
+def test_python_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMRT_BROKER_ADDRESS", "localhost:9092")
+    namespace: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(name):
+        if block.runs:
+            # Blocks of a page build on each other, as a reader takes them.
+            exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), namespace)  # the page is our own
+
+
+def test_most_python_runs() -> None:
+    found = [block for name in NAMES for block in blocks(name) if block.language.startswith("python")]
+    assert sum(block.runs for block in found) > len(found) / 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{name} links to {target}"
+        assert not anchor or anchor in anchors(linked), f"{name} links to {target}"
+
+
+def table_rows(name: str) -> dict[str, str]:
+    """Return the rows of a page's tables by each name in code that their first cells hold."""
+    rows: dict[str, str] = {}
+    for line in (ROOT / name).read_text().splitlines():
+        if line.startswith("|"):
+            for term in re.findall(r"`([^`]+)`", line.split("|")[1]):
+                rows.setdefault(term, line)
+    return rows
+
+
+def test_every_parameter_is_explained() -> None:
+    rows = table_rows("docs/configuration.md")
+    for parameter in inspect.signature(Application).parameters:
+        assert parameter in rows, parameter
+        from_environment = rows[parameter].split("|")[3].strip() == "yes"
+        assert from_environment == (parameter in ApplicationConfig.model_fields), parameter
+
+
+def test_defaults_are_right() -> None:
+    rows = table_rows("docs/configuration.md")
+    for name, parameter in inspect.signature(Application).parameters.items():
+        told = rows[name].split("|")[2].strip().strip("`")
+        assert told == ("none" if parameter.default is None else repr(parameter.default).replace("'", '"')), name
+
+
+def test_every_option_is_explained() -> None:
+    page = (ROOT / "docs/configuration.md").read_text()
+    named = set(re.findall(r"`([a-z_.]+)`", page[page.index("## Options of consumers") :]))
+    assert set(java_options._RULES) <= named
+
+
+def test_every_variable_is_explained() -> None:
+    page = (ROOT / "docs/configuration.md").read_text()
+    sources = "\n".join(path.read_text() for path in (ROOT / "streamrt").rglob("*.py"))
+    read = set(re.findall(r'environ\.get\("(\w+)"', sources)) - {"PATH"}
+    assert read
+    for variable in read:
+        assert f"`{variable}`" in page, variable
+
+
+def test_every_error_of_a_start_exists() -> None:
+    for name in re.findall(r"`(\w+Error)`", (ROOT / "docs/errors.md").read_text()):
+        assert hasattr(errors, name) or name in dir(__builtins__) or name in ("TypeError", "KeyError"), name
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"), [("docs/dataframes.md", StreamingDataFrame), ("docs/series.md", StreamingSeries)]
+)
+def test_every_method_is_explained(page: str, kind: type) -> None:
+    text = (ROOT / page).read_text()
+    internal = {"compose", "compose_returning", "builder", "topics", "expression", "frame"}
+    for name in vars(kind):
+        if not name.startswith("_") and name not in internal:
+            assert re.search(rf"\b{name}\b", text), name
+
+
+def test_commands_exist() -> None:
+    text = "\n".join((ROOT / name).read_text() for name in NAMES)
+    for command in {match.split()[0] for match in re.findall(r"`streamrt ([a-z][^`]*)`", text)}:
+        done = CliRunner().invoke(cli, [command, "--help"])
+        assert done.exit_code == 0, command
+
+
+def test_change_log_knows_the_version() -> None:
+    assert f"## [{streamrt.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
