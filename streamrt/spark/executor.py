@@ -99,6 +99,13 @@ class RunTasks:
             yield report_batch(dump_report(report))
 
 
+def warm_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do nothing: that a worker could call this means that it has started and imported what tasks need."""
+    for _ in batches:
+        pass
+    yield from ()
+
+
 class _Lines(io.TextIOBase):
     """A text stream that hands on each line when it is complete."""
 

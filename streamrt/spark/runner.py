@@ -27,12 +27,20 @@ from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
 from streamrt.errors import OffsetOutOfRangeError, RunnerError
-from streamrt.kafka import ConnectionConfig, GroupFencedError, GroupMember, TopicAdmin, java_system_properties
+from streamrt.kafka import (
+    ConnectionConfig,
+    GroupFencedError,
+    GroupMember,
+    KafkaRequestError,
+    TopicAdmin,
+    java_system_properties,
+)
 from streamrt.models import TopicPartition
 from streamrt.runtime import CommitSchedule, Failure, Output, Report, TaskSpec
 from streamrt.runtime.display import Display
 from streamrt.runtime.progress import Progress
-from streamrt.spark.executor import ClientSettings, SpecReference
+from streamrt.spark.arrow import REPORT_SCHEMA
+from streamrt.spark.executor import ClientSettings, SpecReference, warm_up
 from streamrt.spark.group import leave_group
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.session import SparkEnvironment, local_slots, open_session
@@ -129,7 +137,6 @@ class SparkRunner:
         self._schedule = CommitSchedule(config.commit_interval, config.commit_every)
         self._lock = threading.RLock()
         self._failure: Failure | None = None
-        self._callback_error: Exception | None = None
         self._outputs = 0
         self._collected: list[Output] = []
         self._last_record = 0.0
@@ -191,6 +198,8 @@ class SparkRunner:
         environment = self._wait_for(session)
         if environment is None:
             return
+        # Python workers take seconds to start; they do so while Spark plans the query.
+        threading.Thread(target=_warm_up, args=(environment,), name="streamrt-warm-up", daemon=True).start()
         reference = self._reference(environment)
         logger.info("Spark is ready with %d slots; waiting for partitions", environment.slots)
         restarts = 0
@@ -199,7 +208,14 @@ class SparkRunner:
             assigned = self._assignment()
             if assigned is None:
                 continue
-            positions = self._start_positions(assigned)
+            try:
+                positions = self._start_positions(assigned)
+            except (GroupFencedError, KafkaRequestError) as away:
+                if isinstance(away, KafkaRequestError) and not away.retriable:
+                    raise
+                logger.warning("%s; trying again", away)
+                self._admin.wait_for_broker(self._config.broker_availability_timeout)
+                continue
             with self._lock:
                 self._schedule.start(positions, time.monotonic())
                 self._progress.assigned(positions)
@@ -339,6 +355,11 @@ class SparkRunner:
             except GroupFencedError as error:
                 logger.warning("%s; the records since the last commit will repeat", error)
                 self._revoking.set()
+            except KafkaRequestError as error:
+                if not error.retriable:
+                    raise
+                logger.warning("%s; trying again later", error)
+                offsets = {}
             self._schedule.committed(offsets, time.monotonic())
 
     # -- Reports, called by Spark's thread -----------------------------------------------------------------------
@@ -364,7 +385,15 @@ class SparkRunner:
         if callback is not None:
             for place, processed in report.processed.items():
                 for offset in processed:
-                    callback(place.topic, place.partition, offset)
+                    self._tell_processed(callback, place, offset)
+
+    def _tell_processed(self, callback: Callable[[str, int, int], None], place: TopicPartition, offset: int) -> None:
+        try:
+            callback(place.topic, place.partition, offset)
+        except Exception as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
+            message = f"on_message_processed failed for {place} at offset {offset}: {type(error).__name__}: {error}"
+            self._failure = self._failure or Failure("callback", place, offset, message, error)
+            self._stop.set()
 
     def _outputs_left(self) -> int | None:
         return max(0, self._conditions.count - self._outputs) if self._conditions.count else None
@@ -464,6 +493,14 @@ class SparkRunner:
             failure = self._failure
             logger.debug("%s", failure.traceback)
             raise failure.error() from failure.cause
+
+
+def _warm_up(environment: SparkEnvironment) -> None:
+    try:
+        numbers = environment.session.range(0, environment.slots, 1, environment.slots)
+        numbers.mapInArrow(warm_up, REPORT_SCHEMA).collect()
+    except Exception as error:  # noqa: BLE001 - then the first micro-batch starts the workers, and tells what is wrong
+        logger.debug("the Python workers could not be started ahead: %s", error)
 
 
 def _spark_cause(error: Exception) -> str:

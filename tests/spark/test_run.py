@@ -171,6 +171,35 @@ def test_on_message_processed_runs_here_and_may_stop_the_application(kafka: Kafk
     assert seen == [(source, 0, 0), (source, 0, 1), (source, 0, 2)]
 
 
+def test_an_on_message_processed_that_raises_ends_the_application(kafka: Kafka) -> None:
+    source = kafka.topic("in")
+
+    def broken(topic: str, partition: int, offset: int) -> None:
+        raise KeyError("no such counter")
+
+    kafka.produce(source, [1])
+    app = kafka.app(on_message_processed=broken)
+    app.dataframe(app.topic(source))
+    with pytest.raises(ProcessingError, match=rf"on_message_processed failed for {source}\[0\] at offset 0: KeyError"):
+        app.run()
+
+
+def test_small_micro_batches_grow_again_when_functions_are_quick(kafka: Kafka) -> None:
+    source, group = kafka.topic("in"), unique("group")
+    kafka.produce(source, list(range(3_000)))
+
+    def slow_at_first(value: int) -> int:
+        if value < 20:
+            time.sleep(0.1)
+        return value
+
+    app = kafka.app(group)
+    app.dataframe(app.topic(source)).apply(slow_at_first)
+    assert len(app.run(timeout=1.0)) == 3_000
+    assert app.progress().records == 3_000
+    assert app.progress().batches < 50
+
+
 # -- Errors --------------------------------------------------------------------------------------------------------
 
 
