@@ -6,13 +6,10 @@ import contextlib
 import hashlib
 import json
 import logging
-import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from streamrt.config import (
@@ -25,11 +22,12 @@ from streamrt.config import (
     configure_logging,
 )
 from streamrt.dataframe import StreamingDataFrame
-from streamrt.errors import ConfigurationError, InvalidOperationError, StreamRTError
+from streamrt.errors import ConfigurationError, InvalidOperationError
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.java import java_client_options
 from streamrt.runtime import ErrorCallbacks, Output, TaskSpec
 from streamrt.runtime.display import Display
+from streamrt.runtime.exits import readable_exit, stop_on_signals
 from streamrt.runtime.progress import Progress, ProgressSnapshot
 from streamrt.runtime.slots import MemberSlot
 from streamrt.runtime.spec import ConsumerErrorCallback, ProcessingErrorCallback, ProducerErrorCallback
@@ -423,7 +421,7 @@ class Application:
             raise InvalidOperationError("the application is running already")
         limited = timeout > 0 or count > 0
         try:
-            with _signals(self._stop), _readable_exit():
+            with stop_on_signals(self._stop), readable_exit():
                 outputs = self._run(timeout, int(count), collect=collect and limited)
         finally:
             self._stop.clear()
@@ -545,50 +543,6 @@ def _producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
                 "processes that produce"
             ) from None
     return chosen
-
-
-@contextlib.contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """Stop at a boundary on SIGTERM and SIGINT; a second SIGINT interrupts at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        logger.info("stopping on %s", signal.Signals(number).name)
-        stop.set()
-
-    for number in previous:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _readable_exit() -> Iterator[None]:
-    """Let a script that does not catch our errors end with one sentence instead of a stack trace."""
-    try:
-        yield
-    except StreamRTError as error:
-        if sys.excepthook is sys.__excepthook__:
-            sys.excepthook = _excepthook(error)
-        raise
-
-
-def _excepthook(expected: StreamRTError) -> Callable[..., Any]:
-    def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-        if error is expected:
-            print(f"streamrt: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - the process ends
-        else:
-            sys.__excepthook__(kind, error, traceback)
-
-    return hook
 
 
 def _as_dict(output: Output, metadata: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ __all__ = ["message_context", "set_message_context"]
 
 
 class ContextProvider(Protocol):
-    """Knows the record that is being processed; tasks and test helpers implement it."""
+    """Knows the record that is being processed; tasks and trials implement it."""
 
     def message_context(self) -> MessageContext:
         """Build the context of the current record."""

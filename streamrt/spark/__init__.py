@@ -1,1 +1,1 @@
-"""StreamRT."""
+"""The runner for production: Spark Structured Streaming."""

@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,7 +157,7 @@ class SparkRunner:
                 `ProducerError`.
             RunnerError: if Spark failed for good.
         """
-        # Python starts its worker threads, the JVM boots and the group forms at the same time.
+        # The JVM boots while the group forms.
         with ThreadPoolExecutor(1, "streamrt-spark") as pool:
             session = pool.submit(
                 open_session,
@@ -229,7 +229,8 @@ class SparkRunner:
 
     def _wait_for(self, session: "Future[SparkEnvironment]") -> SparkEnvironment | None:
         while not session.done():
-            if self._stop.wait(_TICK_S) and session.cancel():
+            wait([session], timeout=_TICK_S)
+            if self._stop.is_set() and session.cancel():
                 return None
         return session.result()
 

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from streamrt import Application, StreamingDataFrame, Topic
+from streamrt.errors import ProcessingError
 from streamrt.testing import TopologyTestDriver
 
 START = 1_000_000
@@ -49,3 +52,10 @@ def through(build: Callable[[StreamingDataFrame], Any], *values: Any, **record: 
     stage = Stage()
     build(stage.sdf)
     return stage.values(*values, **record)
+
+
+def fails(stage: Stage, value: Any, **record: Any) -> str:
+    """Send one value that an operator must refuse; return the message."""
+    with pytest.raises(ProcessingError) as caught:
+        stage.drive().pipe(stage.source, value, **record)
+    return str(caught.value)

@@ -1,0 +1,83 @@
+"""What tests of tasks share: a writer that fails on demand, and short ways to make chunks and to run them."""
+
+from typing import Any
+
+from streamrt import Application
+from streamrt.errors import (
+    ProducerError,
+)
+from streamrt.models import Headers, TimestampType, TopicPartition
+from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+
+PLACE = TopicPartition("in", 0)
+
+
+class Writer:
+    """Keeps what it gets; refuses values and loses deliveries as told."""
+
+    def __init__(self, refuse: bytes | None = None) -> None:
+        self.records: list[tuple[str, bytes | None, bytes | None, int, Headers | None]] = []
+        self.lost: list[Exception] = []
+        self.flushes = 0
+        self.refuse = refuse
+
+    def produce(
+        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers | None
+    ) -> None:
+        if self.refuse is not None and value == self.refuse:
+            raise ProducerError(f"topic {topic!r} does not take it")
+        self.records.append((topic, value, key, timestamp, headers))
+
+    def flush(self) -> list[Exception]:
+        self.flushes += 1
+        lost, self.lost = self.lost, []
+        return lost
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return [record[1] for record in self.records]
+
+
+def chunk(*values: bytes | None, start: int = 0, partition: int = 0, topic: str = "in", **columns: Any) -> Chunk:
+    """Return consecutive records without keys, headers and timestamps unless given."""
+    count = len(values)
+    return Chunk(
+        topic,
+        partition,
+        columns.get("offsets", list(range(start, start + count))),
+        columns.get("keys", [None] * count),
+        list(values),
+        columns.get("timestamps", [0] * count),
+        [TimestampType.TIMESTAMP_CREATE_TIME] * count,
+        columns.get("headers"),
+    )
+
+
+def numbers(count: int, start: int = 0, **columns: Any) -> Chunk:
+    """Return records whose values are their offsets."""
+    return chunk(*(str(start + index).encode() for index in range(count)), start=start, **columns)
+
+
+def run(
+    app: Application,
+    *chunks: Chunk,
+    writer: Writer | None = None,
+    context: BatchContext | None = None,
+    **wishes: bool,
+) -> Report:
+    """Process chunks with the tasks of an application, as one micro-batch."""
+    tasks = Tasks(app.task_spec(**{"count_outputs": True, "collect": True, **wishes}), writer or Writer())
+    return tasks.run(chunks, context or BatchContext())
+
+
+def values(report: Report) -> list[Any]:
+    return [output.value for output in report.collected]
+
+
+def end(report: Report, place: TopicPartition = PLACE) -> int:
+    return report.ranges[place].end
+
+
+def extract(value: Any, headers: Any, timestamp: int, kind: TimestampType) -> int:
+    assert kind is TimestampType.TIMESTAMP_CREATE_TIME
+    return int(value["at"]) + timestamp + len(headers or [])
