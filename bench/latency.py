@@ -54,7 +54,7 @@ def main() -> None:
     options = common.parser(__doc__ or "")
     options.add_argument("--rate", type=float, default=100.0, help="records per second")
     options.add_argument("--seconds", type=float, default=10.0, help="length of a run")
-    options.add_argument("--warmup", type=float, default=25.0, help="seconds before the first run, with the start")
+    options.add_argument("--warmup", type=float, default=40.0, help="seconds before the first run, with the start")
     options.add_argument("--probe", nargs=3, help="used by the benchmark itself")
     chosen = options.parse_args()
     if chosen.probe:

@@ -67,7 +67,8 @@ class Application:
             None when a delivery fails after its input was processed.
         on_message_processed: called with topic, partition and offset of each processed record, in the process that called
             `run()`, after the record's micro-batch.
-        consumer_poll_timeout: seconds between two calls that keep the membership in the consumer group alive.
+        consumer_poll_timeout: seconds that the member of the consumer group waits in one poll, 0.05 at most: commits wait
+            for the end of a poll.
         producer_poll_timeout: seconds that a producer waits for events each time it is polled.
         loglevel: level of the `streamrt` logger; None leaves logging alone.
         auto_create_topics: create the topics that do not exist.
