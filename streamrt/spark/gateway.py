@@ -6,11 +6,13 @@ JVM writes a big-endian int port, an int length and the secret to the file named
 ends when its standard input does, so it never outlives this process.
 """
 
+import contextlib
 import os
 import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,12 +100,31 @@ def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: P
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
     }
     process = subprocess.Popen(  # noqa: S603 - the command is made of our own parts
-        command, stdin=subprocess.PIPE, env=environment, preexec_fn=_ignore_signals, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        preexec_fn=_ignore_signals,
+        start_new_session=True,
     )
+    muted = threading.Event()
+    threading.Thread(target=_forward, args=(process, muted), name="streamrt-jvm-messages", daemon=True).start()
     port, secret = _connection(process, answer)
     gateway = _connect(port, secret)
     gateway.proc = process
+    gateway.muted = muted
     return gateway
+
+
+def _forward(process: "subprocess.Popen[bytes]", muted: threading.Event) -> None:
+    """Pass on what the JVM and its Python workers write to standard error, until the session is closed.
+
+    Workers that lose their JVM complain with stack traces, after the sentence that says why the application ended.
+    """
+    with process.stderr or contextlib.nullcontext(()) as lines:
+        for line in lines:
+            if not muted.is_set():
+                os.write(2, line)
 
 
 def _compiler_flags() -> list[str]:

@@ -144,6 +144,9 @@ def _close() -> None:
     global _open
     if _open is not None:
         environment, _open = _open[1], None
+        muted = getattr(SparkContext._gateway, "muted", None)
+        if muted is not None:
+            muted.set()
         with contextlib.suppress(Exception):
             environment.session.stop()
         _forget_gateway()
