@@ -42,21 +42,21 @@ _SHARED = {
 }
 """Settings of the SQL session; any session takes them at run time."""
 
+_FIXED = {
+    "spark.speculation": "false",
+}
+"""Settings that keep data safe and cannot be changed."""
+
 _OWN = {
+    **_FIXED,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.speculation": "false",
     "spark.redaction.regex": _REDACTED,
     # Loopback TCP between the JVM and its Python workers waits about 40 ms a batch.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 """Settings of sessions that we make."""
-
-_FIXED = {
-    "spark.speculation": "false",
-}
-"""Settings that keep data safe and cannot be changed."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,11 @@ class SparkEnvironment:
         session: the SQL session, not shared with the user's.
         slots: tasks that can run at the same time.
         runtime_dir: directory of this process, for checkpoints and secrets; mode 0700.
-        owned: whether we made the Spark context.
     """
 
     session: SparkSession
     slots: int
     runtime_dir: Path
-    owned: bool
 
 
 def local_slots(master: str) -> str | None:
@@ -121,6 +119,7 @@ def open_session(
             return _adopt(session, chosen, properties)
         key = (master, tuple(sorted(chosen.items())))
         if _open is not None and _open[0] == key and _alive(_open[1]):
+            _set_java_properties(_open[1].session, properties)
             return _open[1]
         if _open is not None:
             _close()
@@ -129,7 +128,7 @@ def open_session(
         context = (
             _remote_context(master, chosen, properties) if slots is None else _local_context(slots, chosen, runtime_dir)
         )
-        environment = _environment(SparkSession(context), chosen, properties, runtime_dir, owned=True)
+        environment = _environment(SparkSession(context), chosen, properties, runtime_dir)
         _open = key, environment
         return environment
 
@@ -241,7 +240,12 @@ def _adopt(session: SparkSession, settings: dict[str, str], properties: dict[str
         raise ConfigurationError("the given Spark session has spark.speculation=true, which would duplicate records")
     runtime_dir = _runtime_dir()
     atexit.register(shutil.rmtree, runtime_dir, ignore_errors=True)
-    return _environment(session.newSession(), settings, properties, runtime_dir, owned=False)
+    return _environment(session.newSession(), settings, properties, runtime_dir)
+
+
+def _set_java_properties(session: SparkSession, properties: dict[str, str]) -> None:
+    for name, value in properties.items():
+        session.sparkContext._jvm.java.lang.System.setProperty(name, value)
 
 
 def _keep_secrets_out_of_logs() -> None:
@@ -251,15 +255,14 @@ def _keep_secrets_out_of_logs() -> None:
 
 
 def _environment(
-    session: SparkSession, settings: dict[str, str], properties: dict[str, str], runtime_dir: Path, *, owned: bool
+    session: SparkSession, settings: dict[str, str], properties: dict[str, str], runtime_dir: Path
 ) -> SparkEnvironment:
-    for name, value in properties.items():
-        session.sparkContext._jvm.java.lang.System.setProperty(name, value)
+    _set_java_properties(session, properties)
     for name, value in {**_SHARED, **settings}.items():
         if name.startswith("spark.sql."):
             with contextlib.suppress(Exception):  # static settings of a given session are its owner's business
                 session.conf.set(name, value)
-    return SparkEnvironment(session, session.sparkContext.defaultParallelism, runtime_dir, owned)
+    return SparkEnvironment(session, session.sparkContext.defaultParallelism, runtime_dir)
 
 
 @contextlib.contextmanager
