@@ -1,1 +1,45 @@
-"""Connectors to systems outside Kafka: the package that sinks and sources will live in."""
+"""Connectors to systems outside Kafka: sinks take values out, sources bring records in. One connector in each file."""
+
+from streamrt.connectors.sinks import (
+    BaseSink,
+    BatchingSink,
+    CSVSink,
+    DriverSink,
+    ListSink,
+    SinkBatch,
+    SinkItem,
+    SparkSink,
+)
+from streamrt.connectors.sources import (
+    BaseSource,
+    CSVSource,
+    PandasDataFrameSource,
+    Source,
+    SourceProducer,
+    SourceState,
+    SourceStore,
+    StatefulSource,
+    source_topic,
+)
+from streamrt.errors import SinkBackpressureError
+
+__all__ = [
+    "BaseSink",
+    "BaseSource",
+    "BatchingSink",
+    "CSVSink",
+    "CSVSource",
+    "DriverSink",
+    "ListSink",
+    "PandasDataFrameSource",
+    "SinkBackpressureError",
+    "SinkBatch",
+    "SinkItem",
+    "Source",
+    "SourceProducer",
+    "SourceState",
+    "SourceStore",
+    "SparkSink",
+    "StatefulSource",
+    "source_topic",
+]

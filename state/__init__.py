@@ -1,1 +1,33 @@
-"""State of stream processors: the package that stores will live in."""
+"""State of stream processors: what operators see of it, transactions, stores, and the format of changelogs."""
+
+from streamrt.state.changelog import POSITION_KEY, Position, RestoredChanges, is_position, restore_changes
+from streamrt.state.identity import Stamp, StoreIdentity
+from streamrt.state.memory import MemoryStore
+from streamrt.state.options import CompressionType, RocksDBOptions
+from streamrt.state.rocksdb import RocksDBStore
+from streamrt.state.spec import StoreSpec
+from streamrt.state.state import State
+from streamrt.state.status import TransactionStatus
+from streamrt.state.store import DEFAULT_STORE, Store, StorePartition
+from streamrt.state.transaction import StoreTransaction
+
+__all__ = [
+    "DEFAULT_STORE",
+    "POSITION_KEY",
+    "CompressionType",
+    "MemoryStore",
+    "Position",
+    "RestoredChanges",
+    "RocksDBOptions",
+    "RocksDBStore",
+    "Stamp",
+    "State",
+    "Store",
+    "StoreIdentity",
+    "StorePartition",
+    "StoreSpec",
+    "StoreTransaction",
+    "TransactionStatus",
+    "is_position",
+    "restore_changes",
+]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
     from streamrt.models import MessageContext
+    from streamrt.state import RocksDBOptions, State
     from streamrt.topics import Topic
 
 __version__ = "0.1.0"
@@ -19,6 +20,8 @@ _HOMES = {
     "Application": "streamrt.app",
     "ConnectionConfig": "streamrt.kafka",
     "MessageContext": "streamrt.models",
+    "RocksDBOptions": "streamrt.state",
+    "State": "streamrt.state",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
     "Topic": "streamrt.topics",
@@ -31,6 +34,8 @@ __all__ = [
     "Application",
     "ConnectionConfig",
     "MessageContext",
+    "RocksDBOptions",
+    "State",
     "StreamingDataFrame",
     "StreamingSeries",
     "Topic",

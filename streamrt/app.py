@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,17 +19,21 @@ from streamrt.config import (
     ProcessingGuarantee,
     configure_logging,
 )
+from streamrt.connectors import BaseSource, source_topic
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import ConfigurationError, InvalidOperationError
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.java import java_client_options
 from streamrt.runtime import ErrorCallbacks, Output, TaskSpec
+from streamrt.runtime.directory import clear, instance_id, part_of_state_dir
 from streamrt.runtime.display import Display
 from streamrt.runtime.exits import readable_exit, stop_on_signals
 from streamrt.runtime.progress import Progress, ProgressSnapshot
-from streamrt.runtime.slots import MemberSlot
+from streamrt.runtime.sources import SourceManager
 from streamrt.runtime.spec import ConsumerErrorCallback, ProcessingErrorCallback, ProducerErrorCallback
+from streamrt.runtime.state_setup import complete_spec
 from streamrt.serializers import DeserializerType, SerializerType
+from streamrt.state import RocksDBOptions
 from streamrt.topics import TimestampExtractor, Topic, TopicManager
 from streamrt.topology import SourceOperator, Topology, TopologyBuilder
 
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("streamrt")
 
 MessageProcessedCallback = Callable[[str, int, int], None]
+
+_TICK_S = 0.1
 
 
 class Application:
@@ -59,7 +63,7 @@ class Application:
             option that cannot be honoured is refused by name.
         producer_extra_config: options for the producers, in librdkafka's words.
         state_dir: directory for what the application keeps on local disk.
-        rocksdb_options: options of the state stores; not available in this version.
+        rocksdb_options: how the state stores work; see `RocksDBOptions`.
         on_consumer_error: called with an exception, the raw record and a logger when a record cannot be deserialized; True
             skips the record. Runs where the record is processed, as the next two do.
         on_processing_error: called with an exception, the record and a logger when an operator raises.
@@ -72,11 +76,14 @@ class Application:
         producer_poll_timeout: seconds that a producer waits for events each time it is polled.
         loglevel: level of the `streamrt` logger; None leaves logging alone.
         auto_create_topics: create the topics that do not exist.
-        use_changelog_topics: back state by changelog topics; cannot be switched off in this version, which has no state.
+        use_changelog_topics: back state by changelog topics, from which it is restored. Without them state lives and dies
+            with the state directory, partitions cannot move to other machines, and exactly-once is refused for state.
         topic_manager: the object that defines, creates and validates topics.
         request_timeout: seconds that a request to Kafka may take.
         topic_create_timeout: seconds until a new topic must be usable.
-        processing_guarantee: "at-least-once"; "exactly-once" is not available in this version.
+        processing_guarantee: "at-least-once" repeats records after a crash, and state may count them twice; "exactly-once"
+            binds outputs, state and offsets together in Kafka transactions. Readers must read committed records to see
+            the difference (`isolation.level=read_committed`). Sinks outside of Kafka are written at least once.
         auto_recover_from_source_offset_out_of_range: where the committed offset is no longer in the topic, go on as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
         broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits for ever.
@@ -113,7 +120,7 @@ class Application:
         consumer_extra_config: dict[str, Any] | None = None,
         producer_extra_config: dict[str, Any] | None = None,
         state_dir: str | Path | None = DEFAULT_STATE_DIR,
-        rocksdb_options: Any = None,
+        rocksdb_options: RocksDBOptions | None = None,
         on_consumer_error: ConsumerErrorCallback | None = None,
         on_processing_error: ProcessingErrorCallback | None = None,
         on_producer_error: ProducerErrorCallback | None = None,
@@ -134,18 +141,14 @@ class Application:
         spark_config: Mapping[str, Any] | None = None,
         spark_session: SparkSession | None = None,
     ) -> None:
-        _refuse(
-            quix_sdk_token=quix_sdk_token,
-            quix_config_builder=quix_config_builder,
-            rocksdb_options=rocksdb_options,
-            use_changelog_topics=None if use_changelog_topics else False,
-        )
+        _refuse(quix_sdk_token=quix_sdk_token, quix_config_builder=quix_config_builder)
         _require(
             broker_address=(broker_address, (str, ConnectionConfig), "a string or a ConnectionConfig"),
             state_dir=(state_dir, (str, Path), "a path"),
             consumer_extra_config=(consumer_extra_config, Mapping, "a dict"),
             producer_extra_config=(producer_extra_config, Mapping, "a dict"),
             spark_config=(spark_config, Mapping, "a dict"),
+            rocksdb_options=(rocksdb_options, RocksDBOptions, "a RocksDBOptions"),
             topic_manager=(topic_manager, TopicManager, "a TopicManager"),
             on_consumer_error=(on_consumer_error, Callable, "a function"),
             on_processing_error=(on_processing_error, Callable, "a function"),
@@ -171,6 +174,7 @@ class Application:
             request_timeout=request_timeout,
             topic_create_timeout=topic_create_timeout,
             processing_guarantee=processing_guarantee,
+            use_changelog_topics=use_changelog_topics,
             auto_recover_from_source_offset_out_of_range=auto_recover_from_source_offset_out_of_range,
             broker_availability_timeout=broker_availability_timeout,
             spark_master=spark_master,
@@ -180,6 +184,7 @@ class Application:
         self._consumer_options = java_client_options(self._connection, consumer_extra_config)
         self._consumer_extra_config = dict(consumer_extra_config or {})
         self._producer_extra_config = _producer_options(producer_extra_config)
+        self._rocksdb_options = rocksdb_options
         self._callbacks = ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error)
         self._on_message_processed = on_message_processed
         self._spark_config = dict(spark_config or {})
@@ -191,6 +196,13 @@ class Application:
             timeout=self._config.request_timeout,
             create_timeout=self._config.topic_create_timeout,
             auto_create_topics=self._config.auto_create_topics,
+        )
+        self._sources = SourceManager(
+            self._connection,
+            self._config.consumer_group,
+            self._producer_extra_config,
+            self._config.use_changelog_topics,
+            self._config.loglevel,
         )
         self._builder = TopologyBuilder()
         self._stop = threading.Event()
@@ -207,6 +219,11 @@ class Application:
     def topology(self) -> Topology:
         """The operators defined so far, as data."""
         return self._builder.build()
+
+    @property
+    def rocksdb_options(self) -> RocksDBOptions | None:
+        """How state stores work; None for the defaults."""
+        return self._rocksdb_options
 
     @property
     def topic_manager(self) -> TopicManager:
@@ -232,6 +249,7 @@ class Application:
         """
         return TaskSpec(
             topology=self.topology,
+            transactional=self._config.processing_guarantee == "exactly-once",
             callbacks=self._callbacks,
             live_tables=live_tables,
             count_outputs=count_outputs,
@@ -281,12 +299,12 @@ class Application:
             timestamp_extractor=timestamp_extractor,
         )
 
-    def dataframe(self, topic: Topic | None = None, source: Any = None) -> StreamingDataFrame:
+    def dataframe(self, topic: Topic | None = None, source: BaseSource | None = None) -> StreamingDataFrame:
         """Make a dataframe that reads a topic.
 
         Args:
             topic: the input topic.
-            source: a source to read instead; not available in this version.
+            source: a source to run beside the dataframe, which feeds the topic; then `topic` may be left out.
 
         Raises:
             InvalidOperationError: if the topic has a dataframe already.
@@ -297,14 +315,15 @@ class Application:
             sdf = app.dataframe(app.topic("flights"))
             ```
         """
-        _refuse(source=source)
+        if source is not None:
+            topic = self.add_source(source, topic)
         if not isinstance(topic, Topic):
             raise ConfigurationError(
-                f"dataframe() needs a topic made by Application.topic(), got {type(topic).__name__}"
+                f"dataframe() needs a topic made by Application.topic() or a source, got {type(topic).__name__}"
             )
         self._topics.register(topic)
         node = self._builder.add_source(SourceOperator(topic))
-        return StreamingDataFrame(self._builder, node, node)
+        return StreamingDataFrame(self._builder, node, node, self._topics)
 
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
@@ -353,25 +372,50 @@ class Application:
         self._admin.wait_for_broker(self._config.broker_availability_timeout)
         if self._config.auto_create_topics:
             self._topics.create_all_topics()
+            self._topics.create_topics(self._sources.changelog_topics())
         self._topics.validate_all_topics()
 
     def clear_state(self) -> None:
-        """Delete local state.
+        """Delete the state on this machine. What changelog topics hold is restored when the application runs again.
 
         Raises:
-            ConfigurationError: always, because this version has no state.
-        """
-        raise ConfigurationError("clear_state() is not available in this version, which has no state to clear")
+            InvalidOperationError: if a copy of the application is running.
 
-    def add_source(self, source: Any, topic: Topic | None = None) -> Topic:
-        """Run a source beside the dataframes.
+        Example:
+            ```python
+            app.clear_state()
+            app.run()
+            ```
+        """
+        clear(self._config.state_dir.absolute(), self._config.consumer_group)
+
+    def add_source(self, source: BaseSource, topic: Topic | None = None) -> Topic:
+        """Run a source beside the dataframes: a process of its own that produces to a topic.
+
+        Args:
+            source: the source.
+            topic: where it produces to; by default a topic that the source chooses, prefixed with "source__".
+
+        Returns:
+            The topic, to make a dataframe of.
 
         Raises:
-            ConfigurationError: always, because this version has no sources.
+            ConfigurationError: if `source` is no source.
+            InvalidOperationError: if the source, or another one with this topic, was added before.
+
+        Example:
+            ```python
+            prices = app.add_source(CSVSource("prices.csv", name="prices"))
+            sdf = app.dataframe(prices)
+            ```
         """
-        raise ConfigurationError(
-            "add_source() is not available in this version: produce to a topic with get_producer()"
-        )
+        if not isinstance(source, BaseSource):
+            raise ConfigurationError(
+                f"add_source() needs a source derived from BaseSource, got {type(source).__name__}"
+            )
+        chosen = self._topics.register(source_topic(source) if topic is None else topic)
+        self._sources.register(source, chosen)
+        return chosen
 
     def stop(self, fail: bool = False) -> None:
         """Let `run()` end at the next boundary, where outputs are durable and offsets committed. Returns at once.
@@ -416,13 +460,16 @@ class Application:
         for name, number in (("timeout", timeout), ("count", count)):
             if not isinstance(number, int | float) or isinstance(number, bool) or number < 0:
                 raise ConfigurationError(f"run({name}=...) must be a number that is not negative, got {number!r}")
-        if not self.topology.sources:
+        if not self.topology.sources and not self._sources.processes:
             raise InvalidOperationError("there is nothing to run: make a dataframe with Application.dataframe() first")
         if not self._running.acquire(blocking=False):
             raise InvalidOperationError("the application is running already")
         limited = timeout > 0 or count > 0
         try:
             with stop_on_signals(self._stop), readable_exit():
+                if not self.topology.sources:
+                    self._run_sources()
+                    return []
                 outputs = self._run(timeout, int(count), collect=collect and limited)
         finally:
             self._stop.clear()
@@ -444,22 +491,29 @@ class Application:
         )
         self.setup_topics()
         self._progress = Progress()
-        with self._instance_id() as instance_id:
+        state_dir, group = self._config.state_dir.absolute(), self._config.consumer_group
+        cluster = self._admin.cluster_id(timeout=self._config.request_timeout)
+        stateful = any(spec.topology.stores(name) for name in spec.topology.sources)
+        with part_of_state_dir(state_dir, group, cluster, needed=stateful) as part:
+            base_dir = state_dir if part is None else part.path
+            spec = complete_spec(spec, self._topics, self._admin, base_dir, self._rocksdb_options, self._config)
+            configured = self._consumer_options.member.get("group.instance.id")
             settings = RunSettings(
                 connection=self._connection,
                 member_options=self._consumer_options.member,
                 java_options=self._consumer_options.java,
                 producer_options=self._producer_extra_config,
-                group_instance_id=instance_id,
+                group_instance_id=instance_id(state_dir, group, part) if configured is None else str(configured),
                 spark_config=self._spark_config,
                 spark_session=self._spark_session,
                 on_message_processed=self._on_message_processed,
+                check=self._sources.check,
             )
             runner = SparkRunner(
                 self._config,
                 settings,
                 spec,
-                list(self.topology.sources),
+                list(spec.topology.sources),
                 self._admin,
                 StopConditions(count, timeout),
                 self._stop,
@@ -467,35 +521,27 @@ class Application:
                 self._progress,
                 display,
             )
-            outputs = runner.run()
+            with self._running_sources():
+                outputs = runner.run()
         logger.info("stopped after %d records", self._progress.records)
         return outputs
 
     @contextlib.contextmanager
-    def _instance_id(self) -> Iterator[str | None]:
-        """Yield an id for static membership: the same after a restart, different for each copy on this machine.
-
-        Copies with the same state directory take slots: the first free lock file gives the number.
-        """
-        configured = self._consumer_options.member.get("group.instance.id")
-        if configured is not None:
-            yield str(configured)
-            return
-        directory = self._config.state_dir.absolute()
-        place = f"{socket.gethostname()}:{directory}:{self._config.consumer_group}"
-        digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+    def _running_sources(self) -> Iterator[None]:
+        """Run the sources for as long as the context lasts."""
+        self._sources.start()
         try:
-            slot = MemberSlot.take(directory / "members")
-        except OSError as error:
-            logger.warning(
-                "%s cannot be written (%s): after a crash, partitions wait for the session", directory, error
-            )
-            yield None
-            return
-        try:
-            yield f"{self._config.consumer_group}-{digest}-{slot.number}"
+            yield
         finally:
-            slot.release()
+            self._sources.stop()
+        self._sources.check()
+
+    def _run_sources(self) -> None:
+        """Run sources that no dataframe reads, until they end or the application is stopped."""
+        self.setup_topics()
+        with self._running_sources():
+            while self._sources.is_alive() and not self._stop.wait(_TICK_S):
+                self._sources.check()
 
     def __repr__(self) -> str:
         group, brokers = self._config.consumer_group, self._connection.bootstrap_servers
@@ -506,9 +552,6 @@ def _refuse(**parameters: Any) -> None:
     reasons = {
         "quix_sdk_token": "StreamRT connects to Kafka itself: give broker_address",
         "quix_config_builder": "StreamRT connects to Kafka itself: give broker_address",
-        "rocksdb_options": "this version has no state stores to apply it to",
-        "use_changelog_topics": "this version has no state whose changelogs could be switched off",
-        "source": "this version reads topics only: produce to one with get_producer() and read that",
     }
     for name, value in parameters.items():
         if value is not None:

@@ -45,6 +45,7 @@ class ApplicationConfig(BaseSettings):
     request_timeout: float = Field(default=30.0, gt=0)
     topic_create_timeout: float = Field(default=60.0, gt=0)
     processing_guarantee: ProcessingGuarantee = "at-least-once"
+    use_changelog_topics: bool = True
     auto_recover_from_source_offset_out_of_range: bool = True
     broker_availability_timeout: float = Field(default=120.0, ge=0)
     spark_master: str = Field(default="local[*]", min_length=1)
@@ -67,15 +68,6 @@ class ApplicationConfig(BaseSettings):
         if isinstance(level, str) and level.isdecimal():
             return int(level)
         raise ValueError(f"must be a number, None, or one of {', '.join(get_args(LogLevel))}")
-
-    @field_validator("processing_guarantee")
-    @classmethod
-    def _only_at_least_once(cls, value: str) -> str:
-        if value != "at-least-once":
-            raise ValueError(
-                "this version offers 'at-least-once' only; stateful and exactly-once processing come later"
-            )
-        return value
 
     @classmethod
     def create(cls, **settings: Any) -> "ApplicationConfig":

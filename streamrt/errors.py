@@ -5,6 +5,7 @@ All classes derive from `StreamRTError`, so one `except` clause catches what the
 """
 
 __all__ = [
+    "ChangelogError",
     "ColumnTypeError",
     "ConfigurationError",
     "ConsumerError",
@@ -22,10 +23,18 @@ __all__ = [
     "ProducerError",
     "RunnerError",
     "SerializationError",
+    "SinkBackpressureError",
+    "SinkError",
+    "SourceError",
+    "StateError",
+    "StoreCorruptedError",
+    "StoreLockedError",
+    "StoreVersionError",
     "StreamRTError",
     "TopicConfigurationError",
     "TopicCreationError",
     "TopicNotFoundError",
+    "TransactionError",
     "UnpicklableOperatorError",
     "ValueDeserializationError",
     "ValueSerializationError",
@@ -124,6 +133,65 @@ class ProcessingError(StreamRTError):
 
 class ProducerError(StreamRTError):
     """A record could not be produced and no `on_producer_error` callback chose to skip it."""
+
+
+class TransactionError(StreamRTError):
+    """A Kafka transaction was aborted, fenced, or has an unknown outcome; the work is tried again from what is committed.
+
+    Args:
+        message: one sentence.
+        fenced: whether another producer with the same transactional id has taken over.
+    """
+
+    def __init__(self, message: str, fenced: bool = False) -> None:
+        super().__init__(message)
+        self.fenced = fenced
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.fenced)
+
+
+class StateError(StreamRTError):
+    """State cannot be used without the danger of wrong results."""
+
+
+class ChangelogError(StateError):
+    """A changelog topic does not fit the state or the committed offsets."""
+
+
+class StoreCorruptedError(StateError):
+    """The files of a store partition are damaged; it is restored from its changelog."""
+
+
+class StoreLockedError(StateError):
+    """Another process uses the files of a store partition."""
+
+
+class StoreVersionError(StateError):
+    """State was written by a newer version of StreamRT."""
+
+
+class SinkError(StreamRTError):
+    """A sink failed to write."""
+
+
+class SinkBackpressureError(StreamRTError):
+    """Raised by a sink that cannot take data now: the batch is dropped, and its partition is tried again later.
+
+    Args:
+        retry_after: seconds until the partition is tried again.
+    """
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"the sink asks to be left alone for {retry_after:g} s")
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.retry_after,)
+
+
+class SourceError(StreamRTError):
+    """A source ended with an exception."""
 
 
 class UnpicklableOperatorError(StreamRTError):

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, overload
 
-from streamrt.context import current_provider
-from streamrt.dataframe.series import Sink, StreamingSeries
-from streamrt.dataframe.trial import TrialContext
-from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.models import MessageContext
+from streamrt.connectors import BaseSink
+from streamrt.dataframe.frame import Frame
+from streamrt.dataframe.series import StreamingSeries
+from streamrt.errors import InvalidOperationError
 from streamrt.operators import (
     Apply,
     Assign,
+    ColumnKey,
     Drop,
     Fill,
     Filter,
     Print,
     PrintTable,
     Project,
+    Repartition,
     SetHeaders,
     SetTimestamp,
+    SinkOperator,
     ToTopic,
     Update,
     Where,
 )
-from streamrt.operators.expression import METADATA, Call, Column, Expression, Input, has_columns
+from streamrt.operators.expression import Call, Column, Expression, Input, has_columns
 from streamrt.operators.expression import Literal as Constant
 from streamrt.operators.functions import require_callable
+from streamrt.serializers import DeserializerType, SerializerType
+from streamrt.state import Store, StoreSpec
 from streamrt.topics import Topic
-from streamrt.topology import Executor, Node, Operator, SourceOperator, TopologyBuilder, compose
 
 
-class StreamingDataFrame:
+class StreamingDataFrame(Frame):
     """Operations on the records of a topic, built like operations on a pandas dataframe.
 
     `Application.dataframe()` makes one. Methods add operators; nothing runs before `Application.run()`. Values are
     usually dicts, then `sdf["column"]` works on their items, but any value that the topic's deserializer yields will do.
 
-    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp` and `set_headers` return a new frame: assign
-    it. `update`, `to_topic`, `drop`, `fill`, `print`, `print_table` and `sdf["x"] = ...` change the frame in place and
-    return it. Frames branch where two operations start from the same one; each branch works on its own copy of the value.
+    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers` and `group_by` return a new
+    frame: assign it. `update`, `to_topic`, `drop`, `fill`, `print`, `print_table` and `sdf["x"] = ...` change the frame in
+    place and return it. `sink` ends a branch. Frames branch where two operations start from the same one; each branch works
+    on its own copy of the value.
 
     Example:
         ```python
@@ -52,11 +56,6 @@ class StreamingDataFrame:
         app.run()
         ```
     """
-
-    def __init__(self, builder: TopologyBuilder, node: Node, source: Node) -> None:
-        self._builder = builder
-        self._node = node
-        self._source = source
 
     # -- Operations on values ------------------------------------------------------------------------------------
 
@@ -74,7 +73,7 @@ class StreamingDataFrame:
 
         Args:
             func: takes the value; with `metadata` value, key, timestamp (milliseconds) and headers.
-            stateful: pass a `State` as last argument; not available in this version.
+            stateful: pass the `State` of the record's key as last argument, after the metadata if there is any.
             expand: pass on the items of the returned iterable one by one. Generators are pulled lazily.
             metadata: whether `func` takes key, timestamp and headers too.
 
@@ -90,15 +89,14 @@ class StreamingDataFrame:
             ```
         """
         require_callable("apply()", func)
-        _refuse_state("apply", stateful)
-        return self._new(Apply(func, expand=expand, metadata=metadata))
+        return self._new(Apply(func, expand, metadata, self._store() if stateful else None))
 
     def update(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
         """Call a function for its effect, such as changing the value in place; its result is ignored.
 
         Args:
             func: takes the value; with `metadata` value, key, timestamp (milliseconds) and headers.
-            stateful: pass a `State` as last argument; not available in this version.
+            stateful: pass the `State` of the record's key as last argument, after the metadata if there is any.
             metadata: whether `func` takes key, timestamp and headers too.
 
         Returns:
@@ -113,15 +111,14 @@ class StreamingDataFrame:
             ```
         """
         require_callable("update()", func)
-        _refuse_state("update", stateful)
-        return self._in_place(Update(func, metadata=metadata))
+        return self._in_place(Update(func, metadata, self._store() if stateful else None))
 
     def filter(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
         """Keep the values for which a function returns something true.
 
         Args:
             func: takes the value; with `metadata` value, key, timestamp (milliseconds) and headers.
-            stateful: pass a `State` as last argument; not available in this version.
+            stateful: pass the `State` of the record's key as last argument, after the metadata if there is any.
             metadata: whether `func` takes key, timestamp and headers too.
 
         Returns:
@@ -136,8 +133,7 @@ class StreamingDataFrame:
             ```
         """
         require_callable("filter()", func)
-        _refuse_state("filter", stateful)
-        return self._new(Filter(func, metadata=metadata))
+        return self._new(Filter(func, metadata, self._store() if stateful else None))
 
     # -- Columns -------------------------------------------------------------------------------------------------
 
@@ -360,135 +356,118 @@ class StreamingDataFrame:
         widths = tuple((column_widths or {}).items())
         return self._in_place(PrintTable(int(size), title, metadata, timeout, live, live_slowdown, shown, widths))
 
-    # -- Trying out ----------------------------------------------------------------------------------------------
+    def sink(self, sink: BaseSink) -> None:
+        """Hand each value, with key, timestamp and headers, over to a system outside Kafka.
 
-    def compose(self, sink: Sink | None = None) -> dict[str, Executor]:
-        """Turn the topology into one function per topic that takes value, key, timestamp and headers.
-
-        The application does this by itself; use it to try a dataframe, or see `test()`. Records sent to topics are
-        serialized and dropped.
+        This ends a branch: nothing can be added below a sink. What is added to this frame afterwards is another branch.
+        The sink is flushed before offsets are committed, so values arrive at least once.
 
         Args:
-            sink: called with what leaves the last operator of each branch.
-
-        Example:
-            ```python
-            outputs = []
-            process = sdf.compose(lambda value, key, timestamp, headers: outputs.append(value))["flights"]
-            process({"dep_delay": 90}, b"UA", 0, None)
-            ```
-        """
-        return self._compose(TrialContext(None, 0, None, None), sink)
-
-    def test(
-        self,
-        value: Any,
-        key: Any = b"key",
-        timestamp: int = 0,
-        headers: Any = None,
-        ctx: MessageContext | None = None,
-        topic: Topic | None = None,
-    ) -> list[tuple[Any, Any, int, Any]]:
-        """Pass one record through the dataframe, with all its branches, and return what comes out.
-
-        Args:
-            value: the record's value.
-            key: its key.
-            timestamp: its timestamp in milliseconds.
-            headers: its headers.
-            ctx: what `message_context()` returns meanwhile.
-            topic: the input topic, where the application has several; by default this dataframe's.
-
-        Returns:
-            Value, key, timestamp and headers of each output, in order.
+            sink: the sink. One object may be used in several places.
 
         Raises:
-            InvalidOperationError: if no dataframe reads `topic`.
+            InvalidOperationError: if `sink` is no `BaseSink`.
 
         Example:
             ```python
-            assert sdf.test({"dep_delay": 90})[0][0]["hours"] == 1.5
+            sdf.sink(CSVSink("late-flights.csv"))
             ```
         """
-        outputs: list[tuple[Any, Any, int, Any]] = []
-        context = TrialContext(key, timestamp, headers, ctx)
-        executors = self._compose(context, lambda *output: outputs.append(output))
-        name = self.topics[0].name if topic is None else topic.name
-        if name not in executors:
-            raise InvalidOperationError(f"no dataframe reads topic {name!r}")
-        token = current_provider.set(context)
-        try:
-            executors[name](value, key, timestamp, headers)
-        finally:
-            current_provider.reset(token)
-        return outputs
-
-    @property
-    def builder(self) -> TopologyBuilder:
-        """The topology that this dataframe is part of."""
-        return self._builder
-
-    @property
-    def topics(self) -> tuple[Topic, ...]:
-        """The topics that this dataframe reads."""
-        operator = self._source.operator
-        return (operator.topic,) if isinstance(operator, SourceOperator) else ()
-
-    # -- How frames grow -----------------------------------------------------------------------------------------
-
-    def _new(self, operator: Operator) -> StreamingDataFrame:
-        return StreamingDataFrame(self._builder, self._builder.add(self._node, operator), self._source)
-
-    def _in_place(self, operator: Operator) -> StreamingDataFrame:
-        self._node = self._builder.add(self._node, operator)
-        return self
-
-    def _compose(self, context: TrialContext, sink: Sink | None) -> dict[str, Executor]:
-        topology = self._builder.build()
-        leaf = sink or _nothing
-        return {name: compose(topology, node, context, leaf) for name, node in topology.sources.items()}
-
-    def _absorb(self, frame: StreamingDataFrame) -> Expression:
-        """Turn the operators between this frame and `frame` into one expression, and take them out of the graph."""
-        path = self._builder.path(self._node, frame._node) if frame._builder is self._builder else None
-        if not path:
+        if not isinstance(sink, BaseSink):
             raise InvalidOperationError(
-                "a dataframe used as a column or as a condition must be made from the frame that it is used in, "
-                'such as sdf["x"] = sdf.apply(...)'
+                f"sink() needs an object of a class derived from BaseSink, such as ListSink(), got {_kind(sink)}"
             )
-        expression: Expression = Input()
-        for node in path:
-            expression = _as_expression(node.operator, expression)
-        self._builder.remove(path)
-        return expression
+        self._builder.add(self._node, SinkOperator(sink))
 
-    def __bool__(self) -> NoReturn:
+    # -- State and keys ------------------------------------------------------------------------------------------
+
+    def register_store(self, store_type: type[Store] | None = None) -> None:
+        """Choose how the state of this dataframe is kept, before the first stateful operation.
+
+        The stateful operations of a dataframe and of its branches share one store. After `group_by` there is another
+        one, of the same type unless it is registered again.
+
+        Args:
+            store_type: `RocksDBStore` (on local disk; the default), `MemoryStore`, or another subclass of `Store`.
+
+        Raises:
+            ConfigurationError: if `store_type` is no such class.
+            InvalidOperationError: if the store has another type already.
+
+        Example:
+            ```python
+            sdf.register_store(MemoryStore)
+            ```
+        """
+        store = self._store() if store_type is None else StoreSpec(self._store_name, store_type)
+        self._builder.register_store(self._source, store)
+
+    def group_by(
+        self,
+        key: str | Callable[[Any], Any],
+        name: str | None = None,
+        value_deserializer: DeserializerType = "json",
+        key_deserializer: DeserializerType = "json",
+        value_serializer: SerializerType = "json",
+        key_serializer: SerializerType = "json",
+    ) -> StreamingDataFrame:
+        """Give records other keys, and bring those with the same key together in one partition.
+
+        Records go through an internal topic, `repartition__<consumer group>--<topic>--<name>`, and what follows has its
+        own state for each new key. An input of one partition needs no such topic: the key is replaced in memory. Values,
+        timestamps and headers stay; a key may be None.
+
+        Args:
+            key: name of the column that holds the new key, or a function that takes the value and returns it.
+            name: makes the topic's name; by default that of the column. A function needs one.
+            value_deserializer: how values are read from the internal topic.
+            key_deserializer: how keys are read from it.
+            value_serializer: how values are written to it.
+            key_serializer: how keys are written to it.
+
+        Returns:
+            A new frame.
+
+        Raises:
+            InvalidOperationError: if the key is neither a column nor a function, a function has no name, or this frame
+                has a `group_by` of the same name already.
+            ConfigurationError: if no topic can have the resulting name, or a serializer is unknown.
+
+        Example:
+            ```python
+            by_customer = sdf.group_by("customer")
+            by_customer = by_customer.apply(count_orders, stateful=True)
+            by_day = sdf.group_by(lambda value: value["ordered_at"][:10], name="day")
+            ```
+        """
+        make_key, name = _grouping(key, name)
+        topic = self._topic_manager.repartition_topic(
+            name,
+            self.topics[0].name,
+            value_deserializer=value_deserializer,
+            key_deserializer=key_deserializer,
+            value_serializer=value_serializer,
+            key_serializer=key_serializer,
+        )
+        source = self._builder.add_exchange(self._node, Repartition(topic, make_key, name))
+        return StreamingDataFrame(self._builder, source, source, self._topic_manager, (*self._groups, name))
+
+
+def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
+    """Return the function that makes the new key, and the name of the grouping."""
+    if name is not None and (not isinstance(name, str) or not name):
+        raise InvalidOperationError(f"group_by(name=...) must be a string that is not empty, got {name!r}")
+    if isinstance(key, str):
+        if not key:
+            raise InvalidOperationError("group_by() needs the name of a column, got an empty string")
+        return ColumnKey(key), name or key
+    require_callable("group_by() takes the name of a column or a function of the value; it", key)
+    if name is None:
         raise InvalidOperationError(
-            "a dataframe has no truth value while it is being built: combine conditions by & | ~ instead of 'and', "
-            "'or', 'not', and filter by sdf[condition]"
+            "group_by() with a function needs a name, which becomes a part of the repartition topic's name: "
+            "group_by(func, name='...')"
         )
-
-    def __iter__(self) -> NoReturn:
-        raise InvalidOperationError("a dataframe cannot be iterated over: its records arrive when the application runs")
-
-    def __repr__(self) -> str:
-        names = ", ".join(topic.name for topic in self.topics)
-        return f"StreamingDataFrame({names}, at {self._node.label})"
-
-
-def _as_expression(operator: Operator, argument: Expression) -> Expression:
-    if isinstance(operator, Apply) and not operator.expand:
-        return Call(operator.function, (argument, *METADATA) if operator.metadata else (argument,))
-    raise InvalidOperationError(
-        f"a dataframe used as a column or as a condition may consist of apply() without expand only, not of {operator.name}"
-    )
-
-
-def _refuse_state(method: str, stateful: bool) -> None:
-    if stateful:
-        raise ConfigurationError(
-            f"{method}(stateful=True) is not available in this version: state comes with the next one"
-        )
+    return key, name
 
 
 def _column_names(method: str, names: Any) -> tuple[str, ...]:
@@ -500,7 +479,3 @@ def _column_names(method: str, names: Any) -> tuple[str, ...]:
 
 def _kind(item: Any) -> str:
     return f"{item!r}" if isinstance(item, list) else type(item).__name__
-
-
-def _nothing(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-    """Where outputs end that nobody wants."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from streamrt.context import current_provider
-from streamrt.dataframe.trial import TrialContext
+from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import InvalidOperationError
 from streamrt.models import Headers, MessageContext
 from streamrt.operators.expression import (
@@ -208,7 +208,7 @@ class StreamingSeries:
             assert (sdf["a"] + 1).test({"a": 1})[0] == 2
             ```
         """
-        token = current_provider.set(TrialContext(key, timestamp, headers, ctx))
+        token = current_provider.set(TrialContext(TrialStores(), key, timestamp, headers, ctx))
         try:
             return self.compose_returning()(value, key, timestamp, headers)
         finally:

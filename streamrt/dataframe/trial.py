@@ -1,25 +1,59 @@
 """Running a dataframe's closures on single values, without tasks, topics or Kafka."""
 
+from pathlib import Path
 from typing import Any
 
+from streamrt.connectors import BaseSink
 from streamrt.models import Headers, MessageContext, MessageTimestamp, TimestampType
 from streamrt.operators.metadata import checked_headers, checked_timestamp
 from streamrt.serializers import MessageField
+from streamrt.state import MemoryStore, StoreSpec, StoreTransaction
 from streamrt.topics import Topic
-from streamrt.topology import Executor
+from streamrt.topology import Executor, StateAccess
+
+
+class TrialStores:
+    """The stores of a dataframe on trial: in memory whatever their kind, and as long-lived as the dataframe."""
+
+    def __init__(self) -> None:
+        self._transactions: dict[tuple[str, str], StoreTransaction] = {}
+
+    def state(self, topic: str, store: StoreSpec) -> StateAccess:
+        """Return the function that gives the state of a key in a store of a topic."""
+        transaction = self._transactions.get((topic, store.name))
+        if transaction is None:
+            # It is never flushed: a transaction reads its own writes, and nobody else wants them.
+            partition = MemoryStore(store.name, topic, Path()).open(0)
+            transaction = self._transactions[topic, store.name] = StoreTransaction(partition, changelog=False)
+        return transaction.state
 
 
 class TrialContext:
     """Stands in for a task: knows the record, serializes what goes to topics, and shows nothing.
 
+    Sinks get nothing: trying a dataframe out must not write anywhere.
+
     Args:
+        stores: where stateful functions keep their state.
         key: key of the record.
         timestamp: its timestamp in milliseconds.
         headers: its headers.
         context: what `message_context()` shall return; by default topic "test", partition 0, offset 0.
+
+    Attributes:
+        source: the topic whose operators are being composed; each topic has stores of its own.
     """
 
-    def __init__(self, key: Any, timestamp: int, headers: Headers | None, context: MessageContext | None) -> None:
+    def __init__(
+        self,
+        stores: TrialStores,
+        key: Any = None,
+        timestamp: int = 0,
+        headers: Headers | None = None,
+        context: MessageContext | None = None,
+    ) -> None:
+        self.source = "test"
+        self._stores = stores
         self._own = context or MessageContext(
             topic="test",
             partition=0,
@@ -52,6 +86,19 @@ class TrialContext:
             to_value(value, headers)
 
         return send
+
+    def state(self, store: StoreSpec) -> StateAccess:
+        """Return the function that gives the state of a key in memory."""
+        return self._stores.state(self.source, store)
+
+    def sink(self, sink: BaseSink) -> Executor:
+        """Return a function that drops the record."""
+
+        def drop(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            checked_timestamp(timestamp)
+            checked_headers(headers)
+
+        return drop
 
     def show(self, node_id: int, item: Any) -> None:
         """Print text as `sdf.print()` would; rows of tables are left out."""

@@ -1,8 +1,9 @@
-"""Kafka clients: connection, producer, consumer, admin, group member, and options for Java's clients."""
+"""Kafka clients: connection, producers, consumer, changelog reader, admin, group member, and options for Java's clients."""
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamrt.kafka.admin import IsolationLevelName, TopicAdmin, TopicConfig, TopicDefinition
+from streamrt.kafka.admin import TopicAdmin, TopicConfig, TopicDefinition
+from streamrt.kafka.changelog import ChangelogBatch, ChangelogReader
 from streamrt.kafka.client import KafkaRequestError, partition_offsets, partitions_of
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
@@ -10,29 +11,43 @@ from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupState
 from streamrt.kafka.java import ConsumerOptions, java_client_options
 from streamrt.kafka.java_connection import java_system_properties
+from streamrt.kafka.offsets import CommittedOffset, GroupDescription, IsolationLevelName
+from streamrt.kafka.partitioner import murmur2, partition_for
 from streamrt.kafka.producer import Producer
+from streamrt.kafka.transactions import TransactionalWriter, WriterState, transactional_id
+from streamrt.kafka.writer import KafkaRecordWriter
 
 __all__ = [
     "AutoOffsetReset",
+    "ChangelogBatch",
+    "ChangelogReader",
+    "CommittedOffset",
     "ConnectionConfig",
     "Consumer",
     "ConsumerOptions",
     "GroupAssignment",
+    "GroupDescription",
     "GroupFencedError",
     "GroupMember",
     "GroupState",
     "IsolationLevelName",
     "KafkaError",
     "KafkaException",
+    "KafkaRecordWriter",
     "KafkaRequestError",
     "Producer",
     "SecretsNotPicklableError",
     "TopicAdmin",
     "TopicConfig",
     "TopicDefinition",
+    "TransactionalWriter",
+    "WriterState",
     "as_connection",
     "java_client_options",
     "java_system_properties",
+    "murmur2",
+    "partition_for",
     "partition_offsets",
     "partitions_of",
+    "transactional_id",
 ]

@@ -35,6 +35,10 @@ T = TypeVar("T")
 REPEAT_S = 30.0
 """A client says the same thing at most once in this time."""
 
+_DEFAULTS = {
+    # librdkafka's own 10 s are too long a break once brokers are back.
+    "reconnect.backoff.max.ms": 1_000,
+}
 _CONNECTION_FACILITIES = frozenset({"FAIL", "ERROR", "GETPID", "REQTMOUT", "REAUTH"})
 _CONNECTION_ERRORS = frozenset(
     {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
@@ -47,6 +51,9 @@ _RETRIABLE = _CONNECTION_ERRORS | {
     KafkaError.NOT_COORDINATOR,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -121,10 +128,11 @@ class ClientLogger:
         """Log one line; confluent-kafka calls this with facility, client and text as arguments."""
         facility = args[0] if args else ""
         if level >= logging.WARNING:
-            if facility in _CONNECTION_FACILITIES:
-                level = logging.INFO
-            elif not self._throttle.ready((facility, args[-1] if args else pattern)):
+            connection = facility in _CONNECTION_FACILITIES
+            if not self._throttle.ready(facility if connection else (facility, args[-1] if args else pattern)):
                 level = logging.DEBUG
+            elif connection:
+                level = logging.INFO
         self._logger.log(level, pattern, *args)
 
 
@@ -169,6 +177,7 @@ def client_options(
         fixed: options that the user may not change.
     """
     return {
+        **_DEFAULTS,
         **defaults,
         **(extra_config or {}),
         **as_connection(broker_address).as_librdkafka_dict(),
@@ -219,11 +228,14 @@ def request_error(what: str, error: KafkaError | KafkaException) -> KafkaRequest
     return KafkaRequestError(f"{what}: {cause.str()} ({cause.name()})", cause.code(), is_retriable(cause))
 
 
-def partition_offsets(offsets: Mapping[TopicPartition, int]) -> list[ConfluentTopicPartition]:
+def partition_offsets(
+    offsets: Mapping[TopicPartition, int], metadata: str | None = None
+) -> list[ConfluentTopicPartition]:
     """Return `offsets` as confluent-kafka wants them.
 
     Args:
         offsets: an offset for each partition.
+        metadata: text to store with each offset when they are committed.
 
     Example:
         >>> [entry] = partition_offsets({TopicPartition("orders", 1): 5})
@@ -231,7 +243,8 @@ def partition_offsets(offsets: Mapping[TopicPartition, int]) -> list[ConfluentTo
         ('orders', 1, 5)
     """
     return [
-        ConfluentTopicPartition(partition.topic, partition.partition, offset) for partition, offset in offsets.items()
+        ConfluentTopicPartition(partition.topic, partition.partition, offset, metadata or "")
+        for partition, offset in offsets.items()
     ]
 
 

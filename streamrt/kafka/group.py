@@ -221,7 +221,12 @@ class GroupMember:
             return GroupAssignment(self._generation, self._assigned)
 
     def commit(
-        self, offsets: Mapping[TopicPartition, int], *, generation: int | None = None, timeout: float = 30.0
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int | None = None,
+        timeout: float = 30.0,
+        metadata: str | None = None,
     ) -> None:
         """Commit offsets of partitions that the member owns, and return when the group has them.
 
@@ -233,6 +238,7 @@ class GroupMember:
                 one.
             timeout: seconds to wait for the group's answer. While partitions are given back, a broker that just went
                 away can make it `session.timeout.ms`.
+            metadata: text to store with each offset; brokers allow 4096 bytes by default.
 
         Raises:
             GroupFencedError: if a partition is not the member's any more. Whoever owns it starts at the
@@ -246,7 +252,7 @@ class GroupMember:
             self._check_owned(offsets, generation)
             self._commits += 1
         try:
-            self._commit_until(offsets, generation, time.monotonic() + timeout)
+            self._commit_until(offsets, generation, time.monotonic() + timeout, metadata)
         finally:
             with self._changed:
                 self._commits -= 1
@@ -323,7 +329,7 @@ class GroupMember:
             return
         self._sent, request.sent_at = request, time.monotonic()
         try:
-            self._consumer.commit(offsets=partition_offsets(request.offsets), asynchronous=True)
+            self._consumer.commit(offsets=partition_offsets(request.offsets, request.metadata), asynchronous=True)
         except KafkaException as error:
             self._finish_sent(error_in(error))
 
@@ -493,9 +499,11 @@ class GroupMember:
                 "committed"
             )
 
-    def _commit_until(self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float) -> None:
+    def _commit_until(
+        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: str | None
+    ) -> None:
         while True:
-            error = self._request_commit(offsets, generation, deadline)
+            error = self._request_commit(offsets, generation, deadline, metadata)
             if error is None:
                 return
             what = f"the offsets of {names_of(offsets)} were not committed to group {self._group}"
@@ -509,10 +517,10 @@ class GroupMember:
                 self._check_owned(offsets, generation)
 
     def _request_commit(
-        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float
+        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: str | None
     ) -> KafkaError | None:
         """Let the member's thread commit once, and wait for the result."""
-        request = CommitRequest(offsets, generation, deadline)
+        request = CommitRequest(offsets, generation, deadline, metadata)
         with self._changed:
             if generation != self._generation or not self._state.owns:
                 request.refuse()
@@ -548,7 +556,10 @@ class GroupMember:
             request.finish(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker answers"))
             return
         try:
-            results = self._consumer.commit(offsets=partition_offsets(request.offsets), asynchronous=False) or []
+            results = (
+                self._consumer.commit(offsets=partition_offsets(request.offsets, request.metadata), asynchronous=False)
+                or []
+            )
         except KafkaException as error:
             request.finish(error_in(error))
         else:

@@ -101,8 +101,11 @@ class GroupAssignment(NamedTuple):
 class CommitRequest:
     """A commit that waits for the member's thread, and its result."""
 
-    def __init__(self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float) -> None:
+    def __init__(
+        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: str | None = None
+    ) -> None:
         self.offsets = offsets
+        self.metadata = metadata
         self.generation = generation
         self.deadline = deadline
         self.sent_at = 0.0

@@ -1,14 +1,14 @@
 """The producer of tasks: made for many records, and for knowing for certain which of them were delivered."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as ConfluentProducer
 
 from streamrt.errors import ProducerError
-from streamrt.kafka.client import build_client, client_options
+from streamrt.kafka.client import build_client, client_options, error_in
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import Headers
 
@@ -61,35 +61,47 @@ class KafkaRecordWriter:
         return self._fatal is not None
 
     def produce(
-        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers | None
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
     ) -> None:
         """Take a record for delivery. A full queue is waited for.
+
+        Args:
+            topic: where to.
+            value: the value; None is a tombstone.
+            key: the key.
+            timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
+            headers: the headers.
+            partition: the partition; -1 lets the key decide.
 
         Raises:
             ProducerError: if the record is refused at once, such as one that is too large.
         """
         while True:
             try:
-                self._producer.produce(topic, value, key, timestamp=timestamp, headers=headers)
+                self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
             except BufferError:
-                self._producer.poll(_FULL_QUEUE_WAIT_S)
+                self._serve(self._producer.poll, _FULL_QUEUE_WAIT_S)
             except KafkaException as error:
-                size = len(value or b"") + len(key or b"")
-                reason = error.args[0].str() if error.args else str(error)
-                raise ProducerError(f"a record of {size:,} bytes for topic {topic!r} was refused: {reason}") from error
+                raise refused_record(topic, value, key, error_in(error)) from error
             else:
                 break
         self._unpolled += 1
         if self._unpolled >= _POLL_EVERY:
             self._unpolled = 0
-            self._producer.poll(self._poll_timeout)
+            self._serve(self._producer.poll, self._poll_timeout)
 
     def flush(self) -> list[Exception]:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
 
         librdkafka gives a record up after `message.timeout.ms`, so this ends.
         """
-        while self._producer.flush(1.0) > 0:
+        while self._serve(self._producer.flush, 1.0) > 0:
             if self._fatal is not None:
                 break
         self._unpolled = 0
@@ -101,16 +113,46 @@ class KafkaRecordWriter:
     def close(self) -> None:
         """Drop what is not delivered and let go of the connections."""
         self._producer.purge()
-        self._producer.flush(1.0)
+        self._serve(self._producer.flush, 1.0)
+
+    def _serve(self, call: Callable[[float], int], timeout: float) -> int:
+        """Call poll() or flush(), and take the fatal error that they may raise."""
+        try:
+            return call(timeout)
+        except (KafkaException, SystemError) as error:
+            self._on_client_error(raised_in_callback(error))
+            return 1
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            where = f"topic {message.topic()!r}"
-            self._errors.append(
-                ProducerError(f"a record for {where} was not delivered: {error.str()} ({error.name()})")
-            )
+            self._errors.append(lost_record(message, error))
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.fatal():
             self._fatal = error
         logger.debug("Kafka producer: %s", error.str())
+
+
+def raised_in_callback(error: KafkaException | SystemError) -> KafkaError:
+    """Return the fatal error that confluent-kafka raises in poll() and flush() in place of calling `error_cb`.
+
+    If a delivery callback runs in the same call after it, the exception that is under way gets lost, or becomes the cause of
+    Python's complaint about it. Then only its being fatal is certain.
+    """
+    cause = error.__cause__ if isinstance(error, SystemError) else error
+    if isinstance(cause, KafkaException):
+        return error_in(cause)
+    return KafkaError(KafkaError._FATAL, "the client met a fatal error", True)
+
+
+def refused_record(topic: str, value: bytes | None, key: bytes | None, reason: KafkaError) -> ProducerError:
+    """Return the error for a record that the client did not take."""
+    size = len(value or b"") + len(key or b"")
+    return ProducerError(
+        f"a record of {size:,} bytes for topic {topic!r} was refused: {reason.str()} ({reason.name()})"
+    )
+
+
+def lost_record(message: Message, reason: KafkaError) -> ProducerError:
+    """Return the error for a record that the client took and could not deliver."""
+    return ProducerError(f"a record for topic {message.topic()!r} was not delivered: {reason.str()} ({reason.name()})")

@@ -3,22 +3,28 @@
 from streamrt.operators.apply import Apply
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.filter import Filter
+from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
 from streamrt.operators.show import Print, PrintTable
+from streamrt.operators.sink import SinkOperator
 from streamrt.operators.to_topic import ToTopic
 from streamrt.operators.update import Update
 
 __all__ = [
     "Apply",
     "Assign",
+    "ColumnKey",
     "Drop",
     "Fill",
     "Filter",
     "Print",
     "PrintTable",
     "Project",
+    "Rekey",
+    "Repartition",
     "SetHeaders",
     "SetTimestamp",
+    "SinkOperator",
     "ToTopic",
     "Update",
     "Where",

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.models import Headers
-from streamrt.operators.functions import function_name
+from streamrt.operators.functions import function_name, with_state
+from streamrt.state import StoreSpec
 from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 
@@ -17,6 +18,7 @@ class Apply(Operator):
         function: takes the value; with `metadata` also key, timestamp and headers.
         expand: pass on the items of the returned iterable one by one; generators are pulled lazily.
         metadata: whether the function takes metadata.
+        store: the store of the `State` that the function takes as its last argument, or None if it takes none.
 
     Example:
         >>> Apply(str.split, expand=True).describe()
@@ -27,9 +29,12 @@ class Apply(Operator):
     function: Callable[..., Any]
     expand: bool = False
     metadata: bool = False
+    store: StoreSpec | None = None
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        function = self.function
+        function, metadata = self.function, self.metadata
+        if self.store is not None:
+            function, metadata = with_state(function, metadata, context.state(self.store)), True
 
         def apply(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             child(function(value), key, timestamp, headers)
@@ -50,11 +55,14 @@ class Apply(Operator):
                 child(item, key, timestamp, headers)
 
         if self.expand:
-            return expand_metadata if self.metadata else expand
-        return apply_metadata if self.metadata else apply
+            return expand_metadata if metadata else expand
+        return apply_metadata if metadata else apply
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function) + (", expand" if self.expand else "")
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return () if self.store is None else (self.store,)
 
 
 def _items(result: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.models import Headers
 from streamrt.operators.expression import Expression
+from streamrt.state import StoreSpec
 from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 
@@ -22,7 +23,7 @@ class Assign(Operator):
     expression: Expression
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        evaluate = self.expression.compile()
+        evaluate = self.expression.compile(context)
         column = self.column
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -38,6 +39,9 @@ class Assign(Operator):
     def describe(self) -> str:  # noqa: D102
         return f"{self.column} = {self.expression}"
 
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return self.expression.stores()
+
 
 @dataclass(frozen=True)
 class Where(Operator):
@@ -47,7 +51,7 @@ class Where(Operator):
     expression: Expression
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        evaluate = self.expression.compile()
+        evaluate = self.expression.compile(context)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if evaluate(value, key, timestamp, headers):
@@ -57,6 +61,9 @@ class Where(Operator):
 
     def describe(self) -> str:  # noqa: D102
         return str(self.expression)
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return self.expression.stores()
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,21 @@ class Fill:
 
     def __str__(self) -> str:
         return "fill " + ", ".join(column for column, _ in self.defaults)
+
+
+def column_of(value: Any, column: Any) -> Any:
+    """Return a column of a value.
+
+    Raises:
+        MissingColumnError: if the value does not have it.
+        ColumnTypeError: if the value is of a type that has no columns.
+    """
+    try:
+        return value[column]
+    except KeyError:
+        raise _missing(value, column) from None
+    except (TypeError, IndexError) as error:
+        raise _not_columnar(value, f"read column {column!r}") from error
 
 
 def _missing(value: Any, column: Any) -> Exception:

@@ -16,6 +16,8 @@ from typing import Any
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.models import Headers
 from streamrt.operators.functions import function_name
+from streamrt.state import StoreSpec
+from streamrt.topology import OperatorContext
 
 Evaluator = Callable[[Any, Any, int, "Headers | None"], Any]
 _FILE = "<streamrt expression>"
@@ -45,8 +47,9 @@ _PREFIXES: dict[str, type[ast.unaryop]] = {"-": ast.USub, "not": ast.Not}
 
 @dataclass
 class _Code:
-    """The names in the generated code, and the objects that they stand for."""
+    """The names in the generated code, the objects that they stand for, and where state comes from."""
 
+    context: OperatorContext | None = None
     names: dict[str, Any] = field(default_factory=dict)
 
     def name(self, item: Any) -> ast.expr:
@@ -66,12 +69,19 @@ class Expression(abc.ABC):
         """Return the expressions that this one is made of, in the order of evaluation."""
         return ()
 
-    def compile(self) -> Evaluator:
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """Return the stores that the functions in this expression keep state in."""
+        return tuple(dict.fromkeys(store for part in self.parts() for store in part.stores()))
+
+    def compile(self, context: OperatorContext | None = None) -> Evaluator:
         """Return the function that evaluates this expression for a record.
 
         The function raises `MissingColumnError` and `ColumnTypeError` where a column cannot be read.
+
+        Args:
+            context: gives state to the functions that keep some; not needed where none does.
         """
-        code = _Code()
+        code = _Code(context)
         parameters = ast.arguments(
             posonlyargs=[],
             args=[ast.arg(name) for name in ("value", "key", "timestamp", "headers")],
@@ -238,6 +248,24 @@ class Input(Expression):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class InState(Expression):
+    """The `State` of the record's key in a store: what stateful functions get as last argument."""
+
+    store: StoreSpec
+
+    def code(self, code: _Code) -> ast.expr:  # noqa: D102
+        if code.context is None:
+            raise ValueError(f"an expression with state in store {self.store.name!r} is compiled without a context")
+        return ast.Call(code.name(code.context.state(self.store)), [_load("key"), _load("timestamp")], [])
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+    def __str__(self) -> str:
+        return "state"
 
 
 METADATA = (Input("key"), Input("timestamp"), Input("headers"))

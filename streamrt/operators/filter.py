@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.models import Headers
-from streamrt.operators.functions import function_name
+from streamrt.operators.functions import function_name, with_state
+from streamrt.state import StoreSpec
 from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 
@@ -16,6 +17,7 @@ class Filter(Operator):
     Attributes:
         function: takes the value; with `metadata` also key, timestamp and headers.
         metadata: whether the function takes metadata.
+        store: the store of the `State` that the function takes as its last argument, or None if it takes none.
 
     Example:
         >>> Filter(bool).describe()
@@ -25,9 +27,12 @@ class Filter(Operator):
     name: ClassVar[str] = "filter"
     function: Callable[..., Any]
     metadata: bool = False
+    store: StoreSpec | None = None
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        function = self.function
+        function, metadata = self.function, self.metadata
+        if self.store is not None:
+            function, metadata = with_state(function, metadata, context.state(self.store)), True
 
         def keep(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if function(value):
@@ -37,7 +42,10 @@ class Filter(Operator):
             if function(value, key, timestamp, headers):
                 child(value, key, timestamp, headers)
 
-        return keep_metadata if self.metadata else keep
+        return keep_metadata if metadata else keep
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function)
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return () if self.store is None else (self.store,)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.models import Headers
-from streamrt.operators.functions import function_name
+from streamrt.operators.functions import function_name, with_state
+from streamrt.state import StoreSpec
 from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 
@@ -16,6 +17,7 @@ class Update(Operator):
     Attributes:
         function: takes the value; with `metadata` also key, timestamp and headers. Its result is ignored.
         metadata: whether the function takes metadata.
+        store: the store of the `State` that the function takes as its last argument, or None if it takes none.
 
     Example:
         >>> Update(print).describe()
@@ -25,9 +27,12 @@ class Update(Operator):
     name: ClassVar[str] = "update"
     function: Callable[..., Any]
     metadata: bool = False
+    store: StoreSpec | None = None
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        function = self.function
+        function, metadata = self.function, self.metadata
+        if self.store is not None:
+            function, metadata = with_state(function, metadata, context.state(self.store)), True
 
         def update(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             function(value)
@@ -39,7 +44,10 @@ class Update(Operator):
             function(value, key, timestamp, headers)
             child(value, key, timestamp, headers)
 
-        return update_metadata if self.metadata else update
+        return update_metadata if metadata else update
 
     def describe(self) -> str:  # noqa: D102
         return function_name(self.function)
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return () if self.store is None else (self.store,)

@@ -1,14 +1,16 @@
 """Tasks, and what they need: the same code under Spark and in the test driver."""
 
-from streamrt.runtime.collector import RecordWriter
-from streamrt.runtime.commit import CommitSchedule
+from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter
 from streamrt.runtime.report import Failure, Output, Report
+from streamrt.runtime.schedule import CommitSchedule
 from streamrt.runtime.spec import ErrorCallbacks, TaskSpec
+from streamrt.runtime.stores import ChangelogSettings, SourceState, StateSettings
 from streamrt.runtime.task import Chunk
 from streamrt.runtime.tasks import BatchContext, Tasks
 
 __all__ = [
     "BatchContext",
+    "ChangelogSettings",
     "Chunk",
     "CommitSchedule",
     "ErrorCallbacks",
@@ -16,6 +18,10 @@ __all__ = [
     "Output",
     "RecordWriter",
     "Report",
+    "SourceState",
+    "StateSettings",
+    "TaskClients",
     "TaskSpec",
     "Tasks",
+    "TransactionWriter",
 ]

@@ -3,35 +3,26 @@
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from streamrt.connectors import BaseSink
 from streamrt.errors import KeySerializationError, ValueSerializationError
 from streamrt.models import Headers, merge_headers
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
+from streamrt.runtime.clients import RecordWriter, no_writer
 from streamrt.runtime.report import Output
+from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
 from streamrt.serializers import BoundSerializer, MessageField
+from streamrt.state import State, StoreSpec
 from streamrt.topics import Topic
 from streamrt.topology import Executor
 
 logger = logging.getLogger("streamrt")
 
-
-class RecordWriter(Protocol):
-    """The edge of a task towards Kafka. Kafka's producer is one, the test driver's memory another."""
-
-    def produce(
-        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers | None
-    ) -> None:
-        """Take a record for delivery; may return before it is delivered.
-
-        Raises:
-            ProducerError: if the record is refused at once, such as one that is too large.
-        """
-
-    def flush(self) -> list[Exception]:
-        """Wait until each record is delivered or has failed; return one error for each that failed."""
+StateFunction = Callable[[Any, int], State]
+"""Takes a record's key and event time (ms), and returns the state of the key."""
 
 
 class OutputRefused(Exception):  # noqa: N818 - control flow inside the runtime; never seen by users
@@ -47,21 +38,27 @@ class Collector:
 
     Args:
         spec: the application.
-        writer: where records go.
+        sinks: the sinks of this process.
         on_error: decides about a record that cannot be produced: True skips it.
         position: tells topic, partition and offset of the input record.
         lines: gathers what operators show, in order, as pairs of a node's id and an item.
+
+    Attributes:
+        writer: where records go; set for each session.
+        states: gives the state of a store, by its name; set for each session.
     """
 
     def __init__(
         self,
         spec: TaskSpec,
-        writer: RecordWriter,
+        sinks: TaskSinks,
         on_error: Callable[[Exception, Any, Any, int, "Headers | None"], bool],
         position: Callable[[], tuple[str, int, int]],
         lines: list[tuple[int, Any]],
     ) -> None:
-        self._writer = writer
+        self.writer: RecordWriter = no_writer
+        self.states: dict[str, StateFunction] = {}
+        self._sinks = sinks
         self._on_error = on_error
         self._position = position
         self._lines = lines
@@ -91,7 +88,6 @@ class Collector:
         to_value = topic.value_serializer.bind(name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(name, MessageField.KEY)
         extra = {**topic.key_serializer.extra_headers, **topic.value_serializer.extra_headers}
-        produce = self._writer.produce
 
         def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             try:
@@ -100,7 +96,7 @@ class Collector:
                 data = to_value(value, headers)
                 # A key of None stays one: JSON would write `null`, and all such records would share a partition.
                 raw_key = None if key is None else to_key(key, headers)
-                produce(name, data, raw_key, timestamp, headers and checked_headers(headers))
+                self.writer.produce(name, data, raw_key, timestamp, headers and checked_headers(headers))
             except Exception as error:
                 clear = _explain(error, name, (to_value, value), (to_key, key), headers)
                 if not self._on_error(clear, value, key, timestamp, headers):
@@ -109,6 +105,20 @@ class Collector:
                 self.produced += 1
 
         return send
+
+    def state(self, store: StoreSpec) -> StateFunction:
+        """Return the function that gives the state of a record's key, in a store of the running session."""
+        name = store.name
+        states = self.states
+
+        def state(key: Any, timestamp: int) -> State:
+            return states[name](key, timestamp)
+
+        return state
+
+    def sink(self, sink: BaseSink) -> Executor:
+        """Return the function that hands a record to a sink."""
+        return self._sinks.executor(sink, self._position)
 
     def show(self, node_id: int, item: Any) -> None:
         """Keep something for the report; of a live table only the last rows."""

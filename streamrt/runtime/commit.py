@@ -1,44 +1,263 @@
-"""The order in which work becomes official, and when offsets are committed. Nothing else decides about either.
+"""The order in which work becomes official. Nothing else decides about it.
 
-At-least-once, the steps of a task over its offset ranges:
+A *session* is the work of one task on one input partition within one micro-batch::
 
-1. process the records; outputs are handed to the writer as they arise;
-2. flush the writer: every output is durable, or the ranges do not advance;
-3. report the ranges;
-4. the driver commits the offsets of reported ranges to the consumer group.
+    opened --> processing --> committed --> closed
+       |           |              |
+       +-----------+--> aborted <-+
 
-A crash before 4 repeats records, and loses none.
+**At-least-once**, the steps of a session:
+
+1. open the stores and restore them to the end of their changelogs;
+2. process the records; outputs are handed to the writer as they arise, changes of state stay in memory;
+3. flush the sinks;
+4. produce changelog records, and one position record for each changelog;
+5. flush the writer: every output and every change is durable, or the range does not advance;
+6. write changes and stamp to the stores, in one batch each;
+7. report; the driver commits the offsets of reported ranges to the consumer group.
+
+A crash before 7 repeats records, and loses none; state may count them twice.
+
+**Exactly-once**, one Kafka transaction for each session:
+
+1. take the transactional id of the partition, which aborts and fences every earlier holder;
+2. compare the committed offset with the expected one: equal, go on; ahead, drop the records below it; behind, fail.
+   Either of 1 and 2 alone lets duplicates through;
+3. open the stores and restore them, see above;
+4. process; outputs go into the transaction;
+5. flush the sinks;
+6. produce changelog and position records into the transaction;
+7. commit the transaction with the input offset. If the outcome is not known, the session is aborted: the next attempt
+   learns the truth in 1 and 2;
+8. only now write changes and stamp to the stores. A store must never contain what a transaction may yet lose;
+9. report.
 """
 
-from dataclasses import dataclass, field
+import enum
+import logging
+from collections.abc import Callable, Mapping
 
+from streamrt.errors import StateError
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime.collector import RecordWriter
+from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter, no_writer
+from streamrt.runtime.faults import reached
 from streamrt.runtime.report import Failure, Report
 from streamrt.runtime.spec import ErrorCallbacks
-from streamrt.runtime.task import logger
+from streamrt.runtime.stores import TaskStores
+
+logger = logging.getLogger("streamrt")
 
 
-def make_durable(report: Report, writer: RecordWriter, callbacks: ErrorCallbacks) -> None:
-    """Flush the outputs of a task; where one failed for good, take back the progress that the report claims.
+class SessionStatus(enum.Enum):
+    """Where a session is, with what may come next."""
+
+    NEW = "new"
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+    @property
+    def successors(self) -> "frozenset[SessionStatus]":
+        """The states that may follow."""
+        return _SUCCESSORS[self]
+
+
+_SUCCESSORS: Mapping[SessionStatus, frozenset[SessionStatus]] = {
+    SessionStatus.NEW: frozenset({SessionStatus.OPEN, SessionStatus.ABORTED}),
+    SessionStatus.OPEN: frozenset({SessionStatus.PREPARED, SessionStatus.ABORTED}),
+    SessionStatus.PREPARED: frozenset({SessionStatus.COMMITTED, SessionStatus.ABORTED}),
+    SessionStatus.COMMITTED: frozenset(),
+    SessionStatus.ABORTED: frozenset(),
+}
+
+
+class Session:
+    """The work on one input partition within one micro-batch; subclasses are the two guarantees.
 
     Args:
-        report: what the task did; changed in place.
-        writer: where its outputs went.
-        callbacks: `on_producer_error` may choose to do without a record that failed.
+        place: the input partition.
+        clients: Kafka.
+        stores: the task's stores.
+        expected: offset at which the group is, as the driver knows it.
+
+    Attributes:
+        start: offset of the first record to process, once the session is open.
+        end: offset after the last record that was processed.
+        writer: where outputs go.
     """
+
+    def __init__(self, place: TopicPartition, clients: TaskClients, stores: TaskStores, expected: int) -> None:
+        self.place = place
+        self.start = self.end = expected
+        self.status = SessionStatus.NEW
+        self.writer: RecordWriter = clients.writer() if not self.transactional else no_writer
+        self.clients = clients
+        self.stores = stores
+
+    transactional = False
+
+    def open(self, *, known: bool, deadline: float | None = None) -> None:
+        """Get ready to process records.
+
+        Args:
+            known: whether the group's last commit tells that the partition has state.
+            deadline: value of `time.monotonic()` at which a restore is interrupted.
+
+        Raises:
+            RestoreInterrupted: at the deadline.
+            StateError: if state cannot be used.
+        """
+        self.stores.open(self.start, known=known, deadline=deadline)
+        reached("restored")
+        self._move(SessionStatus.OPEN)
+
+    def prepare(self, end: int, flush_sinks: Callable[[], None]) -> None:
+        """Hand everything that belongs to the commit to the sinks and the writer.
+
+        Args:
+            end: offset after the last processed record.
+            flush_sinks: makes durable what the sinks took.
+
+        Raises:
+            SinkBackpressureError: if a sink wants the records later.
+        """
+        reached("processed")
+        flush_sinks()
+        reached("sinks-flushed")
+        self.end = end
+        self.stores.prepare(self.writer, end)
+        reached("changelog-produced")
+        self._move(SessionStatus.PREPARED)
+
+    def commit(self) -> None:
+        """Make the work official; `prepare` came before."""
+        self.stores.flush(self.end)
+        reached("stored")
+        self._move(SessionStatus.COMMITTED)
+
+    def abort(self) -> None:
+        """Drop everything that is not committed."""
+        if self.status is not SessionStatus.COMMITTED:
+            self._move(SessionStatus.ABORTED)
+        self.end = self.start
+
+    def close(self) -> None:
+        """Close the stores; what is not committed is dropped."""
+        if self.status not in (SessionStatus.COMMITTED, SessionStatus.ABORTED):
+            self.abort()
+        self.stores.close()
+
+    def _move(self, status: SessionStatus) -> None:
+        if status not in self.status.successors:
+            raise RuntimeError(f"the session of {self.place} cannot go from {self.status.value} to {status.value}")
+        self.status = status
+
+
+class AtLeastOnceSession(Session):
+    """Outputs of all sessions share one writer, which `flush_writer` flushes before any of them commits."""
+
+
+class ExactlyOnceSession(Session):
+    """One Kafka transaction.
+
+    Args:
+        place: the input partition.
+        clients: Kafka.
+        stores: the task's stores.
+        expected: offset at which the group is, as the driver knows it.
+        reuse: whether this process made the partition's last commit.
+        metadata: stored with the committed offset.
+    """
+
+    transactional = True
+
+    def __init__(
+        self,
+        place: TopicPartition,
+        clients: TaskClients,
+        stores: TaskStores,
+        expected: int,
+        *,
+        reuse: bool,
+        metadata: str | None,
+    ) -> None:
+        super().__init__(place, clients, stores, expected)
+        self._reuse = reuse
+        self._metadata = metadata
+        self._transaction: TransactionWriter | None = None
+
+    def open(self, *, known: bool, deadline: float | None = None) -> None:
+        """Fence earlier holders, compare the committed offset, and get ready.
+
+        Raises:
+            StateError: if the group's offset was moved back.
+            TransactionError: if Kafka does not let us begin.
+            RestoreInterrupted: at the deadline.
+        """
+        reached("opened")
+        self.writer = self._transaction = self.clients.transactional(self.place, reuse=self._reuse)
+        reached("fenced")
+        committed = self.clients.committed(self.place)
+        if committed is None or committed < self.start:
+            raise StateError(
+                f"the committed offset of {self.place} is {committed}, but it was {self.start} before: somebody set the "
+                "offsets of the consumer group back while the application runs; stop it first"
+            )
+        # Ahead: another attempt at the same records has committed them already.
+        self.start = self.end = committed
+        reached("checked")
+        super().open(known=known, deadline=deadline)
+
+    def commit(self) -> None:
+        """Commit the transaction, and then write the stores.
+
+        Raises:
+            TransactionError: if the transaction was aborted or fenced, or its outcome is not known.
+        """
+        if self._transaction is None:
+            raise RuntimeError(f"the session of {self.place} is not open")
+        self._transaction.commit({self.place: self.end}, self._metadata)
+        reached("committed")
+        super().commit()
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        if self._transaction is not None and self.status is not SessionStatus.COMMITTED:
+            self._transaction.abort()
+        super().abort()
+
+    def close(self) -> None:
+        """Close the stores, and let go of a writer that cannot be used again."""
+        super().close()
+        if self._transaction is not None and not self._transaction.usable:
+            self.clients.release(self.place)
+
+
+def flush_writer(writer: RecordWriter, callbacks: ErrorCallbacks) -> "tuple[str, str, Exception] | None":
+    """Wait until all outputs are durable.
+
+    Args:
+        writer: where they went.
+        callbacks: `on_producer_error` may choose to do without a record that failed.
+
+    Returns:
+        None, or kind, message and cause of the failure that a lost record is.
+    """
+    refusal = None
     for error in writer.flush():
-        refusal = _refusal(error, callbacks)
-        if refusal is None:
-            continue
-        kind, message, cause = refusal
-        places = list(report.ranges)
-        text = f"{message} (while processing {', '.join(map(str, places))})"
-        report.failure = report.failure or Failure(kind, places[0], None, text, cause)
-        report.ranges = {place: OffsetRange(*place, done.start, done.start) for place, done in report.ranges.items()}
-        report.processed = {}
-        report.complete = False
-        return
+        refusal = refusal or _refusal(error, callbacks)
+    reached("outputs-flushed")
+    return refusal
+
+
+def take_back(report: Report, place: TopicPartition, start: int, failure: Failure | None) -> None:
+    """Take back the progress that a report claims for a partition since a session began at `start`."""
+    done = report.ranges[place]
+    report.ranges[place] = OffsetRange(*place, done.start, max(done.start, start))
+    report.processed.pop(place, None)
+    report.complete = False
+    report.failure = report.failure or failure
 
 
 def _refusal(error: Exception, callbacks: ErrorCallbacks) -> tuple[str, str, Exception] | None:
@@ -52,53 +271,3 @@ def _refusal(error: Exception, callbacks: ErrorCallbacks) -> tuple[str, str, Exc
         reason = f"{type(raised).__name__}: {raised}"
         return "callback", f"the callback on_producer_error itself failed on {error!r}: {reason}", raised
     return None if skipped else ("producer", str(error), error)
-
-
-@dataclass
-class CommitSchedule:
-    """Decides when the driver commits offsets to the consumer group.
-
-    Attributes:
-        interval: seconds between two commits.
-        every: commit after this many records already; 0 leaves it to the interval.
-    """
-
-    interval: float
-    every: int
-    _last: float = 0.0
-    _records: int = 0
-    _processed: dict[TopicPartition, int] = field(default_factory=dict)
-    _committed: dict[TopicPartition, int] = field(default_factory=dict)
-
-    def start(self, offsets: dict[TopicPartition, int], now: float) -> None:
-        """Begin with the committed offsets of a new assignment."""
-        self._committed = dict(offsets)
-        self._processed = dict(offsets)
-        self._records = 0
-        self._last = now
-
-    def processed(self, offsets: dict[TopicPartition, int], records: int) -> None:
-        """Note progress: offsets of the next records to process, and how many records it took."""
-        for partition, offset in offsets.items():
-            self._processed[partition] = max(offset, self._processed.get(partition, offset))
-        self._records += records
-
-    def pending(self) -> dict[TopicPartition, int]:
-        """Return the offsets that a commit would move."""
-        return {place: offset for place, offset in self._processed.items() if offset != self._committed.get(place)}
-
-    def due(self, now: float) -> bool:
-        """Tell whether it is time to commit."""
-        if not self.pending():
-            return False
-        return now - self._last >= self.interval or 0 < self.every <= self._records
-
-    def quiet(self, now: float) -> bool:
-        """Tell whether nothing waits for a commit although an interval has passed."""
-        return not self.pending() and now - self._last >= self.interval
-
-    def committed(self, offsets: dict[TopicPartition, int], now: float) -> None:
-        """Note that a commit succeeded."""
-        self._committed.update(offsets)
-        self._records = 0
-        self._last = now

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamrt.errors import ConsumerError, ProcessingError, ProducerError, StreamRTError
+from streamrt.connectors import SinkBatch
+from streamrt.errors import (
+    ConsumerError,
+    ProcessingError,
+    ProducerError,
+    SinkError,
+    StateError,
+    StreamRTError,
+)
 from streamrt.models import OffsetRange, TopicPartition
 
 _ERRORS: Mapping[str, type[StreamRTError]] = {
@@ -12,6 +20,8 @@ _ERRORS: Mapping[str, type[StreamRTError]] = {
     "consumer": ConsumerError,
     "processing": ProcessingError,
     "producer": ProducerError,
+    "sink": SinkError,
+    "state": StateError,
 }
 
 
@@ -20,7 +30,8 @@ class Failure:
     """Why a task stopped before the end of its range.
 
     Attributes:
-        kind: which error callback was asked, "consumer", "processing" or "producer"; "callback" if one failed itself.
+        kind: which error callback was asked, "consumer", "processing" or "producer"; "callback" if one failed itself; "sink"
+            or "state" for what has no callback.
         partition: where.
         offset: at which record; None where an asynchronous delivery failed, which has no single input record.
         message: one sentence.
@@ -53,6 +64,23 @@ class Output:
     offset: int
 
 
+@dataclass(frozen=True)
+class RestoredPart:
+    """How far the restore of one store partition is.
+
+    Attributes:
+        done: changelog offsets replayed so far.
+        total: changelog offsets to replay in all.
+        records: records applied.
+        finished: whether the store can be used.
+    """
+
+    done: int
+    total: int
+    records: int
+    finished: bool
+
+
 @dataclass
 class Report:
     """Sums up the work of one task, or of several after `merge`.
@@ -66,7 +94,12 @@ class Report:
         collected: those results, if the specification asked for them.
         shown: what `print` and `print_table` want people to see, as pairs of a node's id and an item.
         processed: offsets of the processed records by partition, if the specification asked for them.
-        failure: why the task stopped early.
+        failure: why the task stopped early, if the application must end for it.
+        stalled: seconds after which partitions shall be tried again, because a sink wants no records now.
+        interrupted: why partitions must be tried again, from what is committed.
+        sunk: what sinks of the driver shall write, as pairs of a node's id and a batch.
+        restores: restores under way, by input partition and store.
+        workers: the process that made the commit, by partition.
         seconds: time spent.
     """
 
@@ -79,6 +112,11 @@ class Report:
     shown: list[tuple[int, Any]] = field(default_factory=list)
     processed: dict[TopicPartition, list[int]] = field(default_factory=dict)
     failure: Failure | None = None
+    stalled: dict[TopicPartition, float] = field(default_factory=dict)
+    interrupted: dict[TopicPartition, str] = field(default_factory=dict)
+    sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
+    restores: dict[tuple[TopicPartition, str], RestoredPart] = field(default_factory=dict)
+    workers: dict[TopicPartition, str] = field(default_factory=dict)
     seconds: float = 0.0
 
     def merge(self, other: "Report") -> None:
@@ -93,4 +131,9 @@ class Report:
         for partition, offsets in other.processed.items():
             self.processed.setdefault(partition, []).extend(offsets)
         self.failure = self.failure or other.failure
+        self.stalled.update(other.stalled)
+        self.interrupted.update(other.interrupted)
+        self.sunk += other.sunk
+        self.restores.update(other.restores)
+        self.workers.update(other.workers)
         self.seconds = max(self.seconds, other.seconds)

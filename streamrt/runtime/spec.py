@@ -10,6 +10,7 @@ import cloudpickle
 
 from streamrt.errors import UnpicklableOperatorError
 from streamrt.models import RawRecord, Record
+from streamrt.runtime.stores import StateSettings
 from streamrt.topology import Topology
 
 ConsumerErrorCallback = Callable[[Exception, "RawRecord | None", logging.Logger], bool]
@@ -40,6 +41,9 @@ class TaskSpec:
         count_outputs: whether tasks count what leaves the last operator of each branch.
         collect: whether those outputs travel back to the driver.
         processed_offsets: whether reports list each processed offset.
+        transactional: whether commits are exactly-once.
+        state: what stores need to know; None where nothing is known of Kafka.
+        commit_metadata: what is stored with committed offsets.
     """
 
     topology: Topology
@@ -48,6 +52,9 @@ class TaskSpec:
     count_outputs: bool = False
     collect: bool = False
     processed_offsets: bool = False
+    transactional: bool = False
+    state: StateSettings | None = None
+    commit_metadata: str | None = None
 
     def dumps(self) -> bytes:
         """Pickle the specification.

@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamrt.context import current_provider
-from streamrt.errors import IgnoreMessage, KeyDeserializationError, ValueDeserializationError
+from streamrt.errors import (
+    IgnoreMessage,
+    KeyDeserializationError,
+    SinkBackpressureError,
+    StoreCorruptedError,
+    StoreLockedError,
+    TransactionError,
+    ValueDeserializationError,
+)
 from streamrt.models import (
     Headers,
     MessageContext,
@@ -26,13 +34,20 @@ from streamrt.models import (
     TopicPartition,
 )
 from streamrt.operators.metadata import checked_timestamp
-from streamrt.runtime.collector import Collector, OutputRefused, RecordWriter
+from streamrt.runtime.collector import Collector, OutputRefused
 from streamrt.runtime.report import Failure
+from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
 from streamrt.serializers import BytesDeserializer, MessageField
 from streamrt.topology import Node, SourceOperator, compose
 
+if TYPE_CHECKING:
+    from streamrt.runtime.commit import Session
+
 logger = logging.getLogger("streamrt")
+
+_NOT_THE_RECORDS_FAULT = (SinkBackpressureError, StoreCorruptedError, StoreLockedError, TransactionError)
+"""What operators may raise that no error callback decides about: the record is processed again."""
 
 
 @dataclass(frozen=True)
@@ -101,21 +116,25 @@ class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; us
 class Task:
     """Processes the records of one topic with the operators below its source.
 
-    A task may serve several partitions one after the other, as long as its sub-topology keeps no state.
+    A task serves the partitions of its topic one after the other: a session brings what belongs to one of them.
 
     Args:
         spec: the application.
         source: the node where records come in.
-        writer: where records go that operators send to topics.
+        sinks: the sinks of this process.
         lines: gathers what operators show, in order.
+
+    Raises:
+        SinkError: if a sink of the sub-topology cannot be started.
 
     Attributes:
         collector: what the operators have put out.
+        stores: names of the stores of the sub-topology.
         processed: offsets of the records processed so far, or None if the specification does not ask for them.
     """
 
     def __init__(
-        self, spec: TaskSpec, source: Node, writer: RecordWriter, lines: list[tuple[int, Any]] | None = None
+        self, spec: TaskSpec, source: Node, sinks: TaskSinks, lines: list[tuple[int, Any]] | None = None
     ) -> None:
         if not isinstance(source.operator, SourceOperator):
             raise TypeError(f"a task begins at a source, not at {source}")
@@ -124,7 +143,8 @@ class Task:
         self._chunk: Chunk | None = None
         self._index = 0
         self._override: tuple[int, MessageContext] | None = None
-        self.collector = Collector(spec, writer, self._skip_output, self._position, [] if lines is None else lines)
+        self.collector = Collector(spec, sinks, self._skip_output, self._place, [] if lines is None else lines)
+        self.stores = [store.name for store in spec.topology.stores(source)]
         self._execute = compose(spec.topology, source, self.collector, self.collector.leaf)
         self._load_value = topic.value_deserializer.bind(topic.name, MessageField.VALUE)
         # Keys are bytes by default: then a call per record is saved.
@@ -133,6 +153,11 @@ class Task:
         self._split = topic.value_deserializer.split_values
         self._extract_timestamp = topic.timestamp_extractor
         self.processed: list[int] | None = [] if spec.processed_offsets else None
+
+    def begin(self, session: "Session") -> None:
+        """Process the next records in a session: with its stores, into its writer."""
+        self.collector.writer = session.writer
+        self.collector.states.update({name: session.stores.states(name) for name in self.stores})
 
     def run(self, chunk: Chunk, limits: Limits) -> tuple[int, bool]:
         """Process records until the chunk or a limit ends.
@@ -146,6 +171,8 @@ class Task:
 
         Raises:
             TaskFailed: at the first record that fails and that no callback skips.
+            SinkBackpressureError: if a sink wants the records later.
+            StoreCorruptedError: if a store turns out to be damaged.
         """
         load_value, load_key, execute, processed = (
             self._load_value,
@@ -178,6 +205,8 @@ class Task:
                         else:
                             for item, item_timestamp in items:
                                 execute(item, key, item_timestamp, headers)
+                    except _NOT_THE_RECORDS_FAULT:
+                        raise
                     except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
                         self._skip_record(error, value, key, timestamp, headers)
                     else:
@@ -218,9 +247,11 @@ class Task:
             raise RuntimeError("a task has a current record only while it runs")
         return self._chunk.raw(self._index)
 
-    def _position(self) -> tuple[str, int, int]:
-        raw = self._raw()
-        return raw.topic(), raw.partition(), raw.offset()
+    def _place(self) -> tuple[str, int, int]:
+        chunk = self._chunk
+        if chunk is None:
+            raise RuntimeError("a task has a current record only while it runs")
+        return chunk.topic, chunk.partition, chunk.offsets[self._index]
 
     def _items(self, value: Any, headers: Headers | None, timestamp: int) -> list[tuple[Any, int]]:
         """Split a value that stands for several records, and give each its timestamp."""
@@ -266,7 +297,7 @@ class Task:
     def _skip_record(self, error: BaseException, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         if isinstance(error, TaskFailed):
             raise error
-        topic, partition, offset = self._position()
+        topic, partition, offset = self._place()
         where = f"{topic}[{partition}] at offset {offset}"
         if isinstance(error, OutputRefused):
             message = f"{error.cause} (input {where}); skip such records with on_producer_error"
@@ -296,7 +327,7 @@ class Task:
             raise TaskFailed(self._failure("callback", message, raised)) from raised
 
     def _failure(self, kind: str, message: str, cause: Exception) -> Failure:
-        topic, partition, offset = self._position()
+        topic, partition, offset = self._place()
         text = "".join(traceback.format_exception(cause))
         return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
 

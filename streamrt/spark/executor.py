@@ -1,7 +1,7 @@
 """The code that runs inside Spark's Python workers: one call per Spark task of a micro-batch.
 
 Spark reuses a worker for any task of any partition, and ends workers that were idle for a while. What is kept here
-between calls is a cache: a producer, and the closures of the operators. Nothing relies on it.
+between calls is a cache: producers, and the closures of the operators. Nothing relies on it.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import io
 import json
 import logging
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ import pyarrow as pa
 from pyspark import SparkFiles
 
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.kafka.writer import KafkaRecordWriter
+from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
+from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.spark.arrow import chunks, report_batch
 
 logger = logging.getLogger("streamrt")
@@ -33,11 +34,13 @@ class ClientSettings:
 
     Attributes:
         connection: the brokers and how to log in.
+        group: the consumer group.
         producer_options: the user's options for the producer, in librdkafka's words.
         producer_poll_timeout: seconds that the producer may wait for events each time it is polled.
     """
 
     connection: ConnectionConfig = field(repr=False)
+    group: str
     producer_options: Mapping[str, Any] = field(repr=False)
     producer_poll_timeout: float
 
@@ -45,6 +48,7 @@ class ClientSettings:
         """Return the settings with their secrets as text, for a file that nobody else can read."""
         document = {
             "connection": self.connection.to_secret_json(),
+            "group": self.group,
             "producer_options": dict(self.producer_options),
             "producer_poll_timeout": self.producer_poll_timeout,
         }
@@ -55,11 +59,11 @@ class ClientSettings:
         """Read what `to_json` wrote."""
         document = json.loads(text)
         connection = ConnectionConfig.from_secret_json(document["connection"])
-        return cls(connection, document["producer_options"], document["producer_poll_timeout"])
+        return cls(connection, document["group"], document["producer_options"], document["producer_poll_timeout"])
 
-    def open_writer(self) -> KafkaRecordWriter:
-        """Open a producer."""
-        return KafkaRecordWriter(self.connection, self.producer_options, self.producer_poll_timeout)
+    def open(self) -> KafkaTaskClients:
+        """Return the clients of one process."""
+        return KafkaTaskClients(self.connection, self.group, self.producer_options, self.producer_poll_timeout)
 
 
 @dataclass(frozen=True)
@@ -93,10 +97,27 @@ class RunTasks:
         # What users' functions print belongs on the standard output of the process that called run().
         with contextlib.redirect_stdout(_Lines(process.tasks.show_line)):
             report = process.tasks.run(chunks(batches), self._context)
-        if process.writer.failed:
+        if process.clients.failed:
             _Process.forget()
-        if report.ranges or report.shown:
+        if report.ranges or report.shown or report.failure or report.interrupted:
             yield report_batch(dump_report(report))
+
+
+class RestoreStores:
+    """Another function for `mapInArrow`: numbers of input partitions in, reports about their restore out."""
+
+    def __init__(self, reference: SpecReference, places: Sequence[TopicPartition], context: BatchContext) -> None:
+        self._reference = reference
+        self._places = places
+        self._context = context
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Restore the stores of the partitions whose numbers come."""
+        tasks = _Process.current(self._reference).tasks
+        for batch in batches:
+            places = [self._places[number] for number in batch.column(0).to_pylist()]
+            if places:
+                yield report_batch(dump_report(tasks.restore(places, self._context)))
 
 
 def warm_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -131,8 +152,8 @@ class _Process:
             logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
             logger.setLevel(reference.loglevel)
         spec = TaskSpec.loads(reference.spec)
-        self.writer = ClientSettings.from_json(_client_path(reference.client_file).read_text()).open_writer()
-        self.tasks = Tasks(spec, self.writer)
+        self.clients = ClientSettings.from_json(_client_path(reference.client_file).read_text()).open()
+        self.tasks = Tasks(spec, self.clients)
         # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.
         gc.collect()
         gc.freeze()
@@ -147,7 +168,7 @@ class _Process:
     @classmethod
     def forget(cls) -> None:
         if cls._current is not None:
-            cls._current.writer.close()
+            cls._current.clients.close()
             cls._current = None
 
 

@@ -86,6 +86,8 @@ class MicroBatchQuery:
         reference: what tasks do.
         settings: how to read.
         positions: offset of the first record to read, per partition.
+        stateful: partitions whose committed offset tells that they have state.
+        workers: the process that made the last commit, by partition; kept up to date here.
         on_report: called after each run of tasks with their merged report.
         outputs_left: returns the number of outputs that may still come, or None for no limit.
     """
@@ -96,6 +98,8 @@ class MicroBatchQuery:
         reference: SpecReference,
         settings: QuerySettings,
         positions: Mapping[TopicPartition, int],
+        stateful: frozenset[TopicPartition],
+        workers: dict[TopicPartition, str],
         on_report: Callable[[Report], None],
         outputs_left: Callable[[], int | None],
     ) -> None:
@@ -103,6 +107,8 @@ class MicroBatchQuery:
         self._reference = reference
         self._settings = settings
         self._positions = dict(positions)
+        self._stateful = stateful
+        self._workers = workers
         self._on_report = on_report
         self._outputs_left = outputs_left
         self._stopping = threading.Event()
@@ -111,6 +117,8 @@ class MicroBatchQuery:
         self._last_batch = -1
         self.error: Exception | None = None
         self.resize: int | None = None
+        self.interrupted: str | None = None
+        self.stalled: dict[TopicPartition, float] = {}
 
     def start(self) -> None:
         """Start reading."""
@@ -172,6 +180,21 @@ class MicroBatchQuery:
             self._query.stop()
         return clean
 
+    def between_batches(self, action: Callable[[], None]) -> bool:
+        """Call a function while no tasks run; return False, without calling it, if they run now."""
+        if not self._busy.acquire(blocking=False):
+            return False
+        try:
+            action()
+        finally:
+            self._busy.release()
+        return True
+
+    def moved(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note that the group's offsets were moved past what is no record; call it between batches."""
+        for place, offset in offsets.items():
+            self._positions[place] = max(offset, self._positions[place])
+
     def caught_up(self) -> bool:
         """Tell whether the query has started and waits for new records."""
         return self._query is not None and self._query.status["message"].startswith("Waiting for data")
@@ -183,6 +206,7 @@ class MicroBatchQuery:
             try:
                 begun = time.monotonic()
                 report = self._run_tasks(batch)
+                self._note(report)
                 self._on_report(report)
                 seconds = time.monotonic() - begun
             except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
@@ -194,13 +218,26 @@ class MicroBatchQuery:
             if report.failure is not None or self._outputs_left() == 0:
                 self._stopping.set()
                 return
+            if report.stalled or report.interrupted:
+                # The rest of the batch waits for a new query, which begins where each partition is.
+                self.stalled = dict(report.stalled)
+                self.interrupted = "; ".join(sorted(set(report.interrupted.values()))) or None
+                self._stopping.set()
+                return
             self.resize = self._settings.resized(report, seconds, len(self._positions))
             if self.resize is not None:
                 self._stopping.set()
 
+    def _note(self, report: Report) -> None:
+        for place, done in report.ranges.items():
+            self._positions[place] = max(done.end, self._positions[place])
+        for place in report.interrupted:
+            self._workers.pop(place, None)
+        self._workers.update(report.workers)
+
     def _run_tasks(self, batch: DataFrame) -> Report:
         left = self._outputs_left()
-        context = BatchContext(self._positions, self._settings.slice_s, left)
+        context = BatchContext(dict(self._positions), self._settings.slice_s, left, dict(self._workers), self._stateful)
         if self._settings.count:
             batch = batch.coalesce(1)
         elif len(self._positions) > _TASKS_PER_SLOT * self._environment.slots:

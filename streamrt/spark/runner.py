@@ -17,7 +17,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
-from streamrt.errors import OffsetOutOfRangeError, RunnerError
+from streamrt.errors import RunnerError, SinkError
 from streamrt.kafka import (
     ConnectionConfig,
     GroupFencedError,
@@ -36,13 +36,18 @@ from streamrt.kafka import (
     java_system_properties,
 )
 from streamrt.models import TopicPartition
-from streamrt.runtime import CommitSchedule, Failure, Output, Report, TaskSpec
+from streamrt.runtime import BatchContext, Failure, Output, Report, TaskSpec
 from streamrt.runtime.display import Display
 from streamrt.runtime.progress import Progress
+from streamrt.runtime.sinks import DriverSinks
+from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.spark.arrow import REPORT_SCHEMA
+from streamrt.spark.commits import Commits, RepartitionPurge
 from streamrt.spark.executor import ClientSettings, SpecReference, warm_up
 from streamrt.spark.group import leave_group
+from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
+from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.session import SparkEnvironment, local_slots, open_session
 
 logger = logging.getLogger("streamrt")
@@ -54,6 +59,9 @@ _STOP_S = 6.0
 _REVOKE_S = 30.0
 _TICK_S = 0.1
 _RESTARTS = 3
+_RESTORED_BY_TASKS = 50_000
+_ATTEMPTS = 8
+_LONGEST_PAUSE_S = 5.0
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
 
 
@@ -70,6 +78,7 @@ class RunSettings:
         spark_config: additional Spark settings.
         spark_session: a session to use.
         on_message_processed: called in this process with topic, partition and offset of each processed record.
+        check: called often; raises what must end the application.
     """
 
     connection: ConnectionConfig
@@ -80,6 +89,7 @@ class RunSettings:
     spark_config: Mapping[str, Any]
     spark_session: Any
     on_message_processed: Callable[[str, int, int], None] | None
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,6 @@ class SparkRunner:
         self._discard = discard
         self._progress = progress
         self._display = display
-        self._schedule = CommitSchedule(config.commit_interval, config.commit_every)
         self._lock = threading.RLock()
         self._failure: Failure | None = None
         self._outputs = 0
@@ -145,6 +154,13 @@ class SparkRunner:
         self._drained = threading.Event()
         self._closing = threading.Event()
         self._generation = 0
+        self._workers: dict[TopicPartition, str] = {}
+        self._restored: set[TopicPartition] = set()
+        self._stalled: dict[TopicPartition, float] = {}
+        self._sinks = DriverSinks(spec.topology)
+        self._purge = RepartitionPurge(admin, spec.topology.exchanges)
+        self._commits = Commits(config, spec, progress, self._purge, self._revoking)
+        self._offsets = StartOffsets(config, settings.connection, spec, admin, self._fence)
         self._max_records: int | None = None
         self._member: GroupMember | None = None
         self._client_file: Path | None = None
@@ -200,6 +216,7 @@ class SparkRunner:
             return
         # Python workers take seconds to start; they do so while Spark plans the query.
         threading.Thread(target=_warm_up, args=(environment,), name="streamrt-warm-up", daemon=True).start()
+        self._sinks.start(environment.session)
         reference = self._reference(environment)
         logger.info("Spark is ready with %d slots; waiting for partitions", environment.slots)
         restarts = 0
@@ -208,24 +225,27 @@ class SparkRunner:
             assigned = self._assignment()
             if assigned is None:
                 continue
+            ready = assigned - self._waiting()
+            if not ready:
+                self._stop.wait(_TICK_S)
+                continue
             try:
-                positions = self._start_positions(assigned)
+                start = self._start(ready)
             except (GroupFencedError, KafkaRequestError) as away:
                 if isinstance(away, KafkaRequestError) and not away.retriable:
                     raise
                 logger.warning("%s; trying again", away)
                 self._admin.wait_for_broker(self._config.broker_availability_timeout)
                 continue
-            with self._lock:
-                self._schedule.start(positions, time.monotonic())
-                self._progress.assigned(positions)
+            self._commits.start(self._group_member(), self._generation, start.positions)
+            self._progress.assigned(dict(start.positions))
             records = self._progress.records
-            error = self._run_query(environment, reference, positions)
-            if error is None:
+            trouble = self._restore(environment, reference, start) or self._run_query(environment, reference, start)
+            if trouble is None:
                 restarts = 0
                 continue
             restarts = 0 if self._progress.records > records else restarts + 1
-            self._recover(error, restarts)
+            self._recover(trouble, restarts)
 
     def _wait_for(self, session: "Future[SparkEnvironment]") -> SparkEnvironment | None:
         while not session.done():
@@ -240,31 +260,126 @@ class SparkRunner:
             return None
         if not current.partitions and self._waited_enough():
             self._stop.set()
-        self._generation = current.generation
+        if self._generation != current.generation:
+            # Others may have worked on the partitions since.
+            self._generation = current.generation
+            self._restored.clear()
+            self._workers.clear()
         return current.partitions or None
 
+    def _start(self, assigned: frozenset[TopicPartition]) -> Start:
+        """Return where to begin, and commit what the group does not know yet."""
+        start = self._offsets.find(assigned)
+        if start.fresh:
+            # From now on a restart goes on here, also if "latest" records arrive before the first commit.
+            self._group_member().commit(start.fresh)
+        return start
+
+    def _waiting(self) -> frozenset[TopicPartition]:
+        """Return the partitions that a sink wants to be left alone with for now."""
+        now = time.monotonic()
+        self._stalled = {place: until for place, until in self._stalled.items() if until > now}
+        return frozenset(self._stalled)
+
+    def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
+        """Restore the stores of partitions that are new here; return why that must be tried again, or None.
+
+        On a cluster nobody knows ahead which machine will run a task: there, tasks restore by themselves.
+        """
+        topology = self._spec.topology
+        places = {place for place in start.positions if topology.stores(place.topic)} - self._restored
+        if not places or local_slots(environment.session.sparkContext.master) is None:
+            return None
+        if self._pending_restore(places, start) <= _RESTORED_BY_TASKS:
+            # Less work than a job for it: the tasks do it when they begin.
+            self._restored |= places
+            return None
+        context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful)
+
+        def go_on() -> bool:
+            self._check_member()
+            return not self._stop.is_set() and not self._revoking.is_set()
+
+        try:
+            report = restore(environment, reference, places, context, go_on)
+        except Exception as failed:
+            raise RunnerError(f"Spark could not restore the state: {_spark_cause(failed)}") from failed
+        self._workers.update(report.workers)
+        if report.failure is not None:
+            self._failure = report.failure
+            self._stop.set()
+        elif report.complete:
+            self._restored |= places
+        return "; ".join(sorted(report.interrupted.values())) or None
+
+    def _pending_restore(self, places: Iterable[TopicPartition], start: Start) -> int:
+        """Return how many changelog offsets must be replayed before all stores of these partitions can be used."""
+        if self._spec.state is None:
+            return 0
+        clients = self._client_settings().open()
+        catalog = StoreCatalog(self._spec.state)
+        try:
+            return sum(
+                TaskStores(
+                    catalog,
+                    self._spec.topology.stores(place.topic),
+                    place,
+                    clients,
+                    transactional=self._spec.transactional,
+                ).pending(start.positions[place])
+                for place in places
+            )
+        finally:
+            clients.close()
+
+    def _fence(self, places: Iterable[TopicPartition]) -> None:
+        """End the transactions that dead tasks of input partitions have left open."""
+        clients = self._client_settings().open()
+        try:
+            for place in places:
+                clients.transactional(place, reuse=False)
+                clients.release(place)
+        finally:
+            clients.close()
+
     def _run_query(
-        self, environment: SparkEnvironment, reference: SpecReference, positions: dict[TopicPartition, int]
-    ) -> Exception | None:
-        """Run a query until it must end; return an error of Spark's, if that was why."""
-        settings = self._query_settings(len(positions))
-        query = MicroBatchQuery(environment, reference, settings, positions, self._on_report, self._outputs_left)
-        logger.info("processing %s", ", ".join(f"{place} from offset {at}" for place, at in sorted(positions.items())))
+        self, environment: SparkEnvironment, reference: SpecReference, start: Start
+    ) -> Exception | str | None:
+        """Run a query until it must end; return the error of Spark's or the trouble of a task, if that was why."""
+        if self._stop.is_set() or self._revoking.is_set():
+            return None
+        settings = self._query_settings(len(start.positions))
+        query = MicroBatchQuery(
+            environment,
+            reference,
+            settings,
+            start.positions,
+            start.stateful,
+            self._workers,
+            self._on_report,
+            self._outputs_left,
+        )
+        places = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
+        logger.info("processing %s", places)
         try:
             query.start()
         except Exception as failed:
             raise RunnerError(f"Spark could not start the query: {_spark_cause(failed)}") from failed
         error: Exception | None = None
+        stalled = len(self._stalled)
         try:
             while not self._stop.is_set() and not self._revoking.is_set():
                 self._stop.wait(_TICK_S)
-                if query.resize is not None:
+                if query.resize is not None or query.stalled or query.interrupted:
                     break
                 error = query.failure()
                 if error is not None:
                     break
+                if len(self._waiting()) < stalled:
+                    # A partition that waited is due: the next query reads it, too.
+                    break
                 self._check_member()
-                self._commit_if_due(query)
+                self._commits.tick(query)
                 with self._lock:
                     self._display.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._waited_enough():
@@ -278,97 +393,42 @@ class SparkRunner:
                 )
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
             if not self._discard.is_set():
-                self._commit()
+                self._commits.commit()
+        now = time.monotonic()
+        for place, pause in query.stalled.items():
+            logger.warning("a sink wants no records of %s for %.1f s", place, pause)
+            self._stalled[place] = now + pause
         if query.resize is not None:
             logger.info("micro-batches are now limited to %d records, after %d", query.resize, settings.max_records)
             self._max_records = query.resize
-        return error
+        if query.interrupted:
+            self._restored.clear()
+        return error or query.interrupted
 
-    def _recover(self, error: Exception, restarts: int) -> None:
-        """Decide whether a query that Spark gave up is worth another try; otherwise raise."""
-        cause = _spark_cause(error)
+    def _recover(self, trouble: Exception | str, restarts: int) -> None:
+        """Decide whether work that was given up is worth another try; otherwise raise."""
         self._admin.wait_for_broker(self._config.broker_availability_timeout)
+        if isinstance(trouble, str):
+            if restarts >= _ATTEMPTS:
+                raise RunnerError(f"the tasks were interrupted {restarts} times without progress: {trouble}")
+            logger.warning("the tasks were interrupted (%s); going on from the committed offsets", trouble)
+            self._stop.wait(min(_LONGEST_PAUSE_S, _TICK_S * 2**restarts))
+            return
+        if isinstance(trouble, SinkError):
+            raise trouble
+        cause = _spark_cause(trouble)
         if restarts >= _RESTARTS:
-            raise RunnerError(f"Spark gave the query up {restarts} times without progress: {cause}") from error
+            raise RunnerError(f"Spark gave the query up {restarts} times without progress: {cause}") from trouble
         logger.warning("Spark gave the query up (%s); going on from the committed offsets", cause)
 
     # -- Offsets -------------------------------------------------------------------------------------------------
 
-    def _start_positions(self, assigned: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where to begin: at the committed offsets, and where there are none as `auto_offset_reset` says."""
-        timeout = self._config.request_timeout
-        committed = self._admin.committed(self._config.consumer_group, assigned, timeout=timeout)
-        watermarks = self._admin.watermarks(assigned, timeout=timeout)
-        positions: dict[TopicPartition, int] = {}
-        fresh: dict[TopicPartition, int] = {}
-        for place in sorted(assigned):
-            low, high = watermarks[place]
-            offset = committed.get(place)
-            if offset is None or offset < 0:
-                positions[place] = fresh[place] = self._reset(place, low, high)
-            elif low <= offset <= high:
-                positions[place] = offset
-            else:
-                positions[place] = fresh[place] = self._out_of_range(place, offset, low, high)
-        if fresh:
-            # From now on a restart goes on here, also if "latest" records arrive before the first commit.
-            self._group_member().commit(fresh)
-        return positions
-
-    def _reset(self, place: TopicPartition, low: int, high: int) -> int:
-        if self._config.auto_offset_reset == "error":
-            raise OffsetOutOfRangeError(
-                f"consumer group {self._config.consumer_group!r} has no committed offset for {place}, and "
-                "auto_offset_reset='error' forbids to choose one: commit an offset, or set 'earliest' or 'latest'"
-            )
-        return low if self._config.auto_offset_reset == "earliest" else high
-
-    def _out_of_range(self, place: TopicPartition, offset: int, low: int, high: int) -> int:
-        what = f"the committed offset {offset} of {place} is outside of the topic, which has {low} to {high}"
-        if not self._config.auto_recover_from_source_offset_out_of_range:
-            raise OffsetOutOfRangeError(
-                f"{what}: records were deleted before they were processed, or the topic was made anew; set the group's "
-                "offset, or allow auto_recover_from_source_offset_out_of_range"
-            )
-        start = self._reset(place, low, high)
-        lost = f"; {low - offset} records were deleted before they were processed" if offset < low else ""
-        logger.error("%s%s; going on from offset %d", what, lost, start)
-        return start
-
-    def _commit_if_due(self, query: MicroBatchQuery) -> None:
-        with self._lock:
-            now = time.monotonic()
-            if self._schedule.due(now):
-                self._commit()
-            elif self._schedule.quiet(now):
-                # Markers of transactions at the end of a partition are no records, but they count as lag.
-                self._schedule.committed({}, now)
-                self._schedule.processed(query.finished_offsets(), 0)
-                self._progress.processed_to(self._schedule.pending())
-
-    def _commit(self) -> None:
-        with self._lock:
-            offsets = self._schedule.pending()
-            if not offsets:
-                return
-            try:
-                self._group_member().commit(offsets, generation=self._generation)
-            except GroupFencedError as error:
-                logger.warning("%s; the records since the last commit will repeat", error)
-                self._revoking.set()
-            except KafkaRequestError as error:
-                if not error.retriable:
-                    raise
-                logger.warning("%s; trying again later", error)
-                offsets = {}
-            self._schedule.committed(offsets, time.monotonic())
-
     # -- Reports, called by Spark's thread -----------------------------------------------------------------------
 
     def _on_report(self, report: Report) -> None:
+        # Before any offset is committed; the tasks' copies of these sinks hold nothing any more.
+        self._sinks.write(report.sunk, self._stop)
         with self._lock:
-            offsets = {place: done.end for place, done in report.ranges.items()}
-            self._schedule.processed(offsets, report.records)
             self._progress.report(report)
             self._outputs += report.outputs
             self._collected += report.collected
@@ -380,8 +440,7 @@ class SparkRunner:
                 self._stop.set()
             if self._outputs_left() == 0:
                 self._stop.set()
-            if self._schedule.due(time.monotonic()):
-                self._commit()
+            self._commits.report(report)
         callback = self._settings.on_message_processed
         if callback is not None:
             for place, processed in report.processed.items():
@@ -433,6 +492,7 @@ class SparkRunner:
         error = self._group_member().error
         if error is not None:
             raise error
+        self._settings.check()
 
     def _leave(self, session: "Future[SparkEnvironment]") -> None:
         instance_id = self._settings.group_instance_id
@@ -458,15 +518,21 @@ class SparkRunner:
     def _reference(self, environment: SparkEnvironment) -> SpecReference:
         run_id = uuid.uuid4().hex
         path = self._client_file = environment.runtime_dir / f"clients-{run_id}.json"
-        clients = ClientSettings(
-            self._settings.connection, self._settings.producer_options, self._config.producer_poll_timeout
-        )
+        clients = self._client_settings()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(clients.to_json())
         if local_slots(environment.session.sparkContext.master) is None:
             environment.session.sparkContext.addFile(str(path))
         return SpecReference(run_id, self._spec.dumps(), str(path), self._config.loglevel)
+
+    def _client_settings(self) -> ClientSettings:
+        return ClientSettings(
+            self._settings.connection,
+            self._config.consumer_group,
+            self._settings.producer_options,
+            self._config.producer_poll_timeout,
+        )
 
     def _query_settings(self, partitions: int) -> QuerySettings:
         every = self._config.commit_every

@@ -6,20 +6,42 @@ records come from `pipe`, and go to memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+import shutil
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from streamrt.errors import InvalidOperationError
-from streamrt.models import Headers, TimestampType
-from streamrt.runtime import BatchContext, Chunk, Output, Report, Tasks
+from streamrt.errors import InvalidOperationError, RunnerError, SinkBackpressureError
+from streamrt.kafka import partition_for
+from streamrt.models import Headers, TimestampType, TopicPartition
+from streamrt.runtime import (
+    BatchContext,
+    ChangelogSettings,
+    Chunk,
+    Output,
+    Report,
+    SourceState,
+    StateSettings,
+    Tasks,
+)
 from streamrt.runtime.display import Display
+from streamrt.runtime.sinks import DriverSinks
+from streamrt.runtime.stores import StoreCatalog
 from streamrt.serializers import MessageField
-from streamrt.topics import Topic
+from streamrt.state import DEFAULT_STORE, State, Store, StoreSpec, StoreTransaction
+from streamrt.testing.memory import MemoryClients, WrittenRecord
+from streamrt.topics import Topic, changelog_topic_name
+from streamrt.topology import Topology
 
 if TYPE_CHECKING:
     from streamrt.app import Application
@@ -48,30 +70,40 @@ class TestRecord:
     raw_value: bytes | None
 
 
-@dataclass(frozen=True)
-class _Written:
-    value: bytes | None
-    key: bytes | None
-    timestamp: int
-    headers: Headers | None
+class StateView:
+    """What a store holds for one key, each time it is asked.
 
+    Args:
+        store: the store.
+        partition: its partition.
+        key: the record's key.
+    """
 
-class _MemoryWriter:
-    """The edge towards Kafka: keeps records by topic."""
+    def __init__(self, store: Store, partition: int, key: Any) -> None:
+        self._store = store
+        self._partition = partition
+        self._key = key
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
-        self.topics: dict[str, list[_Written]] = {}
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of a state key, or `default`."""
+        with self._state() as state:
+            return state.get(key, default)
 
-    def produce(
-        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers | None
-    ) -> None:
-        # librdkafka takes 0 for "now".
-        record = _Written(value, key, timestamp or self._now(), headers)
-        self.topics.setdefault(topic, []).append(record)
+    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
+        """Return the bytes of a state key, or `default`."""
+        with self._state() as state:
+            return state.get_bytes(key, default)
 
-    def flush(self) -> list[Exception]:
-        return []
+    def exists(self, key: Any) -> bool:
+        """Return whether a state key has a value."""
+        with self._state() as state:
+            return state.exists(key)
+
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[State]:
+        with contextlib.closing(self._store.open(self._partition)) as opened:
+            # A time before all others does not move stream time.
+            yield StoreTransaction(opened, self._store.options).state(self._key, -1)
 
 
 class TopologyTestDriver:
@@ -79,6 +111,10 @@ class TopologyTestDriver:
 
     Values are serialized and deserialized as in production, errors go to the application's callbacks, and an operator that
     could not be sent to Spark is refused here too. Functions run in this process, so they may append to lists of a test.
+
+    State goes through the same transactions, commits and changelogs as in production, each piped record being a micro-batch
+    of its own; stores of RocksDB keep their data in memory here. Topics have as many partitions as they are declared with,
+    1 if that is open.
 
     Args:
         app: the application; its broker is never contacted.
@@ -104,17 +140,34 @@ class TopologyTestDriver:
     """
 
     def __init__(self, app: Application, *, start: int = 0) -> None:
-        spec = app.task_spec(count_outputs=True, collect=True)
-        if not spec.topology.sources:
+        topology = app.topology
+        if not topology.sources:
             raise InvalidOperationError("there is nothing to test: the application has no dataframe")
-        spec.dumps()
         self._app = app
         self._now = start
-        self._writer = _MemoryWriter(lambda: self._now)
-        self._tasks = Tasks(spec, self._writer)
+        declared = {name: topic.config for name, topic in app.topic_manager.topics.items()}
+        self._partitions = {
+            name: getattr(declared.get(topology.origin(name)), "num_partitions", None) or 1 for name in topology.sources
+        }
+        self._declared, topology = topology, topology.resolve(self._partitions)
+        # Nothing of ours is written there, but users' stores may want a place.
+        directory = tempfile.mkdtemp(prefix="streamrt-test-")
+        self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        state = _state_settings(app, topology, self._partitions, Path(directory))
+        spec = replace(app.task_spec(count_outputs=True, collect=True), topology=topology, state=state)
+        spec.dumps()
+        self._topology = topology
+        self._clients = MemoryClients(lambda: self._now)
+        self._catalog = StoreCatalog(state)
+        self._tasks = Tasks(spec, self._clients, self._catalog)
+        self._sinks = DriverSinks(topology)
+        self._sinks.start()
+        self._pause = threading.Event()
         self._display = Display(spec.topology)
-        self._offsets: dict[tuple[str, int], int] = {}
+        self._offsets: dict[TopicPartition, int] = {}
+        self._positions: dict[TopicPartition, int] = {}
         self._read: dict[str, int] = {}
+        self._repartitioned: dict[str, int] = {}
         self._outputs: list[Output] = []
         self._on_message_processed = app.on_message_processed
 
@@ -191,26 +244,20 @@ class TopologyTestDriver:
             partition: the partition to send it to.
 
         Raises:
-            ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
-                `ProducerError`.
+            ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError`,
+                `ProducerError`, `SinkError` and `StateError`.
+            SinkBackpressureError: if a sink wants no records now; then the record is not taken.
         """
         name = topic if isinstance(topic, str) else topic.name
-        if name not in self._app.topology.sources:
-            known = ", ".join(self._app.topology.sources)
+        if name not in self._topology.sources:
+            known = ", ".join(self._topology.sources)
             raise InvalidOperationError(f"no dataframe reads topic {name!r}; the application reads {known}")
-        offset = self._offsets.get((name, partition), 0)
-        self._offsets[name, partition] = offset + 1
-        chunk = Chunk(
-            topic=name,
-            partition=partition,
-            offsets=[offset],
-            keys=[key],
-            values=[value],
-            timestamps=[self._now if timestamp is None else timestamp],
-            timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME],
-            headers=[headers] if headers else None,
-        )
-        self._take(self._tasks.run([chunk], BatchContext()))
+        place = TopicPartition(name, partition)
+        when = self._now if timestamp is None else timestamp
+        waiting = deque([(place, WrittenRecord(value, key, when, headers))])
+        while waiting:
+            self._process(*waiting.popleft())
+            waiting.extend(self._repartition())
 
     def read(self, topic: Topic | str) -> list[TestRecord]:
         """Return the records produced to a topic since the last call.
@@ -219,10 +266,40 @@ class TopologyTestDriver:
             topic: an output topic.
         """
         known = self._topic(topic)
-        written = self._writer.topics.get(known.name, [])
+        written = self._clients.written(known.name)
         start = self._read.get(known.name, 0)
         self._read[known.name] = len(written)
         return [_test_record(known, record) for record in written[start:]]
+
+    def state(
+        self, topic: Topic | str, key: Any, *, store: str = DEFAULT_STORE, partition: int | None = None
+    ) -> StateView:
+        """Return a view of what a store holds for a key.
+
+        Args:
+            topic: the topic whose dataframe has the state. For what is behind a `group_by`, that is `sdf.topics[0]` of the
+                grouped dataframe, whether its records go through a repartition topic here or not.
+            key: the record's key, as operators see it.
+            store: name of the store; names of groupings at its end may be left out.
+            partition: the partition; by default 0, and that of the key for a repartition topic.
+
+        Raises:
+            InvalidOperationError: if there is no such store, or more than one.
+
+        Example:
+            ```python
+            by_customer = app.dataframe(orders).group_by("customer")
+            by_customer.apply(add_up, stateful=True)
+            driver = TopologyTestDriver(app)
+            driver.pipe(orders, {"customer": "ann", "total": 10})
+            assert driver.state(by_customer.topics[0], "ann").get("total") == 10
+            ```
+        """
+        name = topic if isinstance(topic, str) else topic.name
+        place, spec = self._find_store(name, store)
+        if partition is None:
+            partition = self._partition(place, key)
+        return StateView(self._catalog.store(place, spec), partition, key)
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of what left the branches since the last call."""
@@ -230,8 +307,9 @@ class TopologyTestDriver:
         return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
 
     def close(self) -> None:
-        """Print the rest of unfinished tables."""
+        """Print the rest of unfinished tables, and delete temporary files."""
         self._display.close()
+        self._remove_files()
 
     def __enter__(self) -> Self:
         return self
@@ -244,7 +322,69 @@ class TopologyTestDriver:
     ) -> None:
         self.close()
 
+    def _find_store(self, topic: str, store: str) -> tuple[str, StoreSpec]:
+        """Return the topic whose task has a store, and the store."""
+        if topic not in self._declared.sources:
+            raise InvalidOperationError(
+                f"no dataframe reads topic {topic!r}; the application reads {', '.join(self._declared.sources)}"
+            )
+        stores, place = self._topology, topic
+        if topic not in self._topology.sources:
+            # Where all records are in one partition, what is behind a group_by is part of the input's task.
+            stores, place = self._declared, self._declared.origin(topic)
+        known = stores.stores(topic)
+        found = [spec for spec in known if spec.name == store]
+        found = found or [spec for spec in known if spec.name.partition(".")[0] == store]
+        if len(found) != 1:
+            trouble = "several stores" if found else "no store"
+            names = ", ".join(repr(spec.name) for spec in known) or "none"
+            raise InvalidOperationError(
+                f"the dataframe of topic {topic!r} has {trouble} {store!r}; its stores: {names}"
+            )
+        return place, found[0]
+
+    def _partition(self, topic: str, key: Any) -> int:
+        """Return the partition in which records of a key are."""
+        if topic not in self._topology.exchanges or key is None:
+            return 0
+        serialized = self._topic(topic).key_serializer.bind(topic, MessageField.KEY)(key, None)
+        return 0 if serialized is None else partition_for(serialized, self._partitions[topic])
+
+    def _process(self, place: TopicPartition, record: WrittenRecord) -> None:
+        offset = self._offsets.get(place, 0)
+        chunk = Chunk(
+            topic=place.topic,
+            partition=place.partition,
+            offsets=[offset],
+            keys=[record.key],
+            values=[record.value],
+            timestamps=[record.timestamp],
+            timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME],
+            headers=[record.headers] if record.headers else None,
+        )
+        report = self._tasks.run([chunk], BatchContext(positions=dict(self._positions)))
+        if place in report.stalled:
+            raise SinkBackpressureError(report.stalled[place])
+        self._offsets[place] = offset + 1
+        self._sinks.write(report.sunk, self._pause)
+        self._take(report)
+
+    def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
+        """Return the records that group_by has sent on since the last call."""
+        found: list[tuple[TopicPartition, WrittenRecord]] = []
+        for name in self._topology.exchanges:
+            written = self._clients.written(name)
+            fresh = written[self._repartitioned.get(name, 0) :]
+            self._repartitioned[name] = len(written)
+            for record in fresh:
+                number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
+                found.append((TopicPartition(name, number), record))
+        return found
+
     def _take(self, report: Report) -> None:
+        self._positions.update({place: done.end for place, done in report.ranges.items()})
+        for trouble in report.interrupted.values():
+            raise RunnerError(trouble)
         self._outputs += report.collected
         self._display.show(report.shown)
         if self._on_message_processed is not None:
@@ -263,7 +403,23 @@ class TopologyTestDriver:
         return known
 
 
-def _test_record(topic: Topic, written: _Written) -> TestRecord:
+def _state_settings(
+    app: Application, topology: Topology, partitions: Mapping[str, int], directory: Path
+) -> StateSettings:
+    """Return what stores need to know, with changelogs in memory."""
+    sources = {}
+    for name in topology.sources:
+        stores = topology.stores(name)
+        if stores:
+            group = app.config.consumer_group
+            changelogs = {
+                store.name: ChangelogSettings(changelog_topic_name(group, name, store.name)) for store in stores
+            }
+            sources[name] = SourceState(None, partitions[name], changelogs)
+    return StateSettings(app.config.consumer_group, directory, app.rocksdb_options, sources, in_memory=True)
+
+
+def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:
     load_value = topic.value_deserializer.bind(topic.name, MessageField.VALUE)
     load_key = topic.key_deserializer.bind(topic.name, MessageField.KEY)
     return TestRecord(

@@ -2,14 +2,26 @@
 
 from streamrt.topology.compose import compose
 from streamrt.topology.graph import Topology, TopologyBuilder
-from streamrt.topology.node import Executor, Node, Operator, OperatorContext, SourceOperator
+from streamrt.topology.node import (
+    ExchangeOperator,
+    Executor,
+    Node,
+    Operator,
+    OperatorContext,
+    OutletOperator,
+    SourceOperator,
+    StateAccess,
+)
 
 __all__ = [
+    "ExchangeOperator",
     "Executor",
     "Node",
     "Operator",
     "OperatorContext",
+    "OutletOperator",
     "SourceOperator",
+    "StateAccess",
     "Topology",
     "TopologyBuilder",
     "compose",

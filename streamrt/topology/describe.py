@@ -5,31 +5,37 @@ from streamrt.topology.node import Node
 
 
 def as_text(topology: Topology) -> str:
-    """Draw the graph as an indented tree, one line per node.
+    """Draw the graph as an indented tree, one line per node; a source that a `group_by` feeds stands below it.
 
     Example:
         ```text
         source-0 (flights)
           filter-1 (is_late)
             to_topic-2 (late-flights)
+          group_by-3 (carrier)
+            source-4 (repartition__delays--flights--carrier)
+              apply-5 (count)
         ```
     """
     lines: list[str] = []
-    waiting = [(source, 0) for source in reversed(topology.sources.values())]
+    fed = {exchange.id: topology.sources[topic] for topic, exchange in topology.exchanges.items()}
+    waiting = [(node, 0) for topic, node in reversed(topology.sources.items()) if topic not in topology.exchanges]
     while waiting:
         node, depth = waiting.pop()
         lines.append("  " * depth + _words(node))
-        waiting += [(child, depth + 1) for child in reversed(topology.children.get(node.id, ()))]
+        below = (fed[node.id],) if node.id in fed else topology.children.get(node.id, ())
+        waiting += [(child, depth + 1) for child in reversed(below)]
     return "\n".join(lines)
 
 
 def as_mermaid(topology: Topology) -> str:
-    """Draw the graph in Mermaid's flowchart language."""
+    """Draw the graph in Mermaid's flowchart language; what passes through a repartition topic has dotted arrows."""
     lines = ["flowchart TD"]
     for node in topology.nodes:
         label = _words(node).replace('"', "'")
         lines.append(f'    n{node.id}["{label}"]')
     lines += [f"    n{node.parent} --> n{node.id}" for node in topology.nodes if node.parent is not None]
+    lines += [f"    n{node.id} -.-> n{topology.sources[topic].id}" for topic, node in topology.exchanges.items()]
     return "\n".join(lines)
 
 

@@ -8,13 +8,21 @@ operator needs from outside (somewhere to send records, somewhere to show lines)
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from streamrt.models import Headers
 from streamrt.topics import Topic
 
+if TYPE_CHECKING:
+    # For their types alone: a topology works with whatever stores and sinks its operators hold.
+    from streamrt.connectors import BaseSink
+    from streamrt.state import State, StoreSpec
+
 Executor = Callable[[Any, Any, int, "Headers | None"], None]
 """Takes value, key, timestamp in milliseconds and headers of a record and passes results on to what comes below."""
+
+StateAccess = Callable[[Any, int], "State"]
+"""Takes key and timestamp in milliseconds of a record and returns the `State` of that key."""
 
 
 class OperatorContext(Protocol):
@@ -22,6 +30,12 @@ class OperatorContext(Protocol):
 
     def sender(self, topic: Topic) -> Executor:
         """Return the function that serializes a record and produces it to `topic`."""
+
+    def state(self, store: "StoreSpec") -> StateAccess:
+        """Return the function that gives the state of a record's key in one of the task's stores."""
+
+    def sink(self, sink: "BaseSink") -> Executor:
+        """Return the function that hands a record over to `sink`."""
 
     def show(self, node_id: int, item: Any) -> None:
         """Hand something printable to whoever watches the application."""
@@ -44,6 +58,34 @@ class Operator(abc.ABC):
     def describe(self) -> str:
         """Return a few words for drawings and messages, such as the name of the user's function."""
         return ""
+
+    def stores(self) -> tuple["StoreSpec", ...]:
+        """Return the stores that the operator keeps state in."""
+        return ()
+
+
+class ExchangeOperator(Operator):
+    """Ends a sub-topology and feeds another one through a topic, where the records have other keys.
+
+    Attributes:
+        topic: the internal topic in between; a source reads it.
+    """
+
+    topic: Topic
+
+    @abc.abstractmethod
+    def in_memory(self) -> Operator:
+        """Return the operator that does the same without the topic, for inputs of one partition."""
+
+
+class OutletOperator(Operator):
+    """Hands records over to a sink.
+
+    Attributes:
+        sink: the sink.
+    """
+
+    sink: "BaseSink"
 
 
 @dataclass(frozen=True)

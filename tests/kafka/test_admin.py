@@ -6,13 +6,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from streamrt.errors import KafkaBrokerUnavailableError, TopicCreationError
 from streamrt.kafka import (
+    CommittedOffset,
     ConnectionConfig,
     Consumer,
+    GroupDescription,
+    GroupMember,
+    KafkaError,
     KafkaRequestError,
     Producer,
     TopicAdmin,
@@ -20,6 +25,7 @@ from streamrt.kafka import (
     partition_offsets,
 )
 from streamrt.models import TopicPartition
+from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -183,6 +189,106 @@ def test_committed_waits_for_a_pending_transaction(admin: TopicAdmin, name: str,
         assert admin.committed(name, [place]) == {place: 4}
 
 
+def test_metadata_of_committed_offsets(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
+    admin.create_topics([Definition(name, TopicConfig(3, 1))])
+    one, two, three = (TopicPartition(name, number) for number in range(3))
+    with Consumer(kafka_broker.bootstrap_servers, name, "earliest", auto_commit_enable=False) as consumer:
+        consumer.commit(offsets=partition_offsets({one: 7}, "note \N{BLACK STAR}"), asynchronous=False)
+        consumer.commit(offsets=partition_offsets({two: 8}), asynchronous=False)
+    assert admin.committed_stable(name, [one, two, three]) == {
+        one: CommittedOffset(7, "note \N{BLACK STAR}"),
+        two: CommittedOffset(8),
+        three: CommittedOffset(None),
+    }
+    assert admin.committed_stable(name, []) == {}
+
+
+def test_stable_offsets_name_the_open_transaction(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
+    admin.create_topics([Definition(name)])
+    place = TopicPartition(name, 0)
+    address = kafka_broker.bootstrap_servers
+    producer = Producer(address, extra_config={"transactional.id": name}, transactional=True)
+    with Consumer(address, name, "earliest", auto_commit_enable=False) as consumer:
+        metadata = consumer.consumer_group_metadata()
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(partition_offsets({place: 4}, "note"), metadata, 30)
+    with pytest.raises(KafkaRequestError) as caught:
+        admin.committed_stable(name, [place], timeout=0.5)
+    assert caught.value.code == KafkaError.UNSTABLE_OFFSET_COMMIT
+    assert caught.value.retriable
+    producer.abort_transaction(30)
+    assert admin.committed_stable(name, [place]) == {place: CommittedOffset(None)}
+
+
+def test_a_group_member_commits_metadata(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
+    admin.create_topics([Definition(name)])
+    place = TopicPartition(name, 0)
+    committed: list[CommittedOffset] = []
+    member: GroupMember
+
+    def on_revoke(partitions: frozenset[TopicPartition]) -> None:
+        # Inside this callback commits take another way.
+        member.commit({place: 6}, metadata="second")
+        committed.append(admin.committed_stable(name, [place])[place])
+
+    member = GroupMember(kafka_broker.bootstrap_servers, name, [name], on_revoke=on_revoke)
+    with member:
+        assert member.assignment(30) == frozenset({place})
+        member.commit({place: 5}, metadata="first")
+        assert admin.committed_stable(name, [place]) == {place: CommittedOffset(5, "first")}
+        described = admin.describe_group(name)
+        assert described.state == "stable"
+        assert len(described.members) == 1
+    assert committed == [CommittedOffset(6, "second")]
+    assert admin.describe_group(name) == GroupDescription("empty")
+    assert admin.describe_group(f"{name}-absent") == GroupDescription("dead")
+
+
+def test_ids(admin: TopicAdmin, name: str) -> None:
+    admin.create_topics([Definition(name)])
+    first = admin.topic_ids([name, f"{name}-absent"])
+    assert first == {name: first[name], f"{name}-absent": None}
+    assert first[name]
+    admin.delete_topics([name])
+    wait_until(lambda: admin.inspect_topics([name]) == {name: None})
+    admin.create_topics([Definition(name)])
+    assert admin.topic_ids([name])[name] not in (None, first[name])
+    assert admin.topic_ids([]) == {}
+    assert admin.cluster_id() == admin.cluster_id() != ""
+
+
+def test_deleting_records(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
+    admin.create_topics([Definition(name, TopicConfig(2, 1))])
+    one, two = TopicPartition(name, 0), TopicPartition(name, 1)
+    produce(kafka_broker.bootstrap_servers, name, 5, partition=0)
+    admin.delete_records({})
+    admin.delete_records({one: 3, two: 0})
+    assert admin.watermarks([one, two]) == {one: (3, 5), two: (0, 0)}
+    # Below the first offset and above the last one there is nothing to delete.
+    admin.delete_records({one: 2, two: 9})
+    assert admin.bounds(one) == (3, 5)
+    admin.delete_records({one: 5})
+    assert admin.bounds(one) == (5, 5)
+    with pytest.raises(KafkaRequestError, match=rf"records of {name}-absent\[0\] could not be deleted"):
+        admin.delete_records({TopicPartition(f"{name}-absent", 0): 1}, timeout=5)
+
+
+def test_offsets_are_found_again_after_a_leader_election(tmp_path: Path) -> None:
+    with EmbeddedKafka(data_dir=tmp_path) as broker:
+        admin = TopicAdmin(broker.bootstrap_servers)
+        admin.create_topics([Definition("t")])
+        place = TopicPartition("t", 0)
+        produce(broker.bootstrap_servers, "t", 3)
+        assert admin.bounds(place) == (0, 3)
+        broker.kill()
+        broker.start()
+        # The partition's leader has a new epoch, of which the client has not heard.
+        assert admin.bounds(place) == (0, 3)
+        admin.delete_records({place: 2})
+        assert admin.bounds(place) == (2, 3)
+
+
 def test_waiting_for_a_broker_that_answers(admin: TopicAdmin) -> None:
     started = time.monotonic()
     admin.wait_for_broker(30)
@@ -228,6 +334,12 @@ def test_requests_to_a_broker_that_is_away_end_in_time(dead_address: str) -> Non
         admin.watermarks([TopicPartition("t", 0)], timeout=0.5)
     with pytest.raises(KafkaRequestError):
         admin.delete_topics(["t"], timeout=0.5)
+    with pytest.raises(KafkaRequestError):
+        admin.delete_records({TopicPartition("t", 0): 1}, timeout=0.5)
+    with pytest.raises(KafkaRequestError):
+        admin.describe_group("g", timeout=0.5)
+    with pytest.raises(KafkaRequestError):
+        admin.cluster_id(timeout=0.5)
     with pytest.raises(TopicCreationError):
         admin.create_topics([Definition("t")], timeout=0.5)
     assert time.monotonic() - started < 15

@@ -85,8 +85,8 @@ def test_an_exported_name_resolves_and_is_documented(package: str, name: str) ->
 
 def test_the_names_of_the_front_page_are_exported() -> None:
     assert {name for package, name in PUBLIC if package == "streamrt"} == {
-        *("Application", "ConnectionConfig", "MessageContext", "StreamingDataFrame", "StreamingSeries"),
-        *("Topic", "TopicConfig", "message_context", "set_message_context"),
+        *("Application", "ConnectionConfig", "MessageContext", "RocksDBOptions", "State", "StreamingDataFrame"),
+        *("StreamingSeries", "Topic", "TopicConfig", "message_context", "set_message_context"),
     }
     assert set(streamrt.__all__) <= set(dir(streamrt))
     with pytest.raises(AttributeError, match="module 'streamrt' has no attribute 'Aplication'"):

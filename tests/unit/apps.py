@@ -1,13 +1,18 @@
 """What unit tests share: an application that contacts nobody, and short ways to send records through it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamrt import Application, StreamingDataFrame, Topic
+from streamrt.connectors import BaseSink
 from streamrt.errors import ProcessingError
+from streamrt.models import Headers
+from streamrt.state import MemoryStore, StoreSpec, StoreTransaction
 from streamrt.testing import TopologyTestDriver
+from streamrt.topology import Executor, StateAccess, Topology, compose
 
 START = 1_000_000
 """Wall clock of the drivers, in milliseconds."""
@@ -59,3 +64,42 @@ def fails(stage: Stage, value: Any, **record: Any) -> str:
     with pytest.raises(ProcessingError) as caught:
         stage.drive().pipe(stage.source, value, **record)
     return str(caught.value)
+
+
+class Surroundings:
+    """What operators get from their task, kept in lists; stores are in memory.
+
+    Attributes:
+        sent: topic, value, key, timestamp and headers of what went to topics.
+        sunk: the sink, value, key, timestamp and headers of what went to sinks.
+        left: value, key, timestamp and headers of what left the branches.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any, Any, int, Headers | None]] = []
+        self.sunk: list[tuple[BaseSink, Any, Any, int, Headers | None]] = []
+        self.left: list[Output] = []
+        self.transactions: dict[str, StoreTransaction] = {}
+
+    def sender(self, topic: Topic) -> Executor:
+        return lambda *record: self.sent.append((topic.name, *record))
+
+    def state(self, store: StoreSpec) -> StateAccess:
+        if store.name not in self.transactions:
+            partition = MemoryStore(store.name, "in", Path()).open(0)
+            self.transactions[store.name] = StoreTransaction(partition)
+        return self.transactions[store.name].state
+
+    def sink(self, sink: BaseSink) -> Executor:
+        return lambda *record: self.sunk.append((sink, *record))
+
+    def show(self, node_id: int, item: Any) -> None:
+        """Nobody watches."""
+
+    def run(self, topology: Topology, topic: str, *values: Any, key: Any = b"k", headers: Any = None) -> list[Any]:
+        """Send values through the sub-topology of a topic, at 0, 1, 2, ... ms; return the values that leave it."""
+        execute = compose(topology, topology.sources[topic], self, lambda *output: self.left.append(output))
+        before = len(self.left)
+        for timestamp, value in enumerate(values):
+            execute(value, key, timestamp, headers)
+        return [output[0] for output in self.left[before:]]

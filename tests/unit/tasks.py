@@ -8,24 +8,33 @@ from streamrt.errors import (
 )
 from streamrt.models import Headers, TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+from streamrt.testing.memory import MemoryClients
 
 PLACE = TopicPartition("in", 0)
 
 
-class Writer:
+class Writer(MemoryClients):
     """Keeps what it gets; refuses values and loses deliveries as told."""
 
     def __init__(self, refuse: bytes | None = None) -> None:
+        super().__init__(lambda: 0)
         self.records: list[tuple[str, bytes | None, bytes | None, int, Headers | None]] = []
         self.lost: list[Exception] = []
         self.flushes = 0
         self.refuse = refuse
 
     def produce(
-        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers | None
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
     ) -> None:
         if self.refuse is not None and value == self.refuse:
             raise ProducerError(f"topic {topic!r} does not take it")
+        super().produce(topic, value, key, timestamp, headers, partition)
         self.records.append((topic, value, key, timestamp, headers))
 
     def flush(self) -> list[Exception]:

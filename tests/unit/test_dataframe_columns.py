@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from streamrt import StreamingDataFrame
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.errors import InvalidOperationError
 from tests.unit.apps import Stage, fails, through
 
 # -- Columns ---------------------------------------------------------------------------------------------------------
@@ -281,9 +281,3 @@ def test_operators_refuse_what_cannot_be_called(stage: Stage, function: Any) -> 
             call()
         assert str(caught.value) == f"{name} needs a function, got {type(function).__name__}"
     assert len(stage.app.topology.nodes) == 1
-
-
-@pytest.mark.parametrize("method", ["apply", "update", "filter"])
-def test_stateful_operations_are_refused_by_name(stage: Stage, method: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{method}\(stateful=True\) is not available in this version"):
-        getattr(stage.sdf, method)(lambda value, state: value, stateful=True)

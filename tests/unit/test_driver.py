@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamrt import Application, message_context
+from streamrt import Application, Topic, message_context
 from streamrt.errors import (
     ConsumerError,
     InvalidOperationError,
@@ -17,7 +17,9 @@ from streamrt.errors import (
     SerializationError,
     UnpicklableOperatorError,
 )
+from streamrt.kafka import TopicConfig
 from streamrt.models import RawRecord, TimestampType
+from streamrt.state import State
 from streamrt.testing import TestRecord, TopologyTestDriver
 from tests.unit.apps import START, Stage, application
 
@@ -30,6 +32,13 @@ def stage() -> Stage:
     passing = Stage()
     passing.sdf.to_topic(passing.out)
     return passing
+
+
+def remember(value: Any, state: State) -> Any:
+    """Keep the last value and its bytes."""
+    state.set("last", value)
+    state.set_bytes("raw", repr(value).encode())
+    return value
 
 
 # -- Records in and out ----------------------------------------------------------------------------------------------
@@ -250,7 +259,75 @@ def test_topics_that_nobody_reads_or_knows_are_named(stage: Stage) -> None:
         driver.pipe_bytes("typo", b"1")
 
 
-# -- The fixture -----------------------------------------------------------------------------------------------------
+# -- State -----------------------------------------------------------------------------------------------------------
+
+
+def test_state_can_be_looked_at_while_records_come() -> None:
+    stage = Stage({"key_serializer": "str", "key_deserializer": "str"})
+    stage.sdf.apply(remember, stateful=True)
+    driver = stage.drive()
+    view = driver.state("in", "a")
+    assert (view.get("last"), view.get("last", 0), view.exists("last"), view.get_bytes("raw", b"-")) == (
+        *(None, 0, False, b"-"),
+    )
+    driver.pipe("in", 5, key="a")
+    assert (view.get("last"), view.exists("last"), view.get_bytes("raw")) == (5, True, b"5")
+    assert not driver.state(stage.source, "b").exists("last")
+    driver.pipe("in", 6, key="a", partition=2)
+    assert (view.get("last"), driver.state("in", "a", partition=2).get("last")) == (5, 6)
+
+
+def test_looking_at_state_moves_no_stream_time() -> None:
+    stage = Stage()
+    stage.sdf.update(lambda value, state: state.set("x", value, ttl=timedelta(seconds=1)), stateful=True)
+    driver = stage.drive()
+    driver.pipe("in", 5, key=b"a", timestamp=START)
+    driver.advance(timedelta(hours=1))
+    assert driver.state("in", b"a").get("x") == 5
+    driver.pipe("in", 6, key=b"b", timestamp=START + 1_000)
+    assert driver.state("in", b"a").get("x") is None
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_the_name_of_a_store_may_be_short(partitions: int) -> None:
+    stage = Stage({"config": TopicConfig(partitions, 1)})
+    topics: list[Topic] = []
+    for name in ("b", "a"):
+        grouped = stage.sdf.group_by(lambda value: value, name=name)
+        grouped.apply(remember, stateful=True)
+        topics += grouped.topics
+    stage.sdf.apply(remember, stateful=True)
+    driver = stage.drive()
+    driver.pipe("in", 7, key=b"k")
+    assert driver.state("in", b"k").get("last") == 7
+    assert driver.state("in", b"k", store="default").get("last") == 7
+    assert driver.state(topics[0], 7).get("last") == driver.state(topics[0].name, 7, store="default.b").get("last") == 7
+    assert driver.state(topics[1], 8).get("last") is None
+    with pytest.raises(InvalidOperationError, match=r"has no store 'windows'; its stores: 'default\.b'"):
+        driver.state(topics[0], 7, store="windows")
+
+
+def test_a_short_name_of_several_stores_is_refused() -> None:
+    stage = Stage()
+    for name in ("b", "a"):
+        stage.sdf.group_by(lambda value: value, name=name).apply(remember, stateful=True)
+    with pytest.raises(
+        InvalidOperationError, match=r"has several stores 'default'; its stores: 'default\.b', 'default\.a'"
+    ):
+        stage.drive().state("in", 7)
+
+
+def test_state_that_does_not_exist_is_refused(stage: Stage) -> None:
+    driver = stage.drive()
+    with pytest.raises(
+        InvalidOperationError, match="the dataframe of topic 'in' has no store 'default'; its stores: none"
+    ):
+        driver.state("in", b"k")
+    with pytest.raises(InvalidOperationError, match="no dataframe reads topic 'out'; the application reads in"):
+        driver.state("out", b"k")
+
+
+# -- Around the driver -----------------------------------------------------------------------------------------------
 
 
 def test_the_fixture_makes_drivers(stage: Stage, topology_driver: MakeDriver) -> None:

@@ -1,8 +1,11 @@
 """The examples, record by record, without Kafka and Spark."""
 
+import csv
 import importlib.util
 import logging
+import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,9 +13,11 @@ from typing import Any
 import pytest
 
 from streamrt import Application
+from streamrt.connectors import CSVSource, ListSink, source_topic
 from streamrt.errors import ConsumerError, ProcessingError
 from streamrt.runtime import TaskSpec
 from streamrt.testing import TopologyTestDriver
+from streamrt.testing.connectors import MemorySourceStore, RecordingProducer
 from streamrt.topology.describe import as_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -30,21 +35,27 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def make_app(module: ModuleType) -> Application:
+    return Application(
+        broker_address="unused:9092", **getattr(module, "CALLBACKS", {}), **getattr(module, "SETTINGS", {})
+    )
+
+
 def make_driver(name: str, start: int = 0) -> TopologyTestDriver:
     module = load(name)
-    app = Application(broker_address="unused:9092", **getattr(module, "CALLBACKS", {}))
+    app = make_app(module)
     module.build(app)
     return TopologyTestDriver(app, start=start)
 
 
 def test_there_are_enough() -> None:
-    assert len(NAMES) >= 8
+    assert len(NAMES) >= 14
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_survives_pickling(name: str) -> None:
     module = load(name)
-    app = Application(broker_address="unused:9092", **getattr(module, "CALLBACKS", {}))
+    app = make_app(module)
     module.build(app)
     spec = app.task_spec()
     loaded = TaskSpec.loads(spec.dumps())
@@ -222,6 +233,119 @@ def test_several_topics() -> None:
     ]
     assert [(record.key, record.value) for record in driver.read("receipts")] == [
         ("bob", {"customer": "bob", "euros": 19.99})
+    ]
+
+
+def test_card_payments() -> None:
+    driver = make_driver("card_payments")
+    minute = 60_000
+    for key, merchant, cents, at in [
+        ("4711", "kiosk", 250, 0),
+        ("4711", "kiosk", 250, 9),
+        ("4711", "bakery", 250, 9),
+        ("4712", "kiosk", 250, 10),
+        ("4711", "kiosk", 250, 19),
+    ]:
+        driver.pipe("payments", {"merchant": merchant, "cents": cents}, key=key, timestamp=at * minute)
+    records = driver.read("payments-checked")
+    assert [(record.key, record.value["paid_cents"], record.value["twice"]) for record in records] == [
+        ("4711", 250, False),
+        ("4711", 500, True),
+        ("4711", 750, False),
+        ("4712", 250, False),
+        ("4711", 1000, False),
+    ]
+    assert driver.state("payments", "4711").get("cents") == 1000
+
+
+def test_inventory() -> None:
+    driver = make_driver("inventory")
+    for product, pieces, why in [("cup", 12, "delivered"), ("pot", 3, "delivered"), ("cup", -5, "sold")]:
+        driver.pipe("movements", {"pieces": pieces, "why": why}, key=product)
+    assert [(record.key, record.value) for record in driver.read("stock")] == [
+        ("cup", {"pieces": 12, "movements": 1, "why": "delivered", "short": False}),
+        ("pot", {"pieces": 3, "movements": 1, "why": "delivered", "short": True}),
+        ("cup", {"pieces": 7, "movements": 2, "why": "sold", "short": True}),
+    ]
+
+
+def test_routes() -> None:
+    driver = make_driver("routes")
+    for partition, origin, dest, delay in [(0, "JFK", "LAX", 12), (2, "JFK", "LAX", 3), (1, "EWR", "IAH", None)]:
+        flight = {"origin": origin, "dest": dest, "delay_min": delay}
+        driver.pipe("departures", flight, key=b"UA", partition=partition)
+    assert [(record.key, record.value) for record in driver.read("route-delays")] == [
+        ("JFK-LAX", {"flights": 1, "mean_delay_min": 12.0}),
+        ("JFK-LAX", {"flights": 2, "mean_delay_min": 7.5}),
+    ]
+    grouped = "repartition__streamrt-default--departures--route"
+    assert driver.state(grouped, "JFK-LAX").get("minutes") == 15
+
+
+def test_frost(tmp_path: Path) -> None:
+    module = load("frost")
+    app = make_app(module)
+    module.build(app, frost=tmp_path / "frost.csv")
+    source = CSVSource(module.WEATHER, "weather", module.station, module.midnight)
+    producer = RecordingProducer()
+    source.configure(source_topic(source), producer)
+    source.start()
+    assert len(producer.records) == 10
+    with TopologyTestDriver(app) as driver:
+        for record in producer.records:
+            driver.pipe_bytes("source__weather", record.value, key=record.key, timestamp=record.timestamp)
+    with (tmp_path / "frost.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["value"] for row in rows] == [
+        "2024-01-05: -23.1 °C",
+        "2024-01-06: -21.8 °C",
+        "2024-01-07: -14.0 °C",
+        "2024-01-07: -0.6 °C",
+        "2024-01-08: -2.3 °C",
+    ]
+    assert (rows[3]["key"], rows[3]["timestamp"], rows[3]["offset"]) == ("Lyon", "1704585600000", "5")
+
+
+def test_parquet() -> None:
+    module = load("parquet")
+    app = make_app(module)
+    sink = ListSink()
+    module.build(app, sink)
+    with TopologyTestDriver(app) as driver:
+        for km in (12.5, 0):
+            driver.pipe("trips", {"vehicle": "bus-7", "day": "2024-01-05", "km": km})
+    assert [trip["km"] for trip in sink] == [12.5]
+
+
+def test_outbox_goes_on_where_it_was(tmp_path: Path) -> None:
+    module = load("outbox")
+    path = tmp_path / "shop.sqlite"
+    module.fill(path)
+    producer, store = RecordingProducer(), MemorySourceStore()
+
+    def follow() -> list[Any]:
+        """Run the source until it sleeps, that is, until it has produced what there is."""
+        source = module.Outbox(path)
+        source.sleep = lambda seconds: source.stop()
+        source.configure(source_topic(source), producer, store_partition=store)
+        source.start()
+        found, producer.records[:] = list(producer.records), []
+        return found
+
+    first = follow()
+    assert len(first) == 3
+    assert follow() == []
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO outbox (customer, item, pieces) VALUES ('cid', 'tray', 2)")
+    (fresh,) = follow()
+
+    driver = make_driver("outbox")
+    for record in (*first, fresh):
+        driver.pipe_bytes("source__outbox", record.value, key=record.key)
+    assert [(record.key, record.value) for record in driver.read("parcels")] == [
+        ("ann", {"order": 1, "item": "kettle", "pieces": 1}),
+        ("bob", {"order": 2, "item": "cup", "pieces": 6}),
+        ("cid", {"order": 4, "item": "tray", "pieces": 2}),
     ]
 
 

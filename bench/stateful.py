@@ -1,0 +1,112 @@
+"""Records per second with state: keyed count, group_by with count, both guarantees, and the restore of a store.
+
+Each run reads topics that were filled before. Rates are taken between the end of the first micro-batch and the end of the
+last one, so they are those of a warm application; the restore rate is that of the changelog records alone.
+
+    python -m bench.stateful
+"""
+
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import common
+from streamrt import Application, State
+
+GUARANTEES = ("at-least-once", "exactly-once")
+
+
+def count(value: dict[str, Any], state: State) -> dict[str, Any]:
+    """Count the records of a key."""
+    number = state.get("count", 0) + 1
+    state.set("count", number)
+    value["count"] = number
+    return value
+
+
+def build(address: str, source: str, target: str, state_dir: Path, case: str, guarantee: Any, master: str) -> Application:
+    """Return the application of one case."""
+    app = Application(
+        address,
+        consumer_group=common.unique("bench"),
+        auto_offset_reset="earliest",
+        spark_master=master,
+        state_dir=state_dir,
+        processing_guarantee=guarantee,
+        loglevel="WARNING",
+    )
+    sdf = app.dataframe(app.topic(source))
+    if case == "group_by":
+        sdf = sdf.group_by("key")
+    sdf = sdf.apply(count, stateful=True)
+    sdf.to_topic(app.topic(target, key_serializer="json" if case == "group_by" else "bytes"))
+    return app
+
+
+def measure(app: Application, records: int) -> float:
+    """Run until so many records were processed; return records per second between the first and the last report."""
+    marks: list[tuple[float, int]] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        done = 0
+        while done < records and not ended.wait(0.005):
+            current = app.progress().records
+            if current != done:
+                done = current
+                marks.append((time.monotonic(), done))
+        app.stop()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        app.run()
+    finally:
+        ended.set()
+    watcher.join()
+    (first_at, first), (last_at, last) = marks[0], marks[-1]
+    return (last - first) / (last_at - first_at)
+
+
+def run(address: str, case: str, guarantee: str, records: int, keys: int, master: str) -> float:
+    """Process one filled topic; return input records per second."""
+    source, target = common.unique("in"), common.unique("out")
+    common.create_topics(address, source, target)
+    common.fill(address, source, records, keys=keys)
+    state_dir = Path(tempfile.mkdtemp(prefix="bench-state-"))
+    try:
+        app = build(address, source, target, state_dir, case, guarantee, master)
+        # A group_by reads each record a second time.
+        rounds = 2 if case == "group_by" else 1
+        return measure(app, rounds * records) / rounds
+    finally:
+        shutil.rmtree(state_dir, ignore_errors=True)
+
+
+def main() -> None:
+    """Run the benchmark and print the figures."""
+    options = common.parser(__doc__ or "")
+    options.add_argument("--records", type=int, default=1_000_000, help="records per run")
+    options.add_argument("--keys", type=int, default=1_000, help="different keys")
+    options.add_argument("--case", choices=("count", "group_by"), help="only one case")
+    chosen = options.parse_args()
+    rows: list[list[object]] = []
+    with common.broker() as address:
+        for case in (chosen.case,) if chosen.case else ("count", "group_by"):
+            rates: dict[str, list[float]] = {guarantee: [] for guarantee in GUARANTEES}
+            for number in range(chosen.runs + 1):
+                for guarantee in GUARANTEES:
+                    rate = run(address, case, guarantee, chosen.records, chosen.keys, chosen.master)
+                    if number:
+                        rates[guarantee].append(rate)
+            plain, exact = (common.median(rates[guarantee]) for guarantee in GUARANTEES)
+            rows.append([case, plain, exact, f"{100 * (1 - exact / plain):.0f} %"])
+    title = f"with state, {chosen.keys:,} keys, 2 partitions, median of {chosen.runs}"
+    common.show(title, ["case", "at-least-once /s", "exactly-once /s", "costs"], rows)
+
+
+if __name__ == "__main__":
+    main()

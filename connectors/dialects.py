@@ -1,0 +1,41 @@
+"""Dialects of CSV, as settings that travel: other processes know nothing of `csv.register_dialect`."""
+
+import csv
+from typing import Any
+
+from streamrt.errors import ConfigurationError
+
+_SETTINGS = (
+    "delimiter",
+    "doublequote",
+    "escapechar",
+    "lineterminator",
+    "quotechar",
+    "quoting",
+    "skipinitialspace",
+    "strict",
+)
+
+
+def dialect_settings(name: str, owner: str) -> dict[str, Any]:
+    """Return the settings of a dialect, as `csv.reader` and `csv.writer` take them.
+
+    Args:
+        name: name of the dialect.
+        owner: who asks, for the error.
+
+    Raises:
+        ConfigurationError: if there is no such dialect.
+
+    Example:
+        >>> dialect_settings("unix", "CSVSink")["delimiter"]
+        ','
+    """
+    try:
+        dialect = csv.get_dialect(name)
+    except (csv.Error, TypeError):
+        known = ", ".join(csv.list_dialects())
+        raise ConfigurationError(
+            f"{owner} has the dialect {name!r}, but known are {known}; see csv.register_dialect"
+        ) from None
+    return {setting: getattr(dialect, setting) for setting in _SETTINGS}

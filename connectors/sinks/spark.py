@@ -1,0 +1,212 @@
+"""`SparkSink`: results as Spark DataFrames, for everything that Spark can write."""
+
+import base64
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import orjson
+
+from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
+from streamrt.connectors.sinks.base import DriverSink
+from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
+from streamrt.errors import ConfigurationError, InvalidOperationError, SinkError
+from streamrt.models import Headers
+
+__all__ = ["DataFrameFactory", "SparkSink"]
+
+_PLAIN_SCHEMA = "key BINARY, value STRING, topic STRING, partition INT, offset BIGINT, timestamp BIGINT, headers STRING"
+_METADATA_SCHEMA = "_key BINARY, _timestamp BIGINT, _headers STRING, _topic STRING, _partition INT, _offset BIGINT"
+
+
+class DataFrameFactory(Protocol):
+    """What makes DataFrames: a `pyspark.sql.SparkSession`."""
+
+    def createDataFrame(self, data: Any, schema: Any = ...) -> Any:  # noqa: N802 - Spark's name
+        """Return a DataFrame of the rows."""
+
+
+class SparkSink(DriverSink):
+    """Gives each micro-batch to a function as a Spark DataFrame: Parquet, Iceberg, JDBC, whatever Spark writes.
+
+    The function is called in the process that called `run()`, before offsets are committed, so each DataFrame is
+    written at least once. It passes through the memory of that process.
+
+    Without `schema` the columns are `key BINARY`, `value STRING` (as JSON), `topic STRING`, `partition INT`,
+    `offset BIGINT`, `timestamp BIGINT` (ms) and `headers STRING`. With one they are those of the values.
+
+    Headers are a JSON list of pairs of name and value, or null where there are none. A header whose bytes are no UTF-8
+    is `{"base64": "..."}`. Keys that are neither bytes nor text become JSON.
+
+    Args:
+        write: called with a DataFrame for each micro-batch that has results.
+        schema: columns of the values in Spark's DDL, such as `"sku STRING, price DOUBLE"`. Values must be dicts then;
+            columns that a value lacks are null, those that the schema lacks are left out.
+        metadata: with `schema`: also give the columns `_key BINARY`, `_timestamp BIGINT` (ms), `_headers STRING`,
+            `_topic STRING`, `_partition INT` and `_offset BIGINT` of the input records.
+        on_client_connect_success: called without arguments when `setup` has succeeded.
+        on_client_connect_failure: called with the exception when `setup` has failed.
+
+    Raises:
+        ConfigurationError: if `write` is no function, or `metadata` is given without `schema`.
+
+    Example:
+        ```python
+        def save(frame: DataFrame) -> None:
+            frame.write.mode("append").parquet("prices")
+
+
+        sdf.sink(SparkSink(save, schema="sku STRING, price DOUBLE", metadata=True))
+        ```
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Any], object],
+        schema: str | None = None,
+        metadata: bool = False,
+        on_client_connect_success: ClientConnectSuccessCallback | None = None,
+        on_client_connect_failure: ClientConnectFailureCallback | None = None,
+    ) -> None:
+        super().__init__(on_client_connect_success, on_client_connect_failure)
+        if not callable(write):
+            raise ConfigurationError(f"SparkSink got {write!r} to write with: give a function of a DataFrame")
+        if schema is not None and (not isinstance(schema, str) or not schema.strip()):
+            raise ConfigurationError(f"the schema of a SparkSink is {schema!r}: give DDL such as 'sku STRING, n INT'")
+        if metadata and schema is None:
+            raise ConfigurationError(
+                "SparkSink(metadata=True) needs a schema: without one, the metadata are columns anyway"
+            )
+        self._function: Callable[[Any], object] | None = write
+        self._schema = schema
+        self._metadata = metadata
+        self._session: DataFrameFactory | None = None
+
+    def use(self, session: DataFrameFactory) -> None:
+        """Receive what makes DataFrames. The Spark runner calls it before `start`.
+
+        Args:
+            session: the Spark session of the application.
+        """
+        self._session = session
+
+    def write(self, batch: SinkBatch) -> None:
+        """Give one batch to the function.
+
+        Args:
+            batch: the values of one partition.
+
+        Raises:
+            Exception: see `write_batches`.
+        """
+        self.write_batches([batch])
+
+    def write_batches(self, batches: list[SinkBatch]) -> None:
+        """Give all batches of a micro-batch to the function, as one DataFrame.
+
+        Args:
+            batches: in each partition in the order of the offsets.
+
+        Raises:
+            InvalidOperationError: if there is no Spark session.
+            SinkError: if a value does not fit.
+            Exception: what the function raised.
+        """
+        rows, schema = self.rows(batches)
+        if not rows:
+            return
+        if self._session is None or self._function is None:
+            raise InvalidOperationError(
+                "a SparkSink makes DataFrames, and there is no Spark session here: run the application with Spark, "
+                "or call use(session) before"
+            )
+        self._function(self._session.createDataFrame(rows, schema))
+
+    def rows(self, batches: list[SinkBatch]) -> tuple[list[dict[str, Any]], str]:
+        """Return the rows of a DataFrame, and its schema in Spark's DDL.
+
+        Args:
+            batches: the batches of a micro-batch.
+
+        Raises:
+            SinkError: if a value is no dict although there is a schema, or has no JSON form although there is none.
+
+        Example:
+            >>> batch = SinkBatch("orders", 0)
+            >>> batch.append({"sku": "a", "n": 1}, b"k", 5, None, 41)
+            >>> SparkSink(print, schema="sku STRING").rows([batch])
+            ([{'sku': 'a', 'n': 1}], 'sku STRING')
+        """
+        if self._schema is None:
+            return [_plain_row(item, batch) for batch in batches for item in batch], _PLAIN_SCHEMA
+        rows = [self._row(item, batch) for batch in batches for item in batch]
+        return rows, f"{self._schema}, {_METADATA_SCHEMA}" if self._metadata else self._schema
+
+    def _row(self, item: SinkItem, batch: SinkBatch) -> dict[str, Any]:
+        if not isinstance(item.value, dict):
+            raise SinkError(
+                f"a SparkSink with a schema got a {type(item.value).__name__} from {_place(item, batch)}: give it "
+                "values that are dicts, or leave the schema out to get them as JSON"
+            )
+        if not self._metadata:
+            return item.value
+        return {
+            **item.value,
+            "_key": _key_bytes(item, batch),
+            "_timestamp": item.timestamp,
+            "_headers": _headers_json(item.headers),
+            "_topic": batch.topic,
+            "_partition": batch.partition,
+            "_offset": item.offset,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks only gather; the function may hold on to what cannot be pickled, such as the Spark session.
+        return {**self.__dict__, "_function": None, "_session": None}
+
+
+def _plain_row(item: SinkItem, batch: SinkBatch) -> dict[str, Any]:
+    return {
+        "key": _key_bytes(item, batch),
+        "value": _json(item.value, "value", item, batch).decode(),
+        "topic": batch.topic,
+        "partition": batch.partition,
+        "offset": item.offset,
+        "timestamp": item.timestamp,
+        "headers": _headers_json(item.headers),
+    }
+
+
+def _key_bytes(item: SinkItem, batch: SinkBatch) -> bytes | None:
+    key = item.key
+    if key is None or isinstance(key, bytes):
+        return key
+    return key.encode() if isinstance(key, str) else _json(key, "key", item, batch)
+
+
+def _headers_json(headers: Headers | None) -> str | None:
+    if not headers:
+        return None
+    return orjson.dumps([[name, _header_value(value)] for name, value in headers]).decode()
+
+
+def _header_value(value: str | bytes | None) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _json(value: Any, part: str, item: SinkItem, batch: SinkBatch) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise SinkError(
+            f"the {part} of {_place(item, batch)} has no JSON form for a SparkSink: {error}; turn it into one with "
+            "apply() before, or give the sink a schema"
+        ) from error
+
+
+def _place(item: SinkItem, batch: SinkBatch) -> str:
+    return f"{batch.topic}[{batch.partition}] offset {item.offset}"

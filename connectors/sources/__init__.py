@@ -1,0 +1,25 @@
+"""Sources: where records come into Kafka."""
+
+from streamrt.connectors.sources.base import (
+    BaseSource,
+    Source,
+    SourceProducer,
+    SourceState,
+    SourceStore,
+    StatefulSource,
+    source_topic,
+)
+from streamrt.connectors.sources.csv import CSVSource
+from streamrt.connectors.sources.pandas import PandasDataFrameSource
+
+__all__ = [
+    "BaseSource",
+    "CSVSource",
+    "PandasDataFrameSource",
+    "Source",
+    "SourceProducer",
+    "SourceState",
+    "SourceStore",
+    "StatefulSource",
+    "source_topic",
+]

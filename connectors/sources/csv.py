@@ -1,0 +1,134 @@
+"""`CSVSource`: the rows of a CSV file as records."""
+
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from streamrt.connectors.dialects import dialect_settings
+from streamrt.connectors.sources.base import Source
+from streamrt.errors import ConfigurationError, SourceError
+
+__all__ = ["CSVSource"]
+
+
+class CSVSource(Source):
+    """Produces the rows of a CSV file, once, as JSON objects of texts. The first row holds the names of the columns.
+
+    The source ends with the file; the application goes on. It begins at the first row each time it is started.
+
+    Args:
+        path: the file, UTF-8. A relative path is relative to the directory in which the application was started.
+        name: what the source is called; unique in the application.
+        key_extractor: returns the key of a row, as str or bytes; without it, records have no key.
+        timestamp_extractor: returns the timestamp of a row, in milliseconds since the Unix epoch; without it, the
+            time of producing counts.
+        delay: seconds to wait after each row, to imitate a stream.
+        shutdown_timeout: seconds that the source has to end when the application stops.
+        dialect: name of a dialect of the module `csv`.
+
+    Raises:
+        ConfigurationError: if the delay is negative or the dialect is unknown.
+
+    Example:
+        ```python
+        orders = CSVSource("orders.csv", name="orders", key_extractor=lambda row: row["customer"])
+        sdf = app.dataframe(source=orders)
+        ```
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        name: str,
+        key_extractor: Callable[[dict[str, str]], str | bytes] | None = None,
+        timestamp_extractor: Callable[[dict[str, str]], int] | None = None,
+        delay: float = 0,
+        shutdown_timeout: float = 10,
+        dialect: str = "excel",
+    ) -> None:
+        super().__init__(name, shutdown_timeout)
+        self._path = Path(path)
+        self._key_extractor = key_extractor
+        self._timestamp_extractor = timestamp_extractor
+        self._delay = checked_delay(name, delay)
+        self._dialect = dialect_settings(dialect, f"the source {name}")
+
+    def setup(self) -> None:
+        """Look whether the file is there.
+
+        Raises:
+            SourceError: if it is not.
+        """
+        if not self._path.is_file():
+            raise SourceError(f"there is no file {self._path.absolute()} for the source {self.name}")
+
+    def run(self) -> None:
+        """Produce the rows.
+
+        Raises:
+            SourceError: naming the row that cannot be produced.
+        """
+        with self._path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, **self._dialect)
+            rows = iter(reader)
+            while self.running:
+                try:
+                    row = next(rows, None)
+                except (csv.Error, UnicodeDecodeError) as error:
+                    raise self._problem(reader.line_num, f"it cannot be read: {error}") from error
+                if row is None:
+                    break
+                self._produce_row(row, reader.line_num)
+                if self._delay > 0:
+                    self.sleep(self._delay)
+
+    def _produce_row(self, row: dict[Any, Any], line: int) -> None:
+        # DictReader's way of saying so: surplus fields are under None, and columns without a field are None.
+        if None in row:
+            raise self._problem(line, f"it has {len(row[None])} more fields than the first row has names")
+        missing = [name for name, field in row.items() if field is None]
+        if missing:
+            raise self._problem(line, f"it lacks the columns {', '.join(missing)}")
+        key = self._extract(self._key_extractor, "key_extractor", row, line, (str, bytes))
+        timestamp = self._extract(self._timestamp_extractor, "timestamp_extractor", row, line, (int,))
+        message = self.serialize(value=row)
+        self.produce(message.value, key, message.headers, timestamp=timestamp)
+
+    def _extract(
+        self,
+        function: Callable[[dict[str, str]], Any] | None,
+        name: str,
+        row: dict[str, str],
+        line: int,
+        kinds: tuple[type, ...],
+    ) -> Any:
+        if function is None:
+            return None
+        try:
+            result = function(row)
+        except Exception as error:
+            raise self._problem(line, f"{name} failed with {type(error).__name__}: {error}") from error
+        if not isinstance(result, kinds) or isinstance(result, bool):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise self._problem(line, f"{name} returned a {type(result).__name__}, not {wanted}")
+        return result
+
+    def _problem(self, line: int, reason: str) -> SourceError:
+        return SourceError(f"line {line} of {self._path} cannot be produced by the source {self.name}: {reason}")
+
+
+def checked_delay(name: str, delay: float) -> float:
+    """Return a delay in seconds that makes sense.
+
+    Args:
+        name: of the source.
+        delay: seconds.
+
+    Raises:
+        ConfigurationError: if it is negative or no number.
+    """
+    if not 0 <= delay < math.inf:
+        raise ConfigurationError(f"delay of source {name} is {delay}: give seconds, 0 or more")
+    return delay

@@ -1,0 +1,42 @@
+"""Keeps a running total for each card, and notices what is charged twice: state, with and without a time to live.
+
+Reads `payments`, such as {"merchant": "kiosk", "cents": 250} with the number of the card as key. Writes each payment to
+`payments-checked` with what the card has paid in all, and whether the same merchant took the same amount from it within
+the ten minutes before.
+
+    STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/card_payments.py
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from streamrt import Application, State, StreamingDataFrame
+
+REMEMBERED = timedelta(minutes=10)
+
+
+def check(payment: dict[str, Any], state: State) -> dict[str, Any]:
+    """Add what is known of the card; `state` is that of the record's key."""
+    paid = state.get("cents", 0) + payment["cents"]
+    state.set("cents", paid)
+    # Keys are anything with a JSON form. In event time: a replay a year later gives the same answers.
+    charge = ["charge", payment["merchant"], payment["cents"]]
+    twice = state.exists(charge)
+    state.set(charge, True, ttl=REMEMBERED)
+    return {**payment, "paid_cents": paid, "twice": twice}
+
+
+def build(app: Application) -> StreamingDataFrame:
+    """Add the dataframe of this example to an application."""
+    payments = app.topic("payments", key_deserializer="str")
+    checked = app.topic("payments-checked", key_deserializer="str", key_serializer="str")
+
+    sdf = app.dataframe(payments)
+    sdf = sdf.apply(check, stateful=True)
+    return sdf.to_topic(checked)
+
+
+if __name__ == "__main__":
+    app = Application(consumer_group="card-payments", auto_offset_reset="earliest")
+    build(app)
+    app.run()

@@ -1,0 +1,319 @@
+"""The directory of one RocksDB store partition: where it lies, who owns it, and whether it can be trusted.
+
+`<base_dir>/<topic>/<store>/<partition>/` holds the files of RocksDB and one of ours, the *seal*, `streamrt-store`: a line
+with a checksum, and a line of JSON with a version and one of three states:
+
+```
+new ----close----> closed ----open----> open ----close----> closed
+```
+
+- `new`: RocksDB was started here for the first time, and not closed yet;
+- `open`: somebody works here, or died here;
+- `closed`: with the names and sizes of the data files and the digests of the files that tell which of them count.
+
+**What can be trusted.** Stores are written without a write-ahead log: a write reaches the disk when RocksDB writes its
+buffer as a data file and notes that in its manifest. A batch of changes lies in one buffer together with its stamp, and
+buffers are written in order. So whatever beginning of the manifest survives describes the data of some earlier stamp,
+exactly and with that stamp in it; what was lost is replayed from the changelog. Where RocksDB finds a file missing, cut or
+with a wrong checksum, it says so. After a clean end the seal is compared, too, so that a manifest that was cut is not taken
+for one of a process that was killed.
+
+What RocksDB would not say is checked here: it makes an empty database where `CURRENT` is missing.
+
+The owner holds a lock on the directory itself (`flock`), from before the seal is read until after it is written.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
+
+__all__ = ["StoreDirectory", "escaped"]
+
+SEAL: Final = "streamrt-store"
+_NEW_SEAL: Final = "streamrt-store.tmp"
+_VERSION: Final = 1
+
+_DATA_FILE: Final = re.compile(r"\d+\.sst")
+_MANIFEST: Final = re.compile(r"MANIFEST-\d+")
+_LOG_FILE: Final = re.compile(r"\d+\.log")
+_OTHERS: Final = re.compile(
+    r"CURRENT|IDENTITY|LOCK|LOG|LOG\.old\.\d+|OPTIONS-\d+(\.dbtmp)?|\d+\.dbtmp|rocksdict-config\.json"
+    rf"|{SEAL}|{re.escape(_NEW_SEAL)}|\.nfs\w+|\.DS_Store"
+)
+_ROCKSDICT_SETTINGS: Final = "rocksdict-config.json"
+
+_ALLOWED: Final = re.compile(r"[a-z0-9_.-]")
+_LONGEST_NAME: Final = 200
+# How often a directory may be deleted under our hands before we take it for something else.
+_RACES: Final = 100
+
+
+def escaped(name: str) -> str:
+    """Return a name for a directory: safe, and another one for each name, also where the file system ignores case.
+
+    Example:
+        >>> escaped("orders-v2"), escaped("Orders"), escaped("..")
+        ('orders-v2', '%4frders', '%2e.')
+    """
+    out = "".join(
+        char if _ALLOWED.fullmatch(char) else "".join(f"%{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+        for char in name
+    )
+    if out.startswith("."):
+        out = "%2e" + out[1:]
+    if len(out) > _LONGEST_NAME or not out:
+        # `%-` appears in no other escaped name.
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+        out = f"{out[: _LONGEST_NAME - 70]}%-{digest}"
+    return out
+
+
+class StoreDirectory:
+    """The directory of one store partition.
+
+    Args:
+        base_dir: directory of all stores of the application.
+        topic: name of the source topic.
+        store: name of the store.
+        partition: number of the partition.
+    """
+
+    def __init__(self, base_dir: Path, topic: str, store: str, partition: int) -> None:
+        self._parents = [base_dir / escaped(topic), base_dir / escaped(topic) / escaped(store)]
+        self.path = self._parents[-1] / str(int(partition))
+        self.name = f"store {store!r} of {topic}[{partition}] in {self.path}"
+        self._fd: int | None = None
+
+    def lock(self, retries: int, backoff: float, *, create: bool) -> bool:
+        """Become the owner.
+
+        Args:
+            retries: how often to try again while somebody else is.
+            backoff: seconds between the trials.
+            create: whether to make the directory where there is none; otherwise False is returned.
+
+        Raises:
+            StoreLockedError: if somebody else stays the owner.
+            StateError: if the directory is unusable.
+        """
+        for trial in range(retries + 1):
+            if trial:
+                time.sleep(backoff)
+            for _ in range(_RACES):
+                try:
+                    if create:
+                        self._make()
+                    fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    if not create:
+                        return False
+                    continue  # deleted between the two steps
+                except OSError as error:
+                    raise self._unusable(error) from error
+                owned = self._try_lock(fd)
+                if owned:
+                    self._fd = fd
+                    return True
+                os.close(fd)
+                if owned is False:
+                    break
+        raise self.locked()
+
+    def unlock(self) -> None:
+        """Let others become the owner."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            # Said explicitly: a forked process may have inherited the descriptor, and with it the lock.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+    def begin(self) -> bool:
+        """Check what lies in the directory, and note that it is being worked with.
+
+        Returns:
+            Whether there is no data yet.
+
+        Raises:
+            StoreCorruptedError: if the files are damaged.
+            StoreVersionError: if a newer version of StreamRT wrote the seal.
+            StateError: if the directory holds other things than a store.
+        """
+        try:
+            files = self._files()
+            fresh = self._is_fresh(files)
+            for name in files:
+                # What an interrupted beginning has left; and rocksdict's own settings, which repeat what we tell it anyway.
+                if name == _ROCKSDICT_SETTINGS or (fresh and name not in ("LOCK", SEAL)):
+                    (self.path / name).unlink()
+            self._write_seal({"state": "new" if fresh else "open"})
+        except OSError as error:
+            raise self._unusable(error) from error
+        return fresh
+
+    def seal(self) -> None:
+        """Note what lies in the directory, after RocksDB was closed."""
+        try:
+            files = self._files()
+            self._write_seal({"state": "closed", **self._contents(files)})
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def delete(self) -> None:
+        """Delete the directory, of which we are the owner. Only files that stores consist of are deleted.
+
+        Raises:
+            StateError: if there is anything else.
+        """
+        try:
+            files = self._files()
+            # The seal goes last: what is left of an interrupted deletion is still known to be ours, and damaged.
+            for name in sorted(files, key=lambda name: name == SEAL):
+                os.unlink(name, dir_fd=self._fd)
+            self.path.rmdir()
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def corrupted(self, reason: object) -> StoreCorruptedError:
+        """Return the error that says that the files are damaged."""
+        return StoreCorruptedError(f"{self.name} is damaged: {reason}")
+
+    def locked(self) -> StoreLockedError:
+        """Return the error that says that somebody else is the owner."""
+        return StoreLockedError(
+            f"{self.name} is in use by another process, or by another task of this one: wait until it ends, or give this "
+            "application a state_dir of its own"
+        )
+
+    def _unusable(self, error: OSError) -> StateError:
+        reason = error.strerror or str(error)
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            reason = "it is a symbolic link or no directory, and links are not followed"
+        return StateError(f"{self.name} cannot be used: {reason}")
+
+    def _make(self) -> None:
+        base = self._parents[0].parent
+        base.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (base, *self._parents, self.path):
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                # The user may have put the base directory behind a link; nobody puts one below it.
+                if folder is not base and not stat.S_ISDIR(folder.lstat().st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(folder)) from None
+
+    def _try_lock(self, fd: int) -> bool | None:
+        """Return whether the lock was free; None if the directory was deleted in the meantime."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            os.close(fd)
+            raise self._unusable(error) from error
+        try:
+            # The former owner may have deleted it: then the lock is on a directory that has no name any more.
+            return os.path.samestat(os.fstat(fd), os.lstat(self.path)) or None
+        except FileNotFoundError:
+            return None
+
+    def _files(self) -> dict[str, int]:
+        """Return the names of all files with their sizes.
+
+        Raises:
+            StateError: if there is anything that is no part of a store.
+        """
+        files: dict[str, int] = {}
+        strange = []
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                known = any(kind.fullmatch(entry.name) for kind in (_DATA_FILE, _MANIFEST, _LOG_FILE, _OTHERS))
+                if known and entry.is_file(follow_symlinks=False):
+                    files[entry.name] = entry.stat(follow_symlinks=False).st_size
+                else:
+                    strange.append(entry.name)
+        if strange:
+            raise StateError(
+                f"{self.name} holds files that are no part of a store, such as {sorted(strange)[0]!r}: nothing was changed "
+                "or deleted; move them away, or give the application another state_dir"
+            )
+        return files
+
+    def _is_fresh(self, files: dict[str, int]) -> bool:
+        seal = self._read_seal(files)
+        if seal is None:
+            data = [
+                name for name in files if _DATA_FILE.fullmatch(name) or _MANIFEST.fullmatch(name) or name == "CURRENT"
+            ]
+            if data:
+                raise self.corrupted(f"it has files of RocksDB, such as {sorted(data)[0]}, but {SEAL} is missing")
+            return True
+        state = seal.get("state")
+        if state == "new" and not any(_DATA_FILE.fullmatch(name) for name in files):
+            # No data was ever written: whether CURRENT was made already makes no difference.
+            return True
+        if "CURRENT" not in files:
+            raise self.corrupted("the file CURRENT is missing")
+        # Nothing of ours writes one, and RocksDB would replay it.
+        if any(size and _LOG_FILE.fullmatch(name) for name, size in files.items()):
+            raise self.corrupted("it has a write-ahead log that StreamRT has not written")
+        if state == "closed":
+            for name, now in self._contents(files).items():
+                if seal.get(name) != now:
+                    raise self.corrupted(f"its {name} are not what they were when it was closed")
+        return False
+
+    def _contents(self, files: dict[str, int]) -> dict[str, Any]:
+        """Return what is compared between closing and opening."""
+        important = sorted(name for name in files if name == "CURRENT" or _MANIFEST.fullmatch(name))
+        return {
+            "data files": {name: files[name] for name in sorted(files) if _DATA_FILE.fullmatch(name)},
+            "manifests": {
+                name: hashlib.blake2b((self.path / name).read_bytes(), digest_size=16).hexdigest() for name in important
+            },
+        }
+
+    def _read_seal(self, files: dict[str, int]) -> dict[str, Any] | None:
+        if SEAL not in files:
+            return None
+        data = (self.path / SEAL).read_bytes()
+        if not data:
+            # As file systems leave it when the machine loses power: no claim is better than a wrong one.
+            return {"state": "open"}
+        checksum, _, text = data.partition(b"\n")
+        try:
+            whole = checksum == _checksum(text)
+            fields: dict[str, Any] = orjson.loads(text) if whole else {}
+        except ValueError:
+            whole = False
+        if not whole:
+            raise self.corrupted(f"the checksum of {SEAL} is wrong")
+        version = fields.get("v", 0)
+        if version > _VERSION:
+            raise StoreVersionError(
+                f"{self.name} has format version {version}, but this StreamRT knows versions up to {_VERSION}: state was "
+                "written by a newer version; upgrade StreamRT"
+            )
+        return fields
+
+    def _write_seal(self, fields: dict[str, Any]) -> None:
+        text = orjson.dumps({"v": _VERSION, **fields})
+        fd = os.open(self.path / _NEW_SEAL, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, _checksum(text) + b"\n" + text)
+        finally:
+            os.close(fd)
+        (self.path / _NEW_SEAL).replace(self.path / SEAL)
+
+
+def _checksum(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).hexdigest().encode()

@@ -1,0 +1,131 @@
+"""How state becomes keys and values of a store partition. What is written here outlives the program.
+
+Keys are ordered by their bytes. The first byte is the *space* of the key:
+
+| space | what is in it | in the changelog |
+|-------|---------------|------------------|
+| 0x01  | data: space, prefix of the record key, bytes of the state key | yes |
+| 0xF0  | expiry index: space, expiry (8 bytes, big-endian), a data key; values are empty | no |
+| 0xFF  | the position record | in the changelog only |
+
+Other spaces are free. 0x02 to 0xEF go into the changelog, 0xF0 to 0xFE are local to the store and can be made again from the
+others. No key is empty: stores may keep what they need for themselves under the empty key.
+
+The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value, as JSON), the length of its bytes as an
+unsigned LEB128 varint, and the bytes. Since it tells its own length, no prefix begins another one, and all entries
+of a record key lie next to each other. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and `1.0` are
+four different keys.
+
+**Values** begin with a flag: 0 is followed by the payload; 1 by the expiry (8 bytes, big-endian, event time in milliseconds)
+and the payload. The entry is gone as soon as stream time reaches its expiry. The payload is JSON, or whatever `set_bytes`
+was given.
+
+An expiry below 0 or beyond 2**63 - 1 is cut to these bounds, so that the order of bytes is the order of time.
+"""
+
+from typing import Final
+
+from streamrt.errors import StoreCorruptedError, StoreVersionError
+
+__all__ = [
+    "DATA_SPACE",
+    "EXPIRY_SPACE",
+    "FIRST_LOCAL_SPACE",
+    "POSITION_SPACE",
+    "Expiring",
+    "decode_value",
+    "encode_value",
+    "expiry_bound",
+    "expiry_key",
+    "record_prefix",
+    "split_expiry_key",
+]
+
+DATA_SPACE: Final = 0x01
+EXPIRY_SPACE: Final = 0xF0
+FIRST_LOCAL_SPACE: Final = 0xF0
+POSITION_SPACE: Final = 0xFF
+
+NO_KEY, BYTES_KEY, JSON_KEY = 0, 1, 2
+PLAIN: Final = b"\x00"
+_PLAIN_FLAG, _EXPIRING_FLAG = 0, 1
+_LATEST_EXPIRY: Final = (1 << 63) - 1
+
+# Heads of prefixes of keys whose length fits into one byte, nearly all there are: one look-up instead of three steps.
+SHORT_BYTES_HEADS: Final = tuple(bytes((DATA_SPACE, BYTES_KEY, length)) for length in range(128))
+NO_KEY_PREFIX: Final = bytes((DATA_SPACE, NO_KEY, 0))
+
+
+class Expiring:
+    """A value that expires.
+
+    Args:
+        expiry: the stream time, in milliseconds, at which it is gone.
+        payload: its bytes.
+    """
+
+    __slots__ = ("expiry", "payload")
+
+    def __init__(self, expiry: int, payload: bytes) -> None:
+        self.expiry = min(max(expiry, 0), _LATEST_EXPIRY)
+        self.payload = payload
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def record_prefix(tag: int, key: bytes) -> bytes:
+    r"""Return what all data keys of a record key begin with.
+
+    Example:
+        >>> record_prefix(BYTES_KEY, b"ab")
+        b'\x01\x01\x02ab'
+    """
+    return bytes((DATA_SPACE, tag)) + _varint(len(key)) + key
+
+
+def encode_value(value: "bytes | Expiring") -> bytes:
+    """Return the bytes that a store keeps for a payload."""
+    if isinstance(value, Expiring):
+        return b"\x01" + value.expiry.to_bytes(8, "big") + value.payload
+    return PLAIN + value
+
+
+def decode_value(data: bytes) -> "bytes | Expiring":
+    """Return the payload that `encode_value` was given.
+
+    Raises:
+        StoreCorruptedError: if the bytes are too short to be a value.
+        StoreVersionError: if their flag is unknown.
+    """
+    flag = data[0] if data else -1
+    if flag == _PLAIN_FLAG:
+        return data[1:]
+    if flag == _EXPIRING_FLAG and len(data) >= 9:
+        return Expiring(int.from_bytes(data[1:9], "big"), data[9:])
+    if flag <= _EXPIRING_FLAG:
+        raise StoreCorruptedError(f"a value of the store is cut off: {data!r}")
+    raise StoreVersionError(
+        f"a value of the store has the unknown flag {flag}: state was written by a newer version; upgrade StreamRT"
+    )
+
+
+def expiry_key(expiry: int, key: bytes) -> bytes:
+    """Return the key in the expiry index for a data key."""
+    return b"\xf0" + expiry.to_bytes(8, "big") + key
+
+
+def split_expiry_key(key: bytes) -> tuple[int, bytes]:
+    """Return the expiry and the data key that `expiry_key` was given."""
+    return int.from_bytes(key[1:9], "big"), key[9:]
+
+
+def expiry_bound(stream_time: int) -> bytes:
+    """Return the key that follows all index keys of what is expired at a stream time."""
+    return b"\xf0" + min(max(stream_time, -1) + 1, 1 << 63).to_bytes(8, "big")

@@ -1,0 +1,112 @@
+"""How RocksDB works: plain data, without RocksDB."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from streamrt.errors import ConfigurationError
+
+__all__ = ["CompressionType", "RocksDBOptions"]
+
+CompressionType = Literal["none", "snappy", "zlib", "bz2", "lz4", "lz4hc", "zstd"]
+
+_MIB = 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class RocksDBOptions:
+    """Settings of `RocksDBStore`, and of what all stores do with values.
+
+    The files of a store can be read whatever they were written with, so all settings may change from run to run, except
+    `dumps` and `loads`: what one wrote, the other must be able to read, and keys must stay as they are.
+
+    Attributes:
+        write_buffer_size: bytes of changes that a store partition gathers in memory before it writes a file.
+        target_file_size_base: bytes of a data file.
+        max_write_buffer_number: how many write buffers of a store partition may exist at a time.
+        block_cache_size: bytes of decompressed data kept for reading, for all stores of a process together. Where stores ask
+            for different sizes, the largest counts.
+        write_buffer_budget: bytes of the write buffers of all stores of a process together; when they approach it, buffers
+            are written early. Here, too, the largest counts.
+        bloom_filter_bits_per_key: size of the filters that spare reads of keys that do not exist; 0 for none.
+        compression_type: `none`, `snappy`, `zlib`, `bz2`, `lz4`, `lz4hc` or `zstd`.
+        db_log_dir: directory for RocksDB's own log files, which are for its developers; None keeps a short one beside the
+            data.
+        use_fsync: whether files are synchronized by `fsync` instead of `fdatasync`.
+        max_open_files: how many data files a store partition keeps open; -1 for all.
+        open_max_retries: how often opening is tried again while another process uses the store; 0 for never.
+        open_retry_backoff: seconds between these trials.
+        on_corrupted_recreate: whether a damaged store is deleted and restored from its changelog; otherwise the
+            application ends with `StoreCorruptedError`.
+        max_evictions_per_flush: how many expired entries one commit deletes at most.
+        dumps: from an object to JSON, as bytes or str; None for orjson. It makes keys, too, so it must be deterministic.
+        loads: from these bytes to the object; None for orjson.
+
+    Raises:
+        ConfigurationError: if a value makes no sense.
+
+    Example:
+        >>> RocksDBOptions(compression_type="zstd").compression_type
+        'zstd'
+    """
+
+    write_buffer_size: int = 16 * _MIB
+    target_file_size_base: int = 64 * _MIB
+    max_write_buffer_number: int = 3
+    block_cache_size: int = 256 * _MIB
+    write_buffer_budget: int = 128 * _MIB
+    bloom_filter_bits_per_key: int = 10
+    compression_type: CompressionType = "lz4"
+    db_log_dir: str | None = None
+    use_fsync: bool = True
+    max_open_files: int = -1
+    open_max_retries: int = 10
+    open_retry_backoff: float = 3.0
+    on_corrupted_recreate: bool = True
+    max_evictions_per_flush: int = 150_000
+    dumps: Callable[[Any], bytes | str] | None = None
+    loads: Callable[[bytes], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "write_buffer_size",
+            "target_file_size_base",
+            "max_write_buffer_number",
+            "block_cache_size",
+            "write_buffer_budget",
+            "max_evictions_per_flush",
+        ):
+            self._check(name, _is_int(getattr(self, name)) and getattr(self, name) >= 1, "a whole number above 0")
+        for name in ("bloom_filter_bits_per_key", "open_max_retries"):
+            self._check(name, _is_int(getattr(self, name)) and getattr(self, name) >= 0, "a whole number, 0 or more")
+        self._check(
+            "max_open_files",
+            _is_int(self.max_open_files) and (self.max_open_files == -1 or self.max_open_files >= 20),
+            "-1, or at least 20",
+        )
+        self._check(
+            "open_retry_backoff",
+            isinstance(self.open_retry_backoff, int | float) and self.open_retry_backoff >= 0,
+            "a number of seconds, 0 or more",
+        )
+        self._check(
+            "compression_type",
+            self.compression_type in get_args(CompressionType),
+            f"one of {get_args(CompressionType)}",
+        )
+        for name in ("use_fsync", "on_corrupted_recreate"):
+            self._check(name, isinstance(getattr(self, name), bool), "True or False")
+        for name in ("dumps", "loads"):
+            self._check(name, getattr(self, name) is None or callable(getattr(self, name)), "a function, or None")
+        self._check(
+            "db_log_dir", self.db_log_dir is None or isinstance(self.db_log_dir, str | Path), "a directory, or None"
+        )
+
+    def _check(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ConfigurationError(f"RocksDBOptions({name}={getattr(self, name)!r}): expected {expected}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,382 @@
+"""Stores on disk: one RocksDB for each store partition.
+
+The only module that imports rocksdict, and only when a store is opened.
+
+**No write-ahead log.** The changelog is one. With its own, RocksDB would write each change once more, and replay it into a
+data file at each opening, of which there is one for each micro-batch. Without it there is also less that damage can tear
+apart; see `directory.py`. Writes reach the disk when the partition is closed, when the write buffer is full, and at once
+where there is no changelog.
+
+**Compaction** is RocksDB's universal style: the small files that short openings leave behind are merged among themselves,
+which fits into the short time that a store is open; levels would rewrite large parts of the data for each of them.
+
+**Memory**: one cache and one budget of write buffers for all stores of a process. Blocks, filters and indexes of files are
+found in the cache again when a store is opened next time.
+"""
+# ruff: noqa: BLE001 - rocksdict raises nothing more special than Exception
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+from streamrt.errors import StateError
+from streamrt.state.directory import StoreDirectory
+from streamrt.state.identity import Stamp
+from streamrt.state.options import RocksDBOptions
+from streamrt.state.store import Store, StorePartition
+
+__all__ = ["RocksDBStore", "RocksDBStorePartition"]
+
+# Where the stamp lies: other keys are never empty, so it is the first of all, and scans begin after it.
+_STAMP_KEY = b""
+_FIRST_KEY = b"\x00"
+# An iterator keeps the database open, so scans read so many entries at a time, the first time few, and hold none between.
+_FIRST_CHUNK, _LARGEST_CHUNK = 8, 1024
+# Parts of RocksDB's texts that speak of the machine and not of the files.
+_SURROUNDINGS = (
+    "no space left",
+    "disk quota exceeded",
+    "too many open files",
+    "permission denied",
+    "operation not permitted",
+    "read-only file system",
+    "cannot allocate memory",
+    "file too large",
+)
+_LOCK_TEXTS = ("lock hold by current process", "while lock file", "resource temporarily unavailable", "/lock:")
+
+
+class _ProcessMemory:
+    """The cache and the budget of write buffers of this process."""
+
+    def __init__(self, rocksdict: Any, options: RocksDBOptions) -> None:
+        self.pid = os.getpid()
+        self._cache_size = options.block_cache_size
+        self._budget = options.write_buffer_budget
+        self.cache = rocksdict.Cache(self._cache_size)
+        self.buffers = rocksdict.WriteBufferManager(self._budget, False)
+
+    def fit(self, options: RocksDBOptions) -> None:
+        """Grow to what a store asks for."""
+        if options.block_cache_size > self._cache_size:
+            self._cache_size = options.block_cache_size
+            self.cache.set_capacity(self._cache_size)
+        if options.write_buffer_budget > self._budget:
+            self._budget = options.write_buffer_budget
+            self.buffers.set_buffer_size(self._budget)
+
+
+_memory: _ProcessMemory | None = None
+
+
+def _process_memory(rocksdict: Any, options: RocksDBOptions) -> _ProcessMemory:
+    global _memory
+    # A forked process must not share locks with its parent.
+    if _memory is None or _memory.pid != os.getpid():
+        _memory = _ProcessMemory(rocksdict, options)
+    else:
+        _memory.fit(options)
+    return _memory
+
+
+def _rocksdb_options(rocksdict: Any, options: RocksDBOptions, *, fresh: bool) -> Any:
+    memory = _process_memory(rocksdict, options)
+    table = rocksdict.BlockBasedOptions()
+    table.set_block_cache(memory.cache)
+    # Else they lie outside the cache's bound, and are read again at each opening; in pieces, so that an opening and a few
+    # reads of a large store load what they need and not all of it.
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    table.set_pin_top_level_index_and_filter(True)
+    table.set_format_version(6)
+    if options.bloom_filter_bits_per_key:
+        table.set_bloom_filter(options.bloom_filter_bits_per_key, False)
+        table.set_partition_filters(True)
+    out = rocksdict.Options(raw_mode=True)
+    # RocksDB would begin with an empty database where it finds none; that is for us to decide.
+    out.create_if_missing(fresh)
+    out.set_error_if_exists(fresh)
+    out.set_block_based_table_factory(table)
+    out.set_write_buffer_manager(memory.buffers)
+    out.set_write_buffer_size(options.write_buffer_size)
+    out.set_max_write_buffer_number(options.max_write_buffer_number)
+    out.set_target_file_size_base(options.target_file_size_base)
+    out.set_compression_type(getattr(rocksdict.DBCompressionType, options.compression_type)())
+    out.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    out.set_max_background_jobs(2)
+    out.set_max_open_files(options.max_open_files)
+    out.set_use_fsync(options.use_fsync)
+    out.set_paranoid_checks(True)
+    out.set_skip_stats_update_on_db_open(True)
+    out.set_manifest_preallocation_size(16 * 1024)
+    out.set_keep_log_file_num(1)
+    out.set_stats_dump_period_sec(0)
+    out.set_stats_persist_period_sec(0)
+    if options.db_log_dir is not None:
+        try:
+            Path(options.db_log_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(f"RocksDBOptions(db_log_dir={options.db_log_dir!r}) cannot be used: {error}") from error
+        out.set_db_log_dir(str(options.db_log_dir))
+    return out
+
+
+class RocksDBStorePartition(StorePartition):
+    """A store partition on disk; see `RocksDBStore`.
+
+    Args:
+        directory: its directory, of which the caller is the owner. It is let go when the partition is closed.
+        options: settings of RocksDB.
+
+    Raises:
+        StoreCorruptedError: if the files are damaged.
+        StoreLockedError: if RocksDB itself finds them locked.
+        StoreVersionError: if a newer version of StreamRT wrote them.
+        StateError: if they cannot be used for another reason.
+    """
+
+    def __init__(self, directory: StoreDirectory, options: RocksDBOptions) -> None:
+        import rocksdict
+
+        self._rocksdict = rocksdict
+        self._directory = directory
+        self._fresh = directory.begin()
+        self._unflushed = False
+        self._db: Any = None
+        settings = _rocksdb_options(rocksdict, options, fresh=self._fresh)
+        try:
+            # Named explicitly: rocksdict takes the settings of column families that are not named from a file that the last
+            # opening has left, without cache and filters.
+            self._db = rocksdict.Rdict(str(directory.path), settings, column_families={"default": settings})
+        except Exception as error:
+            self._fail("opened", error)
+        self._write_options = rocksdict.WriteOptions()
+        self._write_options.disable_wal = True
+        self._stamp: Stamp | None = None
+        try:
+            data = self.get(_STAMP_KEY)
+            if data is not None:
+                self._stamp = Stamp.decode(data)
+            elif not self._fresh and next(self.scan(_FIRST_KEY, None), None) is not None:
+                raise self._directory.corrupted("it has data without a stamp")
+        except BaseException:
+            self._close_database()
+            raise
+
+    @property
+    def stamp(self) -> Stamp | None:  # noqa: D102
+        return self._stamp
+
+    @property
+    def path(self) -> Path:
+        """The directory of the files."""
+        return self._directory.path
+
+    def get(self, key: bytes) -> bytes | None:  # noqa: D102
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:
+            self._fail("read", error)
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:  # noqa: D102
+        if not keys:
+            return []
+        try:
+            values: list[bytes | None] = self._db.get(list(keys))
+        except Exception as error:
+            self._fail("read", error)
+        return values
+
+    def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:  # noqa: D102
+        start = max(start, _FIRST_KEY)
+        size = _FIRST_CHUNK
+        while True:
+            chunk = self._chunk(start, end, size, reverse=reverse)
+            yield from chunk
+            if len(chunk) < size:
+                return
+            if reverse:
+                end = chunk[-1][0]
+            else:
+                start = chunk[-1][0] + b"\x00"
+            size = min(size * 4, _LARGEST_CHUNK)
+
+    def write(self, changes: Iterable[tuple[bytes, bytes | None]], stamp: Stamp) -> None:  # noqa: D102
+        batch = self._rocksdict.WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, value in changes:
+            if not key:
+                raise StateError(f"{self._directory.name} was given an empty key, which stores keep for themselves")
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        put(_STAMP_KEY, stamp.encode())
+        try:
+            self._db.write(batch, self._write_options)
+            self._unflushed = True
+            if stamp.changelog_offset is None:
+                # There is nothing that it could be restored from.
+                self._db.flush()
+                self._unflushed = False
+        except Exception as error:
+            self._fail("written", error)
+        self._stamp = stamp
+
+    def approximate_size(self) -> int:  # noqa: D102
+        try:
+            return sum(
+                self._db.property_int_value(f"rocksdb.{name}") or 0
+                for name in ("estimate-live-data-size", "cur-size-all-mem-tables")
+            )
+        except Exception as error:
+            self._fail("read", error)
+
+    def flush(self) -> None:
+        """Write to disk what lies in the write buffer.
+
+        Raises:
+            StateError: if it cannot be written; the partition refuses further use.
+        """
+        try:
+            self._db.flush()
+            self._unflushed = False
+        except Exception as error:
+            self._fail("written", error)
+
+    def close(self) -> None:
+        """Write to disk what lies in the write buffer, and let the files go.
+
+        Raises:
+            StateError: if it cannot be written. The files are let go all the same, with the data of an earlier stamp.
+        """
+        try:
+            if self._unflushed and not isinstance(self._db, _Closed):
+                self.flush()
+        finally:
+            self._close_database()
+
+    def _close_database(self) -> None:
+        if isinstance(self._db, _Closed):
+            return
+        database, self._db = self._db, _Closed(self._directory.name)
+        try:
+            database.close()
+            self._directory.seal()
+        except StateError:
+            raise
+        except Exception as error:
+            raise StateError(f"{self._directory.name} cannot be closed: {error}") from error
+        finally:
+            self._directory.unlock()
+
+    def _chunk(self, start: bytes, end: bytes | None, size: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
+        found: list[tuple[bytes, bytes]] = []
+        try:
+            cursor = self._db.iter()
+            if not reverse:
+                cursor.seek(start)
+            elif end is None:
+                cursor.seek_to_last()
+            else:
+                cursor.seek_for_prev(end)
+            step = cursor.prev if reverse else cursor.next
+            while cursor.valid() and len(found) < size:
+                key = cursor.key()
+                if (key < start) if reverse else (end is not None and key >= end):
+                    break
+                if key != end:
+                    found.append((key, cursor.value()))
+                step()
+            # Damage makes a cursor end early, as if nothing were left.
+            cursor.status()
+        except Exception as error:
+            self._fail("read", error)
+        return found
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        """Raise what an exception of RocksDB means; nothing goes on after it."""
+        if isinstance(error, StateError):
+            raise error
+        text = str(error)
+        lower = text.lower()
+        if self._db is None:
+            self._directory.unlock()
+            if any(part in lower for part in _LOCK_TEXTS):
+                raise self._directory.locked() from error
+        else:
+            database, self._db = self._db, _Closed(self._directory.name, text)
+            self._let_go(database)
+        if any(part in lower for part in _SURROUNDINGS) or (what == "opened" and self._fresh):
+            raise StateError(f"{self._directory.name} cannot be {what}: {text}") from error
+        raise self._directory.corrupted(text) from error
+
+    def _let_go(self, database: Any) -> None:
+        try:
+            database.close()
+        except Exception:  # noqa: S110 - it repeats the error that is being reported
+            pass
+        finally:
+            self._directory.unlock()
+
+
+class _Closed:
+    """Takes the place of a database that is closed: each use says so, without a check at each use."""
+
+    def __init__(self, name: str, reason: str = "") -> None:
+        self._name = name
+        self._reason = reason
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        if self._reason:
+            raise StateError(f"{self._name} cannot be used until it is opened again, after this: {self._reason}")
+        raise StateError(f"{self._name} is closed")
+
+
+class RocksDBStore(Store):
+    """A store on disk, by RocksDB: for state of any size, which survives the process.
+
+    Each partition has a directory, `<base_dir>/<topic>/<store>/<partition>`, with the permissions 0700. Names are escaped,
+    so that no two of them meet.
+
+    Example:
+        >>> import tempfile
+        >>> from streamrt.state import StoreIdentity
+        >>> store = RocksDBStore("totals", "orders", Path(tempfile.mkdtemp()))
+        >>> partition = store.open(0)
+        >>> identity = StoreIdentity("shop", "orders", 0, "totals", None, None, 1)
+        >>> partition.write([(b"key", b"value")], Stamp(identity, 1, None, None, 0))
+        >>> partition.close()
+        >>> store.open(0).get(b"key")
+        b'value'
+    """
+
+    persistent: ClassVar[bool] = True
+
+    def open(self, partition: int) -> RocksDBStorePartition:  # noqa: D102
+        directory = self._directory(partition)
+        directory.lock(self.options.open_max_retries, self.options.open_retry_backoff, create=True)
+        try:
+            return RocksDBStorePartition(directory, self.options)
+        except BaseException:
+            directory.unlock()
+            raise
+
+    def destroy(self, partition: int) -> None:
+        """Delete the data of a partition that is closed. Without data, nothing happens.
+
+        Raises:
+            StoreLockedError: if somebody uses it.
+            StateError: if its directory holds other things than a store; nothing is deleted then.
+        """
+        directory = self._directory(partition)
+        if directory.lock(self.options.open_max_retries, self.options.open_retry_backoff, create=False):
+            try:
+                directory.delete()
+            finally:
+                directory.unlock()
+
+    def _directory(self, partition: int) -> StoreDirectory:
+        return StoreDirectory(self.base_dir, self.topic, self.name, partition)

@@ -1,0 +1,437 @@
+"""The reads and writes of one task between two commits.
+
+```
+STARTED --prepare()--> PREPARED --flush()--> COMPLETE
+   |                      |
+   +------discard()-------+----------------> FAILED
+```
+
+What a transaction reads and writes is kept in one dictionary, so an operation on a key that was seen before is one
+look-up. The dictionary goes on to the next transaction over the same open partition, unless it has become too large.
+
+**Expiry.** An entry written with a time to live is gone for reads as soon as stream time, the highest timestamp that any
+record brought to the store, reaches the record's timestamp plus that time. That does not depend on when it is deleted, so
+results are the same whatever the commits. `prepare()` deletes what is expired, a bounded number of entries at a time, by an
+index in the store.
+"""
+
+import enum
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import chain, islice
+from typing import Any, Final
+
+from streamrt.errors import SerializationError, StateError
+from streamrt.state.changelog import expired, overwritten_index
+from streamrt.state.encoding import dumps_of, loads_of
+from streamrt.state.identity import Stamp
+from streamrt.state.layout import (
+    BYTES_KEY,
+    JSON_KEY,
+    NO_KEY_PREFIX,
+    PLAIN,
+    SHORT_BYTES_HEADS,
+    Expiring,
+    decode_value,
+    encode_value,
+    expiry_bound,
+    expiry_key,
+    record_prefix,
+)
+from streamrt.state.options import RocksDBOptions
+from streamrt.state.state import State
+from streamrt.state.status import TransactionStatus
+from streamrt.state.store import StorePartition
+
+__all__ = ["StoreTransaction"]
+
+Change = tuple[bytes, "bytes | None"]
+
+_DEFAULT_OPTIONS: Final = RocksDBOptions()
+_BEFORE_ALL: Final = -(1 << 63)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+# Of a partition's cache: beyond these, it begins anew. An entry costs about so much beside its bytes.
+_CACHE_BYTES: Final = 64 * 1024 * 1024
+_ENTRY_BYTES: Final = 200
+
+
+class _Unknown(enum.Enum):
+    """What the store has under a key that was written without having been read."""
+
+    UNKNOWN = enum.auto()
+
+
+_UNKNOWN: Final = _Unknown.UNKNOWN
+
+
+class _Refusing(dict[bytes, Any]):
+    """Takes the place of the written keys when no more may be written; costs nothing while it may."""
+
+    def __init__(self, status: TransactionStatus) -> None:
+        self._status = status
+
+    def __contains__(self, key: object) -> bool:
+        raise StateError(
+            f"state was changed after its transaction was {self._status.value}: a State serves the record that it was given "
+            "for, and must not be kept"
+        )
+
+
+class StoreTransaction:
+    r"""Buffers the writes of a task until its commit, and reads through them.
+
+    One transaction at a time uses a store partition.
+
+    Args:
+        partition: the open store partition.
+        options: `dumps`, `loads` and `max_evictions_per_flush` count here.
+        changelog: whether there is a changelog. If not, the deletion of expired entries concerns nobody but the store, and
+            `prepare()` leaves it out of what it returns.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from streamrt.state import MemoryStore, Stamp, StoreIdentity
+        >>> store = MemoryStore("default", "orders", Path("unused"))
+        >>> transaction = StoreTransaction(store.open(0))
+        >>> state = transaction.state(b"customer", timestamp=1_000)
+        >>> state.set("total", 5)
+        >>> state.get("total")
+        5
+        >>> transaction.prepare()
+        [(b'\x01\x01\x08customer"total"', b'\x005')]
+        >>> transaction.flush(Stamp(StoreIdentity("shop", "orders", 0, "default", None, None, 1), 1, None, 1_000, 0))
+        >>> transaction.status
+        <TransactionStatus.COMPLETE: 'complete'>
+    """
+
+    __slots__ = (
+        "_changelog",
+        "_changes",
+        "_clock",
+        "_dumps",
+        "_entries",
+        "_index",
+        "_loads",
+        "_max_evictions",
+        "_partition",
+        "_size",
+        "_status",
+        "_written",
+    )
+
+    def __init__(
+        self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
+    ) -> None:
+        options = _DEFAULT_OPTIONS if options is None else options
+        self._partition = partition
+        self._changelog = changelog
+        self._max_evictions = options.max_evictions_per_flush
+        self._dumps = dumps_of(options)
+        self._loads = loads_of(options)
+        self._status = TransactionStatus.STARTED
+        stamp = partition.stamp
+        self._clock = _BEFORE_ALL if stamp is None or stamp.stream_time is None else stamp.stream_time
+        # Taken out, and put back by flush() alone: the next one never sees what a transaction that failed has left.
+        cache, partition.read_cache = partition.read_cache, None
+        # What is known of the keys: payload, Expiring, or None for a missing one.
+        self._entries: dict[bytes, bytes | Expiring | None] = {}
+        self._size = 0
+        if cache is not None and cache[0] == stamp:
+            _, self._entries, self._size = cache
+        # What the store has under the keys that this transaction has written.
+        self._written: dict[bytes, bytes | Expiring | _Unknown | None] = {}
+        self._changes: list[Change] = []
+        self._index: list[Change] = []
+
+    @property
+    def status(self) -> TransactionStatus:
+        """Where the transaction stands."""
+        return self._status
+
+    @property
+    def stream_time(self) -> int | None:
+        """The highest timestamp, in milliseconds, that any record brought to this store partition; None before the first."""
+        return None if self._clock == _BEFORE_ALL else self._clock
+
+    def state(self, key: Any, timestamp: int) -> State:
+        """Return the state of a record key.
+
+        Args:
+            key: the record's key: None, bytes, or anything with a JSON form.
+            timestamp: event time of the record, in milliseconds; it moves stream time.
+
+        Raises:
+            SerializationError: if the key has no JSON form.
+            StateError: if the transaction was prepared or has ended.
+        """
+        if self._status is not TransactionStatus.STARTED:
+            raise StateError(f"a transaction that is {self._status.value} has no more state to give")
+        if timestamp > self._clock:
+            self._clock = timestamp
+        if type(key) is bytes and len(key) < 128:
+            return _State(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
+        return _State(self, self._prefix(key), timestamp)
+
+    def prepare(self) -> list[Change]:
+        """Decide what to write, the deletion of expired entries included.
+
+        Returns:
+            Keys and values for the changelog, one for each key that was written, in the order of their first writes;
+            None stands for a deletion. Expired entries follow.
+        """
+        self._advance(TransactionStatus.PREPARED)
+        written, self._written = self._written, _Refusing(self._status)
+        try:
+            self._changes = self._encode(written)
+            evicted = self._evict(written)
+        except BaseException:
+            self._fail()
+            raise
+        if self._changelog:
+            self._changes += evicted
+        else:
+            self._index += evicted
+        return self._changes
+
+    def flush(self, stamp: Stamp) -> None:
+        """Write what `prepare()` has decided.
+
+        Args:
+            stamp: where the store stands then.
+
+        Raises:
+            StateError: if it cannot be written; the transaction has failed.
+        """
+        self._advance(TransactionStatus.COMPLETE)
+        try:
+            self._partition.write(chain(self._changes, self._index), stamp)
+        except BaseException:
+            self._fail()
+            raise
+        if self._size <= _CACHE_BYTES:
+            self._partition.read_cache = (stamp, self._entries, self._size)
+        self._release()
+
+    def discard(self) -> None:
+        """Drop all writes. A transaction that has failed already is left as it is."""
+        if self._status is not TransactionStatus.FAILED:
+            self._advance(TransactionStatus.FAILED)
+            self._fail()
+
+    def _advance(self, status: TransactionStatus) -> None:
+        if status not in self._status.next:
+            raise StateError(f"a transaction that is {self._status.value} cannot become {status.value}")
+        self._status = status
+
+    def _fail(self) -> None:
+        self._status = TransactionStatus.FAILED
+        self._release()
+
+    def _release(self) -> None:
+        self._written = _Refusing(self._status)
+        self._entries = {}
+        self._changes = []
+        self._index = []
+
+    def _prefix(self, key: Any) -> bytes:
+        if key is None:
+            return NO_KEY_PREFIX
+        if isinstance(key, bytes | bytearray | memoryview):
+            return record_prefix(BYTES_KEY, bytes(key))
+        try:
+            return record_prefix(JSON_KEY, self._dumps(key))
+        except TypeError as error:
+            raise SerializationError(
+                f"the record key {key!r} of type {type(key).__name__} has no JSON form, so no state can belong to it: {error}"
+            ) from error
+
+    def _read(self, key: bytes) -> "bytes | Expiring | None":
+        """Read a key from the store and remember it."""
+        if self._status is not TransactionStatus.STARTED:
+            raise StateError(f"a transaction that is {self._status.value} cannot read state")
+        data = self._partition.get(key)
+        value = None if data is None else decode_value(data)
+        self._size += _ENTRY_BYTES + len(key) + (0 if data is None else len(data))
+        if self._size > _CACHE_BYTES:
+            self._forget_unwritten()
+        self._entries[key] = value
+        return value
+
+    def _forget_unwritten(self) -> None:
+        # In place: states hold on to the transaction, but the written entries must stay where they are.
+        kept = {key: self._entries[key] for key in self._written}
+        self._entries.clear()
+        self._entries.update(kept)
+        # Counted again when they are encoded; until then, only what is read counts.
+        self._size = 0
+
+    def _encode(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
+        """Return the changes of the written keys, and note those of the index."""
+        entries, clock, index = self._entries, self._clock, self._index
+        changes: list[Change] = []
+        size = 0
+        unknown = []
+        for key, old in written.items():
+            if old is _UNKNOWN:
+                unknown.append(key)
+                size += _ENTRY_BYTES + len(key)
+            elif isinstance(old, Expiring):
+                index.append((expiry_key(old.expiry, key), None))
+                size -= len(old.payload)
+            elif old is not None:
+                size -= len(old)
+            value = entries[key]
+            if value is None:
+                changes.append((key, None))
+            elif type(value) is bytes:
+                changes.append((key, PLAIN + value))
+                size += len(value)
+            elif isinstance(value, Expiring):
+                if value.expiry <= clock:
+                    entries[key] = None
+                    changes.append((key, None))
+                else:
+                    changes.append((key, encode_value(value)))
+                    size += len(value.payload)
+        if unknown and self._has_index():
+            index += overwritten_index(self._partition, unknown)
+        # After the deletions: a value that is written again with the same expiry keeps its entry.
+        index += [
+            (expiry_key(value.expiry, key), b"") for key in written if isinstance(value := entries[key], Expiring)
+        ]
+        self._size += size
+        return changes
+
+    def _evict(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
+        """Return the deletions of expired entries that no record has touched, and note those of the index."""
+        if self._clock == _BEFORE_ALL:
+            return []
+        done = {key for key, _ in self._index} if self._index else ()
+        due = expired(self._partition, expiry_bound(self._clock))
+        candidates = list(islice((entry for entry in due if expiry_key(*entry) not in done), self._max_evictions))
+        evicted: list[Change] = []
+        stored = self._partition.get_many([key for _, key in candidates])
+        for (expiry, key), data in zip(candidates, stored, strict=True):
+            self._index.append((expiry_key(expiry, key), None))
+            if key in written or data is None:
+                continue
+            # Another expiry means that the entry was written again, by a restore that could not look.
+            value = decode_value(data)
+            if isinstance(value, Expiring) and value.expiry == expiry:
+                evicted.append((key, None))
+                if key in self._entries:
+                    self._entries[key] = None
+        return evicted
+
+    def _has_index(self) -> bool:
+        entries: Iterator[Any] = iter(expired(self._partition, expiry_bound(1 << 63)))
+        return next(entries, None) is not None
+
+
+class _State(State):
+    """The state of one record key, for one record.
+
+    An object for each record, since each has its timestamp; that is why it has three attributes and not more.
+    """
+
+    __slots__ = ("_prefix", "_timestamp", "_transaction")
+
+    def __init__(self, transaction: StoreTransaction, prefix: bytes, timestamp: int) -> None:
+        self._transaction = transaction
+        self._prefix = prefix
+        self._timestamp = timestamp
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        transaction = self._transaction
+        try:
+            full = self._prefix + transaction._dumps(key)
+        except TypeError as error:
+            raise _no_key(key, error) from error
+        value = transaction._entries.get(full, _UNKNOWN)
+        if type(value) is not bytes:
+            value = self._current(full, value)
+            if value is None:
+                return default
+        try:
+            return transaction._loads(value)
+        except ValueError as error:
+            raise SerializationError(
+                f"the value of state key {key!r} is no JSON ({error}): get_bytes returns what set_bytes has stored"
+            ) from error
+
+    def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
+        transaction = self._transaction
+        try:
+            full = self._prefix + transaction._dumps(key)
+        except TypeError as error:
+            raise _no_key(key, error) from error
+        try:
+            payload = transaction._dumps(value)
+        except TypeError as error:
+            raise SerializationError(
+                f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
+            ) from error
+        # Before anything is noted, since it may raise.
+        entry = payload if ttl is None else self._expiring(payload, ttl)
+        entries = transaction._entries
+        written = transaction._written
+        if full not in written:
+            written[full] = entries.get(full, _UNKNOWN)
+        entries[full] = entry
+
+    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
+        full = self._full(key)
+        value = self._current(full, self._transaction._entries.get(full, _UNKNOWN))
+        return default if value is None else value
+
+    def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise SerializationError(
+                f"set_bytes was given {type(value).__name__} for state key {key!r}: it takes bytes; use set for other values"
+            )
+        payload = bytes(value)
+        self._put(self._full(key), payload if ttl is None else self._expiring(payload, ttl))
+
+    def delete(self, key: Any) -> None:
+        self._put(self._full(key), None)
+
+    def exists(self, key: Any) -> bool:
+        full = self._full(key)
+        return self._current(full, self._transaction._entries.get(full, _UNKNOWN)) is not None
+
+    def _full(self, key: Any) -> bytes:
+        try:
+            full: bytes = self._prefix + self._transaction._dumps(key)
+        except TypeError as error:
+            raise _no_key(key, error) from error
+        return full
+
+    def _put(self, full: bytes, value: "bytes | Expiring | None") -> None:
+        transaction = self._transaction
+        if full not in transaction._written:
+            transaction._written[full] = transaction._entries.get(full, _UNKNOWN)
+        transaction._entries[full] = value
+
+    def _current(self, full: bytes, value: "bytes | Expiring | _Unknown | None") -> bytes | None:
+        """Return the payload that a key has now, at stream time."""
+        transaction = self._transaction
+        if value is _UNKNOWN:
+            value = transaction._read(full)
+        if isinstance(value, Expiring):
+            return value.payload if value.expiry > transaction._clock else None
+        return value
+
+    def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
+        if not isinstance(ttl, timedelta):
+            raise StateError(f"ttl must be a timedelta, not {type(ttl).__name__}")
+        # Rounded up: what lives for less than a millisecond lives for one.
+        whole, rest = divmod(ttl, _MILLISECOND)
+        milliseconds = whole + bool(rest)
+        if milliseconds <= 0:
+            raise StateError(f"ttl must be longer than nothing, not {ttl}; delete the key instead")
+        return Expiring(self._timestamp + milliseconds, payload)
+
+
+def _no_key(key: Any, error: TypeError) -> SerializationError:
+    return SerializationError(f"the state key {key!r} of type {type(key).__name__} has no JSON form: {error}")

@@ -1,0 +1,282 @@
+"""Offsets of partitions and consumer groups, read and changed without being a consumer."""
+
+import contextlib
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from streamrt.kafka.client import KafkaRequestError, error_in, partition_offsets, request_error
+from streamrt.kafka.requests import AdminRequests, retry, seconds_left
+from streamrt.models import TopicPartition
+
+__all__ = ["CommittedOffset", "GroupDescription", "IsolationLevelName", "OffsetRequests"]
+
+IsolationLevelName = Literal["read_committed", "read_uncommitted"]
+
+_ISOLATION = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+}
+_COORDINATOR_S = 3.0
+# The leader of a partition is another one than the client thinks, has been elected again, or is being elected.
+_MOVED = frozenset(
+    {
+        KafkaError._NOENT,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+
+
+@dataclass(frozen=True)
+class CommittedOffset:
+    """What a consumer group committed for a partition.
+
+    Attributes:
+        offset: the next offset to read; None if nothing is committed.
+        metadata: the text stored with it; empty without one.
+    """
+
+    offset: int | None
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """A consumer group as the brokers see it.
+
+    Attributes:
+        state: such as "stable", "empty" or "dead"; a group that never existed is dead.
+        members: client id and host of each member.
+    """
+
+    state: str
+    members: tuple[tuple[str, str], ...] = ()
+
+
+class OffsetRequests(AdminRequests):
+    """Asks for offsets, and sets them."""
+
+    def watermarks(
+        self,
+        partitions: Collection[TopicPartition],
+        timeout: float = 30,
+        *,
+        isolation_level: IsolationLevelName = "read_uncommitted",
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the first offset and the end offset of partitions.
+
+        Args:
+            partitions: which ones.
+            timeout: seconds to wait for the answers; above 0.
+            isolation_level: "read_uncommitted" ends after the last record: what a restore must reach, and
+                where a committed offset may lie. "read_committed" ends at the last stable offset, which an
+                open transaction holds back: what can be read now.
+
+        Returns:
+            `(low, high)` for each partition, `high` being the offset after the last record.
+
+        Raises:
+            KafkaRequestError: if the answers did not come in time or a partition does not exist.
+        """
+        deadline = time.monotonic() + timeout
+        entries = {_confluent(partition): partition for partition in partitions}
+        if not entries:
+            return {}
+
+        def ask() -> dict[TopicPartition, tuple[int, int]]:
+            options = {
+                "isolation_level": _ISOLATION[isolation_level],
+                "request_timeout": seconds_left(deadline),
+            }
+            # Both requests are on their way before the first answer is awaited.
+            low, high = (
+                self._client.list_offsets(dict.fromkeys(entries, spec()), **options)
+                for spec in (OffsetSpec.earliest, OffsetSpec.latest)
+            )
+            try:
+                return {
+                    partition: (
+                        self._wait(low[entry], seconds_left(deadline)).offset,
+                        self._wait(high[entry], seconds_left(deadline)).offset,
+                    )
+                    for entry, partition in entries.items()
+                }
+            except KafkaException as error:
+                reason = error_in(error)
+                if reason.code() in _MOVED and self._exist(partitions, deadline):
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, reason.str())) from None
+                raise
+
+        return retry("the watermarks could not be read", ask, deadline)
+
+    def committed(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition],
+        require_stable: bool = True,
+        timeout: float = 30,
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets that a consumer group committed.
+
+        Args:
+            group: name of the group.
+            partitions: which ones.
+            require_stable: whether to wait while a transaction has an offset commit pending. Without it the
+                former offset is returned, from which no reader may start.
+            timeout: seconds to wait for the answers; above 0.
+
+        Returns:
+            For each partition the next offset to read, or None without a committed offset.
+
+        Raises:
+            KafkaRequestError: if the offsets could not be read in time.
+        """
+        if not partitions:
+            return {}
+        found = self._committed(group, partitions, require_stable, time.monotonic() + timeout)
+        return {place: entry.offset for place, entry in found.items()}
+
+    def committed_stable(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a consumer group committed, once no transaction is about to change it.
+
+        Args:
+            group: name of the group.
+            partitions: which ones.
+            timeout: seconds to wait, also for such transactions to end; above 0.
+
+        Raises:
+            KafkaRequestError: if the offsets could not be read in time; its `code` is
+                `KafkaError.UNSTABLE_OFFSET_COMMIT` if a transaction is still open.
+        """
+        return self._committed(group, partitions, True, time.monotonic() + timeout)
+
+    def bounds(self, partition: TopicPartition, timeout: float = 30) -> tuple[int, int]:
+        """Return the first offset of a partition and its high watermark, whatever transactions are open.
+
+        Args:
+            partition: which one.
+            timeout: seconds to wait for the answers; above 0.
+
+        Raises:
+            KafkaRequestError: if the answers did not come in time or the partition does not exist.
+        """
+        return self.watermarks([partition], timeout)[partition]
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
+        """Delete the records below offsets. Those that are gone already, and offsets above the end, are passed over.
+
+        Args:
+            offsets: for each partition the first offset to keep.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if records could not be deleted; it tells all partitions.
+        """
+        if not offsets:
+            return
+        futures = self._client.delete_records(
+            partition_offsets(offsets), request_timeout=timeout, operation_timeout=timeout
+        )
+        deadline = time.monotonic() + timeout + 1
+        failures: list[KafkaRequestError] = []
+        for entry, future in futures.items():
+            _, error = self._settle(future, seconds_left(deadline))
+            if error is not None and error.code() != KafkaError.OFFSET_OUT_OF_RANGE:
+                place = TopicPartition(entry.topic, entry.partition)
+                failures.append(request_error(f"records of {place} could not be deleted", error))
+        if failures:
+            retriable = all(failure.retriable for failure in failures)
+            raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, retriable)
+
+    def describe_group(self, group: str, timeout: float = 30) -> GroupDescription:
+        """Return the state and the members of a consumer group.
+
+        Args:
+            group: name of the group.
+            timeout: seconds to wait for the answer; above 0.
+
+        Raises:
+            KafkaRequestError: if the answer did not come in time or was refused.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask() -> GroupDescription:
+            futures = self._client.describe_consumer_groups([group], request_timeout=seconds_left(deadline))
+            try:
+                found = self._wait(futures[group], seconds_left(deadline))
+            except KafkaException as error:
+                if error_in(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return GroupDescription("dead")
+                raise
+            members = tuple((member.client_id, member.host) for member in found.members)
+            return GroupDescription(found.state.name.lower(), members)
+
+        return retry(f"group {group} could not be described", ask, deadline)
+
+    def _exist(self, partitions: Collection[TopicPartition], deadline: float) -> bool:
+        """Return whether all partitions exist, and learn their leaders anew.
+
+        librdkafka does not learn them by itself when a request is refused by a former leader.
+        """
+        topics = {partition.topic for partition in partitions}
+        counts: dict[str, int] = {}
+        futures = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=seconds_left(deadline))
+        for topic, future in futures.items():
+            description, _ = self._settle(future, seconds_left(deadline))
+            counts[topic] = 0 if description is None else len(description.partitions)
+        exist = all(partition.partition < counts[partition.topic] for partition in partitions)
+        if exist:
+            for topic in topics:
+                with contextlib.suppress(KafkaException):
+                    self._client.list_topics(topic, timeout=seconds_left(deadline))
+        return exist
+
+    def _committed(
+        self, group: str, partitions: Collection[TopicPartition], require_stable: bool, deadline: float
+    ) -> dict[TopicPartition, CommittedOffset]:
+        found = dict.fromkeys(partitions, CommittedOffset(None))
+        if not found:
+            return {}
+
+        def ask() -> dict[TopicPartition, CommittedOffset]:
+            request = ConsumerGroupTopicPartitions(group, [_confluent(partition) for partition in found])
+            timeout = min(_COORDINATOR_S, seconds_left(deadline))
+            futures = self._client.list_consumer_group_offsets(
+                [request], require_stable=require_stable, request_timeout=timeout
+            )
+            try:
+                answer = self._wait(futures[group], timeout)
+            except KafkaException as error:
+                if error_in(error).code() == KafkaError._TIMED_OUT:
+                    # After a restart of its only broker, a client was seen to wait for the group's coordinator for ever.
+                    self._renew_client()
+                raise
+            for entry in answer.topic_partitions:
+                if entry.error is not None:
+                    raise KafkaException(entry.error)
+                if entry.offset >= 0:
+                    place = TopicPartition(entry.topic, entry.partition)
+                    found[place] = CommittedOffset(entry.offset, entry.metadata or "")
+            return found
+
+        return retry(f"the offsets of group {group} could not be read", ask, deadline)
+
+
+def _confluent(partition: TopicPartition) -> ConfluentTopicPartition:
+    return ConfluentTopicPartition(partition.topic, partition.partition)

@@ -1,0 +1,185 @@
+"""Requests to the brokers, as an admin client sends them: each within a time limit, with errors in StreamRT's terms."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import (
+    TimeoutError as FutureTimeoutError,  # another class than TimeoutError before 3.11
+)
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamrt.errors import KafkaBrokerUnavailableError
+from streamrt.kafka.client import (
+    build_client,
+    client_options,
+    error_in,
+    is_retriable,
+    log_error_to,
+    request_error,
+)
+from streamrt.kafka.connection import ConnectionConfig, as_connection
+
+__all__ = ["AdminRequests"]
+
+R = TypeVar("R")
+
+RETRY_S = 0.1
+"""Seconds before a request is sent again, at most."""
+
+_FIRST_RETRY_S = 0.01
+_LOGGER = logging.getLogger("streamrt.kafka.admin")
+_REFUSED = frozenset({KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+
+
+class AdminRequests:
+    """What all admin requests share: a client that connects on first use, waiting, and trying again.
+
+    Args:
+        broker_address: `host:port`, or a `ConnectionConfig`.
+        logger: where the log lines of librdkafka go.
+        extra_config: options of librdkafka.
+    """
+
+    def __init__(
+        self,
+        broker_address: str | ConnectionConfig,
+        logger: logging.Logger = _LOGGER,
+        extra_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._address = as_connection(broker_address).bootstrap_servers
+        self._logger = logger
+        self._last_error: KafkaError | None = None
+        self._log_error = log_error_to(logger)
+        self._options = client_options(
+            broker_address,
+            extra_config,
+            logger,
+            self._on_error,
+            # The default, 100 ms doubling to 10 s, can leave a broker unnoticed for 10 s after it is back.
+            defaults={"reconnect.backoff.max.ms": 2000},
+            fixed={},
+        )
+        self._inner: AdminClient | None = None
+
+    def wait_for_broker(self, timeout: float) -> None:
+        """Return as soon as a broker answers.
+
+        Args:
+            timeout: seconds to wait; 0 returns at once without asking.
+
+        Raises:
+            KafkaBrokerUnavailableError: if no broker answered in time.
+        """
+        if timeout <= 0:
+            return
+        self._last_error = None
+        deadline = time.monotonic() + timeout
+        while True:
+            remaining = deadline - time.monotonic()
+            _, error = self._settle(self._client.describe_cluster(request_timeout=seconds_left(deadline)), remaining)
+            if error is None:
+                return
+            if not is_retriable(error):
+                self._last_error = error
+                break
+            if time.monotonic() + RETRY_S >= deadline:
+                break
+            time.sleep(RETRY_S)
+        reason = self._last_error
+        said = f" (the client says: {reason.str()})" if reason is not None else ""
+        refused = reason is not None and reason.code() in _REFUSED
+        advice = "correct the security settings of broker_address" if refused else "start it or correct broker_address"
+        raise KafkaBrokerUnavailableError(
+            f"no Kafka broker answered at {self._address} within {timeout:g} s{said}; {advice}"
+        )
+
+    def cluster_id(self, timeout: float = 30) -> str:
+        """Return the id that Kafka gave to the cluster.
+
+        Args:
+            timeout: seconds to wait for the answer; above 0.
+
+        Raises:
+            KafkaRequestError: if the answer did not come in time or was refused.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask() -> str:
+            future = self._client.describe_cluster(request_timeout=seconds_left(deadline))
+            return str(self._wait(future, seconds_left(deadline)).cluster_id)
+
+        return retry("the cluster could not be described", ask, deadline)
+
+    @property
+    def _client(self) -> AdminClient:
+        if self._inner is None:
+            self._inner = build_client(AdminClient, self._options)
+        return self._inner
+
+    def _renew_client(self) -> None:
+        """Make a new client for the next request."""
+        self._inner = None
+
+    def _on_error(self, error: KafkaError) -> None:
+        # "All brokers are down" follows the error that tells the reason; the reason is worth more.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
+            self._last_error = error
+        self._log_error(error)
+
+    def _wait(self, future: "Future[R]", timeout: float) -> R:
+        """Return the result of a request.
+
+        Raises:
+            KafkaException: if the request failed or took longer than `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return future.result(max(0.0, min(RETRY_S, deadline - time.monotonic())))
+            except FutureTimeoutError:
+                if time.monotonic() >= deadline:
+                    raise KafkaException(
+                        KafkaError(KafkaError._TIMED_OUT, f"no answer within {timeout:.3g} s")
+                    ) from None
+            finally:
+                # An admin client calls its log and error callbacks in poll() alone.
+                self._client.poll(0)
+
+    def _settle(self, future: "Future[R]", timeout: float) -> tuple[R | None, KafkaError | None]:
+        """Return the result of a request, or the error that it met."""
+        try:
+            return self._wait(future, timeout), None
+        except KafkaException as error:
+            return None, error_in(error)
+
+
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until a deadline; at least 0.1, since librdkafka takes no timeout of 0."""
+    return max(0.1, deadline - time.monotonic())
+
+
+def retry(what: str, ask: Callable[[], R], deadline: float) -> R:
+    """Call `ask` until it succeeds, fails for good, or the deadline has come.
+
+    Args:
+        what: what failed, for the error, such as "the topics could not be described".
+        ask: sends the request and returns the answer.
+        deadline: value of `time.monotonic()`.
+
+    Raises:
+        KafkaRequestError: if it did not succeed.
+    """
+    pause_s = _FIRST_RETRY_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            failure = request_error(what, error)
+        if not failure.retriable or time.monotonic() + pause_s >= deadline:
+            raise failure
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_S)

@@ -1,0 +1,586 @@
+"""The producer of exactly-once tasks: records and input offsets become visible together, or never.
+
+The life of a writer::
+
+          init()          first record            commit(), abort()
+    NEW ---------> READY --------------> OPEN -------------------------> READY
+     |               |                   |  |                              ^
+     |               |                   |  |                              | never
+     |               |                   |  '-- error --> FAILED           |
+     |               |                   |                  | abort()      |
+     |               |   in doubt, or    v                  v              |
+     '---------------+-- close() -----> SPENT <-------------'--------------'
+
+- A transaction begins with the first record, or with a commit that has only offsets.
+- FAILED: the transaction cannot be committed any more; only `abort` is left.
+- SPENT: a new writer must be made. That is so after *any* trouble, even if the transaction was committed in the end:
+  librdkafka repeats the request that ends a transaction by itself when a connection is lost, and brokers before
+  KIP-890 cannot tell a late repeat from the end of the *next* transaction. A new producer has a new epoch, which makes
+  late requests of its predecessor void.
+- An outcome that is not known is never made out here. Whoever tries again makes a new writer, whose `init` waits until
+  the former transaction has ended, and then compares the committed offset.
+- Fenced: a transaction that outlived its timeout meets the same error as one whose id another producer has taken.
+  `TransactionError.fenced` therefore means "maybe", too.
+"""
+
+import contextlib
+import enum
+import functools
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as ConfluentProducer
+
+from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError, TransactionError
+from streamrt.kafka.client import (
+    ClientLogger,
+    build_client,
+    client_options,
+    error_in,
+    is_retriable,
+    partition_offsets,
+)
+from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.watchdog import StuckCallError, call_within
+from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
+from streamrt.models import Headers, TopicPartition
+
+__all__ = ["TransactionalWriter", "WriterState", "transactional_id"]
+
+logger = logging.getLogger("streamrt.kafka")
+
+TRANSACTION_DEFAULTS: Mapping[str, Any] = {
+    **DEFAULTS,
+    # librdkafka waits half of it before it connects to a second broker, the first one being a mere address: with its
+    # own 100 ms, a new producer takes 56 ms until it can begin, instead of 17 ms.
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 2_000,
+    # A transaction right after another one is told to come back later while the former one's markers are written.
+    "retry.backoff.ms": 20,
+}
+_POLL_EVERY = 2_000
+_FULL_QUEUE_WAIT_S = 0.1
+_FLUSH_S = 1.0
+# Another attempt, with another client, is quicker than a client that lost its coordinator: see `streamrt.kafka.watchdog`.
+_COMMIT_S = 15.0
+_DELIVERY_S = 60.0
+_CALL_S = 4.0
+_GRACE_S = 1.0
+_STUCK = KafkaError(KafkaError._TIMED_OUT, "the client does not return")
+# Clients that hang in a call: see `streamrt.kafka.watchdog`.
+_abandoned: list[ConfluentProducer] = []
+_LEAST_S = 0.1
+_RETRY_S = 0.05
+_ABORT_S = 10.0
+_CLOSE_S = 1.0
+_ID_LENGTH = 240
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+_CONTRADICTIONS: Mapping[str, Callable[[Any], bool]] = {
+    "transactional.id": lambda value: value not in (None, ""),
+    "enable.idempotence": lambda value: str(value).lower() in ("false", "0"),
+}
+# What concerns one record alone: the transaction can go on without it.
+_REFUSED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._INVALID_ARG,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+_FENCED = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+_RAISED = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "TXNOFFSETS"})
+_ADVICE = {
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant the user WRITE and DESCRIBE on the transactional id",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user READ on the consumer group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user WRITE on the topics",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "raise offset.metadata.max.bytes of the brokers",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or make the records smaller",
+}
+
+
+def transactional_id(prefix: str, group: str, topic: str, partition: int) -> str:
+    """Return the transactional id of the task of an input partition: the same one each time, and no other task's.
+
+    Letters, digits, "-" and "_" of the names stay as they are and all else is escaped, so that dots in names cannot
+    make two tasks share an id. The prefix stays as it is, for access rules on prefixes. An id that would have more than
+    240 characters is cut, and ends in a hash of the whole.
+
+    Args:
+        prefix: what all ids of the application begin with.
+        group: the consumer group.
+        topic: the input topic.
+        partition: the input partition.
+
+    Example:
+        >>> transactional_id("streamrt", "shop", "orders.eu", 3)
+        'streamrt.shop.orders~2eeu.3'
+    """
+    whole = ".".join((prefix, _escape(group), _escape(topic), str(partition)))
+    if len(whole) <= _ID_LENGTH:
+        return whole
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
+    # No whole id ends like this: there a dot comes after the last "~".
+    return f"{whole[: _ID_LENGTH - len(digest) - 1]}~{digest}"
+
+
+def _escape(name: str) -> str:
+    return "".join(
+        char if char in _PLAIN else "".join(f"~{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+        for char in name
+    )
+
+
+class WriterState(enum.Enum):
+    """Where a `TransactionalWriter` is in its life; see the diagram of this module."""
+
+    NEW = "new"
+    READY = "ready"
+    OPEN = "in a transaction"
+    FAILED = "in a transaction that failed"
+    SPENT = "spent"
+
+    @property
+    def successors(self) -> "frozenset[WriterState]":
+        """States that may follow this one."""
+        return _SUCCESSORS[self]
+
+
+_SUCCESSORS: Mapping[WriterState, frozenset[WriterState]] = {
+    WriterState.NEW: frozenset({WriterState.READY, WriterState.SPENT}),
+    WriterState.READY: frozenset({WriterState.OPEN, WriterState.SPENT}),
+    WriterState.OPEN: frozenset({WriterState.READY, WriterState.FAILED, WriterState.SPENT}),
+    WriterState.FAILED: frozenset({WriterState.SPENT}),
+    WriterState.SPENT: frozenset(),
+}
+_OPEN = WriterState.OPEN
+
+
+@functools.lru_cache(maxsize=64)
+def _group_metadata(group: str) -> object:
+    """Return what a transaction needs to know of a group whose membership is not checked (generation -1)."""
+    # Its layout is private to librdkafka, so librdkafka writes it. Without brokers this takes 0.1 ms.
+    consumer = ConfluentConsumer({"group.id": group, "log_level": 0})
+    try:
+        return consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
+
+
+class _TransactionLogger(ClientLogger):
+    """Tells quietly what an exception tells as well: fencing is an ordinary event where tasks take over from others."""
+
+    def log(self, level: int, pattern: str, *args: object) -> None:
+        """Log one line."""
+        super().log(logging.DEBUG if args and args[0] in _RAISED else level, pattern, *args)
+
+
+class TransactionalWriter:
+    """Produces records in Kafka transactions, each of which also commits input offsets to a consumer group.
+
+    Used by one thread. The methods of a transaction raise `TransactionError` as soon as it cannot be committed any
+    more; then call `abort`, and make a new writer for the next attempt.
+
+    Args:
+        connection: how to reach the brokers.
+        transactional_id: name under which one producer at a time can commit; see `transactional_id`.
+        group: consumer group that offsets are committed to. Its members are not asked.
+        options: producer options of the user, in librdkafka's words.
+        poll_timeout: seconds to wait for events whenever the producer is polled.
+        transaction_timeout_s: seconds after which the brokers abort an open transaction, and so a limit of each
+            `commit`; `transaction.timeout.ms` in `options` wins.
+
+    Raises:
+        ConfigurationError: if an option contradicts transactions, or librdkafka refuses the options.
+
+    Example:
+        ```python
+        writer = TransactionalWriter(
+            connection, transactional_id("streamrt", "shop", "orders", 0), "shop"
+        )
+        writer.init(timeout_s=60, topic="orders")
+        writer.produce("totals", b"5", b"customer-1", 0, None)
+        writer.commit({TopicPartition("orders", 0): 17})
+        ```
+    """
+
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        transactional_id: str,
+        group: str,
+        options: Mapping[str, Any] | None = None,
+        poll_timeout: float = 0.0,
+        transaction_timeout_s: float = 60.0,
+    ) -> None:
+        for name, contradicts in _CONTRADICTIONS.items():
+            if contradicts((options or {}).get(name)):
+                raise ConfigurationError(
+                    f"the producer option {name}={(options or {})[name]} contradicts exactly-once processing, which sets it "
+                    "by itself; remove it"
+                )
+        self._id = transactional_id
+        self._group = group
+        self._poll_timeout = poll_timeout
+        self._state = WriterState.NEW
+        self._closed = False
+        self._unpolled = 0
+        # Since the transaction began: trouble of any kind, records that were not delivered, and why it failed.
+        self._doubtful = False
+        self._stuck = False
+        self._errors: list[ProducerError] = []
+        self._failed: TransactionError | None = None
+        # Since the beginning: what made the client refuse to go on.
+        self._fatal: KafkaError | None = None
+        settings = client_options(
+            connection,
+            options,
+            logger,
+            self._on_client_error,
+            defaults={**TRANSACTION_DEFAULTS, "transaction.timeout.ms": round(transaction_timeout_s * 1000)},
+            fixed={
+                "transactional.id": transactional_id,
+                # Successful deliveries need no call into Python.
+                "delivery.report.only.error": True,
+                "on_delivery": self._on_delivery,
+            },
+        )
+        settings["logger"] = _TransactionLogger(logger)
+        # It refuses options that are no numbers.
+        self._producer = build_client(ConfluentProducer, settings)
+        self._timeout_s = float(settings["transaction.timeout.ms"]) / 1000
+
+    @property
+    def state(self) -> WriterState:
+        """Where the writer is in its life."""
+        return self._state
+
+    @property
+    def usable(self) -> bool:
+        """Whether a transaction may go on, or another one may begin; if not, a new writer must be made."""
+        return self._state in (WriterState.READY, WriterState.OPEN)
+
+    def init(self, timeout_s: float = 60.0, topic: str | None = None) -> None:
+        """Fence every earlier producer with the same id, and abort the transaction that it left open.
+
+        Args:
+            timeout_s: seconds to wait. Usually it takes 20 ms, and 0.5 s if there is a transaction to abort.
+            topic: a topic that exists, such as the input's. Asking for it first brings a connection up; without one,
+                librdkafka often tries too soon, and again only 0.5 s later.
+
+        Raises:
+            ConfigurationError: if the brokers do not allow so long a transaction timeout.
+            InvalidOperationError: if it was called before.
+            TransactionError: if it failed.
+        """
+        self._require(WriterState.NEW)
+        deadline = time.monotonic() + timeout_s
+        # The first answer may come over the connection to the bootstrap address, which is then given up; once the second
+        # one is here, a connection to a broker is up.
+        for _ in range(0 if topic is None else 2):
+            try:
+                self._producer.list_topics(topic, timeout=max(_LEAST_S, deadline - time.monotonic()))
+            except KafkaException as error:
+                logger.debug("Topic %s could not be looked up: %s", topic, error_in(error).str())
+                break
+        try:
+            self._request(
+                f"the transactional id {self._id} could not be taken", self._producer.init_transactions, deadline
+            )
+        except TransactionError as error:
+            cause = error.__cause__
+            code = error_in(cause).code() if isinstance(cause, KafkaException) else None
+            if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise ConfigurationError(
+                    f"the brokers allow no transaction timeout of {self._timeout_s:g} s: set transaction.timeout.ms in the "
+                    "producer options to what their transaction.max.timeout.ms says, or less"
+                ) from None
+            raise
+        self._move(WriterState.READY)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        """Take a record into the transaction, which begins now if none is open. A full queue is waited for.
+
+        A `ProducerError` concerns this record alone: it is not part of the transaction, which stays as it was and can be
+        committed without it. Whether that is right is up to the caller, who calls `abort` if it is not. A record that was
+        taken and cannot be delivered later fails the transaction.
+
+        Args:
+            topic: where to.
+            value: the value; None is a tombstone.
+            key: the key.
+            timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
+            headers: the headers.
+            partition: the partition; -1 lets the key decide.
+
+        Raises:
+            ProducerError: if the record is refused at once, such as one that is too large.
+            TransactionError: if the transaction cannot be committed any more.
+        """
+        if self._state is not _OPEN:
+            self._begin()
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+            except BufferError:
+                self._poll(_FULL_QUEUE_WAIT_S)
+            except KafkaException as error:
+                reason = error_in(error)
+                if reason.code() in _REFUSED:
+                    raise refused_record(topic, value, key, reason) from error
+                # It says that the transaction has failed; why is told by an event.
+                self._serve(0.0)
+                failure = self._failure(f"the transaction of {self._id} takes no record", reason)
+                raise failure from (self._errors[0] if self._errors else error)
+            else:
+                break
+        self._unpolled += 1
+        if self._unpolled >= _POLL_EVERY:
+            self._unpolled = 0
+            self._poll(self._poll_timeout)
+
+    def flush(self) -> list[Exception]:
+        """Wait until each record is delivered or has failed, and return the errors since the last flush.
+
+        After an error the transaction cannot be committed. librdkafka gives a record up when the transaction timeout is
+        over at the latest, so this ends.
+        """
+        if self._state is not _OPEN:
+            return [] if self._failed is None else [self._failed]
+        try:
+            self._flush()
+        except TransactionError as error:
+            errors: list[Exception] = [*self._errors]
+            return errors or [error]
+        return []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+        """Commit the records of the transaction, and the offsets with them. Without either it does nothing.
+
+        Afterwards the next transaction may begin if `usable` says so.
+
+        Args:
+            offsets: the next offset to read of each input partition.
+            metadata: text to store with the offsets; brokers allow 4096 bytes by default.
+
+        Raises:
+            TransactionError: if the transaction failed, another producer has taken the id, or the outcome is not known.
+                Its cause is a `ProducerError` if a record could not be delivered.
+        """
+        if self._state is not _OPEN:
+            if not offsets and self._state is WriterState.READY:
+                return
+            self._begin()
+        # Offsets that are sent while partitions are still being added wait longer than those that come after.
+        self._flush()
+        deadline = time.monotonic() + min(self._timeout_s, _COMMIT_S)
+        if offsets:
+            entries = partition_offsets(offsets, metadata)
+            self._request(
+                f"the transaction of {self._id} could not take the offsets of group {self._group!r}",
+                functools.partial(self._producer.send_offsets_to_transaction, entries, _group_metadata(self._group)),
+                deadline,
+            )
+        self._request(f"the transaction of {self._id} was not committed", self._producer.commit_transaction, deadline)
+        # That a connection was lost on the way is told only now.
+        self._serve(0.0)
+        self._move(WriterState.SPENT if self._doubtful else WriterState.READY)
+
+    def abort(self) -> None:
+        """Abort the transaction if one is open; readers of committed records never see its records.
+
+        It never raises, and takes 10 s at most: what it cannot abort is aborted by the next writer's `init`, or by the
+        brokers after the transaction timeout.
+        """
+        self._abort(_ABORT_S)
+
+    def close(self) -> None:
+        """Abort what is open, drop what is not delivered, and let go of the connections. It never raises."""
+        if self._closed:
+            return
+        self._abort(_CLOSE_S)
+        if self._state is not WriterState.SPENT:
+            self._move(WriterState.SPENT)
+        self._closed = True
+        if not self._stuck:
+            with contextlib.suppress(KafkaException):
+                self._producer.purge()
+        # The client ends with its last reference.
+        del self._producer
+
+    def _begin(self) -> None:
+        self._require(WriterState.READY)
+        # What happened to the connections between two transactions does no harm.
+        self._serve(0.0)
+        self._doubtful = False
+        self._errors.clear()
+        self._request(
+            f"no transaction of {self._id} can begin", lambda _timeout: self._producer.begin_transaction(), 0.0
+        )
+        self._move(WriterState.OPEN)
+
+    def _flush(self) -> None:
+        """Wait until all records are delivered.
+
+        Raises:
+            TransactionError: if one was not.
+        """
+        self._unpolled = 0
+        # The client gives records up at the transaction timeout, and then tells why.
+        deadline = time.monotonic() + min(self._timeout_s + _FLUSH_S, _DELIVERY_S)
+        left = 1
+        while left and not self._errors and self._fatal is None:
+            timeout = min(_FLUSH_S, deadline - time.monotonic())
+            if timeout <= 0:
+                reason = KafkaError(KafkaError._TIMED_OUT, f"{left} records are still on their way")
+                raise self._failure(f"the records of {self._id} were not delivered in time", reason)
+            try:
+                left = self._producer.flush(timeout)
+            except (KafkaException, SystemError) as error:
+                self._note_raised(error)
+        self._check()
+
+    def _poll(self, timeout: float) -> None:
+        """Handle events; raise `TransactionError` if one of them says that the transaction has failed."""
+        self._serve(timeout)
+        self._check()
+
+    def _serve(self, timeout: float) -> None:
+        """Handle events."""
+        if self._stuck:
+            return
+        try:
+            self._producer.poll(timeout)
+        except (KafkaException, SystemError) as error:
+            self._note_raised(error)
+
+    def _check(self) -> None:
+        if self._errors or self._fatal is not None:
+            failure = self._failure(
+                f"the transaction of {self._id} failed", self._fatal or KafkaError(KafkaError._FAIL)
+            )
+            raise failure from (self._errors[0] if self._errors else None)
+
+    def _request(self, what: str, call: Callable[[float], object], deadline: float) -> None:
+        """Repeat a request until it succeeds, fails for good, or the deadline has come.
+
+        Raises:
+            TransactionError: if it did not succeed.
+        """
+        while True:
+            if self._stuck:
+                raise self._failure(what, _STUCK)
+            try:
+                call_within(call, min(_CALL_S, max(_LEAST_S, deadline - time.monotonic())), _GRACE_S)
+            except StuckCallError:
+                # Freeing it would wait for the call, too.
+                self._stuck = True
+                _abandoned.append(self._producer)
+                raise self._failure(what, _STUCK) from None
+            except (KafkaException, SystemError) as error:
+                self._note_raised(error)
+                reason = self._fatal or raised_in_callback(error)
+                hopeless = reason.fatal() or reason.txn_requires_abort() or not is_retriable(reason)
+                if hopeless or time.monotonic() + _RETRY_S >= deadline:
+                    self._serve(0.0)
+                    raise self._failure(what, reason) from (self._errors[0] if self._errors else error)
+                time.sleep(_RETRY_S)
+            else:
+                return
+
+    def _abort(self, timeout_s: float) -> None:
+        if self._state not in (WriterState.OPEN, WriterState.FAILED):
+            return
+        failed = self._state is WriterState.FAILED
+        deadline = time.monotonic() + timeout_s
+        if self._fatal is None:
+            try:
+                self._request(
+                    f"the transaction of {self._id} was not aborted", self._producer.abort_transaction, deadline
+                )
+            except TransactionError as error:
+                failed = True
+                logger.debug("%s", error)
+        # Records that were dropped are reported as errors.
+        self._serve(0.0)
+        self._errors.clear()
+        self._move(WriterState.SPENT if failed or self._doubtful else WriterState.READY)
+
+    def _require(self, state: WriterState) -> None:
+        if self._state is state:
+            return
+        if self._failed is not None:
+            raise TransactionError(str(self._failed), self._failed.fenced)
+        raise InvalidOperationError(
+            f"the producer {self._id} is {self._state.value} and not {state.value}: call init once, and make a new writer "
+            "when this one is not usable"
+        )
+
+    def _failure(self, what: str, reason: KafkaError) -> TransactionError:
+        """Note that the transaction has failed, and return the error that says why."""
+        self._move(WriterState.FAILED if self._state in (_OPEN, WriterState.FAILED) else WriterState.SPENT)
+        # What a request is answered after the failure tells less than what made it fail.
+        reason = self._fatal or reason
+        fenced = reason.code() in _FENCED
+        if self._errors:
+            why = str(self._errors[0])
+        elif fenced:
+            why = f"another producer has taken its id, or it lasted longer than its timeout of {self._timeout_s:g} s"
+        else:
+            why = f"{reason.str()} ({reason.name()})"
+        advice = _ADVICE.get(reason.code())
+        self._failed = TransactionError(f"{what}: {why}" + (f"; {advice}" if advice else ""), fenced)
+        return self._failed
+
+    def _note_raised(self, error: KafkaException | SystemError) -> None:
+        reason = raised_in_callback(error)
+        if reason.code() == KafkaError._FATAL:
+            # The reason got lost, but the client keeps it and refuses all requests with it.
+            try:
+                self._producer.abort_transaction(_LEAST_S)
+            except KafkaException as refusal:
+                if error_in(refusal).fatal():
+                    reason = error_in(refusal)
+        self._note(reason)
+
+    def _note(self, error: KafkaError) -> None:
+        self._doubtful = True
+        if error.fatal():
+            self._fatal = self._fatal or error
+
+    def _move(self, state: WriterState) -> None:
+        if state is not self._state and state not in self._state.successors:
+            raise InvalidOperationError(
+                f"the producer {self._id} is {self._state.value} and cannot become {state.value}"
+            )
+        self._state = state
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._errors.append(lost_record(message, error))
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        self._note(error)
+        logger.debug("Producer %s: %s", self._id, error.str())

@@ -1,0 +1,91 @@
+"""`group_by`: other keys, so that records that belong together meet in one partition."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.models import Headers
+from streamrt.operators.columns import column_of
+from streamrt.topics import Topic
+from streamrt.topology import ExchangeOperator, Executor, Node, Operator, OperatorContext
+
+
+@dataclass(frozen=True)
+class ColumnKey:
+    """Takes the key from a column. A function for `Repartition` and `Rekey`.
+
+    Example:
+        >>> ColumnKey("customer")({"customer": "ann", "total": 3})
+        'ann'
+    """
+
+    column: str
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value of the column."""
+        return column_of(value, self.column)
+
+
+@dataclass(frozen=True)
+class Repartition(ExchangeOperator):
+    """Produces each record under a new key to a repartition topic, where its sub-topology ends.
+
+    Value, timestamp and headers go along as they are. A key of None is one.
+
+    Attributes:
+        topic: the repartition topic, which the source of the next sub-topology reads.
+        key: function from the value to the new key.
+        group: name of the grouping.
+
+    Example:
+        >>> Repartition(Topic("repartition__shop--orders--customer"), ColumnKey("customer"), "customer").in_memory()
+        Rekey(key=ColumnKey(column='customer'), group='customer')
+    """
+
+    name: ClassVar[str] = "group_by"
+    topic: Topic
+    key: Callable[[Any], Any]
+    group: str
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        make_key, send = self.key, context.sender(self.topic)
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            send(value, make_key(value), timestamp, headers)
+
+        return run
+
+    def in_memory(self) -> Operator:  # noqa: D102
+        return Rekey(self.key, self.group)
+
+    def describe(self) -> str:  # noqa: D102
+        return self.group
+
+
+@dataclass(frozen=True)
+class Rekey(Operator):
+    """Replaces the key of each record: what `group_by` comes to where all records are in one partition.
+
+    Attributes:
+        key: function from the value to the new key.
+        group: name of the grouping.
+
+    Example:
+        >>> Rekey(ColumnKey("customer"), "customer").describe()
+        'customer'
+    """
+
+    name: ClassVar[str] = "group_by"
+    key: Callable[[Any], Any]
+    group: str
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        make_key = self.key
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            child(value, make_key(value), timestamp, headers)
+
+        return run
+
+    def describe(self) -> str:  # noqa: D102
+        return self.group

@@ -1,0 +1,139 @@
+"""The edges of a task: what it needs from Kafka. The Spark runner gives it real clients, tests give it memory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from streamrt.models import Headers, TopicPartition
+
+
+class RecordWriter(Protocol):
+    """Takes records for topics. Kafka's producer is one, the test driver's memory another."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        """Take a record for delivery; may return before it is delivered.
+
+        Args:
+            topic: where to.
+            value: the value; None is a tombstone.
+            key: the key.
+            timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
+            headers: the headers.
+            partition: the partition; -1 lets the key decide.
+
+        Raises:
+            ProducerError: if the record is refused at once, such as one that is too large.
+        """
+
+    def flush(self) -> list[Exception]:
+        """Wait until each record is delivered or has failed; return one error for each that failed."""
+
+
+class TransactionWriter(RecordWriter, Protocol):
+    """A record writer whose records become visible together with committed offsets, or never."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether another transaction may begin; after any trouble a new writer must be made."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+        """Commit the records and the offsets of the input.
+
+        Raises:
+            TransactionError: if the transaction was aborted or fenced, or its outcome is not known.
+        """
+
+    def abort(self) -> None:
+        """Drop the records; whoever reads committed records never sees them."""
+
+
+class ChangelogRecords(Protocol):
+    """Consecutive records of a changelog partition, column by column."""
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        """Keys as the store has them."""
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """Values as the store has them; None deletes."""
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """Milliseconds since the Unix epoch."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after all that these records cover."""
+
+
+class TaskClients(Protocol):
+    """Gives tasks what they need from Kafka. Used by one thread."""
+
+    @property
+    def worker(self) -> str:
+        """Tells this process from all others that run tasks of the application."""
+
+    def writer(self) -> RecordWriter:
+        """Return the writer of tasks that produce at least once; the same one each time."""
+
+    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+        """Return the writer of the task of an input partition; fences every earlier one of that partition.
+
+        Args:
+            place: the input partition.
+            reuse: whether this process made the partition's last commit, so that the writer which did may go on.
+
+        Raises:
+            TransactionError: if Kafka does not let the writer begin.
+        """
+
+    def release(self, place: TopicPartition) -> None:
+        """Let go of the transactional writer of an input partition."""
+
+    def committed(self, place: TopicPartition) -> int | None:
+        """Return the committed offset of the group, once no transaction is about to move it."""
+
+    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the first offset of a partition and its high watermark, whatever transactions are open."""
+
+    def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
+        """Yield the committed records of a changelog partition from `start` until `end` is reached.
+
+        Raises:
+            ChangelogError: if `end` cannot be reached.
+        """
+
+    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+        """Tell whether a partition has committed records in an offset range, which may hold markers only."""
+
+    def now(self) -> int:
+        """Return the wall clock in milliseconds since the Unix epoch."""
+
+
+class _NoWriter:
+    """Stands where no session is open."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        raise RuntimeError(f"a record for topic {topic!r} was produced while no session is open")
+
+    def flush(self) -> list[Exception]:
+        return []
+
+
+no_writer: RecordWriter = _NoWriter()

@@ -1,0 +1,228 @@
+"""The state directory of an application: whose it is, and which part of it this process has.
+
+```
+<state_dir>/<group>/owner.json    format, consumer group and cluster: nobody else's state may get in here
+<state_dir>/<group>/<n>.lock      held by the running copy number n
+<state_dir>/<group>/<n>/          its store partitions
+```
+
+Copies of an application that share a state directory get numbers: the lowest free one. So a second process never
+touches the files of the first, and a restarted one finds what it left.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from streamrt.errors import ConfigurationError, InvalidOperationError, StateError, StoreVersionError
+
+logger = logging.getLogger("streamrt")
+
+_FORMAT = 1
+_MOST = 1_000
+
+
+class StateDirectory:
+    """The part of a state directory that this process has; a lock on a file keeps it until the process ends.
+
+    Args:
+        path: directory of this copy's store partitions; made when it is needed.
+        number: number of the copy.
+        descriptor: the locked file.
+
+    Example:
+        >>> import tempfile
+        >>> directory = Path(tempfile.mkdtemp())
+        >>> first = StateDirectory.take(directory, "shop", "cluster-1")
+        >>> second = StateDirectory.take(directory, "shop", "cluster-1")
+        >>> first.number, second.number
+        (0, 1)
+        >>> first.release(), second.release()
+        (None, None)
+    """
+
+    def __init__(self, path: Path, number: int, descriptor: int) -> None:
+        self.path = path
+        self.number = number
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, state_dir: Path, group: str, cluster: str) -> "StateDirectory":
+        """Lock the first free part.
+
+        Args:
+            state_dir: the state directory; made if it does not exist.
+            group: the consumer group.
+            cluster: Kafka's id of the cluster.
+
+        Raises:
+            OSError: if the directory cannot be written or locked.
+            StateError: if it belongs to another application or cluster.
+            StoreVersionError: if a newer version of StreamRT wrote it.
+            ConfigurationError: if 1,000 copies run already.
+        """
+        root = group_directory(state_dir, group)
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in range(_MOST):
+            descriptor = _lock(root / f"{number}.lock")
+            if descriptor is None:
+                continue
+            directory = cls(root / str(number), number, descriptor)
+            try:
+                _check_owner(root, group, cluster)
+            except BaseException:
+                directory.release()
+                raise
+            return directory
+        raise ConfigurationError(f"{_MOST} copies of the application use the state directory {state_dir} already")
+
+    def release(self) -> None:
+        """Give the part back."""
+        os.close(self._descriptor)
+
+
+@contextlib.contextmanager
+def part_of_state_dir(state_dir: Path, group: str, cluster: str, *, needed: bool) -> Iterator[StateDirectory | None]:
+    """Lock a part of the state directory for as long as the context lasts.
+
+    Args:
+        state_dir: the state directory.
+        group: the consumer group.
+        cluster: Kafka's id of the cluster.
+        needed: whether the application has state.
+
+    Yields:
+        The part; None if the directory cannot be used and is not needed.
+
+    Raises:
+        StateError: if the directory cannot be used and is needed, or belongs to somebody else.
+    """
+    try:
+        part = StateDirectory.take(state_dir, group, cluster)
+    except OSError as error:
+        if needed:
+            raise StateError(
+                f"the state directory {state_dir} cannot be used ({error}): set state_dir to a place on a local disk"
+            ) from error
+        logger.warning("%s cannot be written (%s): after a crash, partitions wait for the session", state_dir, error)
+        yield None
+        return
+    try:
+        yield part
+    finally:
+        part.release()
+
+
+def instance_id(state_dir: Path, group: str, part: StateDirectory | None) -> str | None:
+    """Return an id for static membership: the same after a restart, different for each copy on this machine.
+
+    Args:
+        state_dir: the state directory.
+        group: the consumer group.
+        part: the copy's part of the directory; without one there is no such id.
+    """
+    if part is None:
+        return None
+    digest = hashlib.sha256(f"{socket.gethostname()}:{state_dir}:{group}".encode()).hexdigest()[:16]
+    return f"{group}-{digest}-{part.number}"
+
+
+def group_directory(state_dir: Path, group: str) -> Path:
+    """Return the directory of a consumer group inside a state directory.
+
+    Example:
+        >>> group_directory(Path("state"), "../a b").as_posix()
+        'state/%2E%2E%2Fa%20b'
+    """
+    return state_dir / quote(group, safe="").replace(".", "%2E")
+
+
+def clear(state_dir: Path, group: str) -> None:
+    """Delete the state of an application.
+
+    Args:
+        state_dir: the state directory.
+        group: the consumer group.
+
+    Raises:
+        InvalidOperationError: if a copy of the application is running.
+    """
+    root = group_directory(state_dir, group)
+    if not root.is_dir() or root.is_symlink():
+        return
+    descriptors: list[int] = []
+    parts = {lock.stem for lock in root.glob("*.lock")}
+    parts |= {child.name for child in root.iterdir() if child.is_dir() and not child.is_symlink()}
+    try:
+        for part in sorted(parts):
+            descriptor = _lock(root / f"{part}.lock")
+            if descriptor is None:
+                raise InvalidOperationError(
+                    f"the state in {root} is in use by a running copy of the application: stop it before it is cleared"
+                )
+            descriptors.append(descriptor)
+        # Nothing else: a copy that starts now takes another part.
+        for part in parts:
+            if (root / part).is_dir():
+                shutil.rmtree(root / part)
+        (root / "owner.json").unlink(missing_ok=True)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a file, which is made if it does not exist; return None if somebody else holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_owner(root: Path, group: str, cluster: str) -> None:
+    path = root / "owner.json"
+    mine = {"format": _FORMAT, "group": group, "cluster": cluster}
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        _write(path, json.dumps(mine))
+        return
+    try:
+        found = json.loads(text)
+        version, owner = int(found["format"]), (str(found["group"]), str(found["cluster"]))
+    except (ValueError, KeyError, TypeError, OverflowError):
+        # Torn by a crash: it says nothing, and the stores say themselves whose they are.
+        _write(path, json.dumps(mine))
+        return
+    if version > _FORMAT:
+        raise StoreVersionError(
+            f"the state directory {root} was written by a newer version of StreamRT (format {version}, this one knows "
+            f"{_FORMAT}): upgrade StreamRT, or use another state_dir"
+        )
+    if owner != (group, cluster):
+        raise StateError(
+            f"the state directory {root} belongs to the application {owner[0]!r} on the Kafka cluster {owner[1]!r}, not to "
+            f"{group!r} on {cluster!r}: give each application a state_dir of its own, or delete this one with clear_state()"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    fresh.replace(path)

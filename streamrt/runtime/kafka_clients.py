@@ -1,0 +1,148 @@
+"""What tasks need from Kafka, by real clients: one set for each process that runs tasks."""
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from streamrt.errors import ChangelogError
+from streamrt.kafka import (
+    ChangelogReader,
+    ConnectionConfig,
+    KafkaRecordWriter,
+    TopicAdmin,
+    TransactionalWriter,
+    transactional_id,
+)
+from streamrt.models import TopicPartition
+from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionWriter
+
+_PREFIX = "streamrt"
+_KEPT_WRITERS = 64
+_INIT_S = 60.0
+_ANSWER_S = 30.0
+_CHANGELOG_S = 120.0
+
+
+class KafkaTaskClients:
+    """Implements `TaskClients`. Clients are made on first use and kept; they are a cache, nothing relies on them.
+
+    Args:
+        connection: the brokers and how to log in.
+        group: the consumer group.
+        producer_options: the user's options for producers, in librdkafka's words.
+        producer_poll_timeout: seconds that a producer may wait for events each time it is polled.
+    """
+
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        group: str,
+        producer_options: Mapping[str, Any] | None = None,
+        producer_poll_timeout: float = 0.0,
+    ) -> None:
+        self._connection = connection
+        self._group = group
+        self._options = dict(producer_options or {})
+        self._poll_timeout = producer_poll_timeout
+        self._worker = uuid.uuid4().hex
+        self._admin = TopicAdmin(connection)
+        self._writer: KafkaRecordWriter | None = None
+        self._transactional: OrderedDict[TopicPartition, TransactionalWriter] = OrderedDict()
+        self._reader: ChangelogReader | None = None
+
+    @property
+    def worker(self) -> str:
+        """Tells this process from all others that run tasks of the application."""
+        return self._worker
+
+    @property
+    def failed(self) -> bool:
+        """Whether a client met a fatal error, so that all must be replaced."""
+        return self._writer is not None and self._writer.failed
+
+    def writer(self) -> RecordWriter:
+        """Return the writer of tasks that produce at least once."""
+        if self._writer is None:
+            self._writer = KafkaRecordWriter(self._connection, self._options, self._poll_timeout)
+        return self._writer
+
+    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+        """Return the writer of the task of an input partition; fences every earlier one of that partition.
+
+        Raises:
+            TransactionError: if Kafka does not let the writer begin.
+        """
+        writer = self._transactional.get(place)
+        if writer is not None and reuse and writer.usable:
+            self._transactional.move_to_end(place)
+            return writer
+        self.release(place)
+        while len(self._transactional) >= _KEPT_WRITERS:
+            # Each producer has threads and memory of its own.
+            self.release(next(iter(self._transactional)))
+        writer = TransactionalWriter(
+            self._connection,
+            transactional_id(_PREFIX, self._group, *place),
+            self._group,
+            self._options,
+            self._poll_timeout,
+        )
+        try:
+            writer.init(_INIT_S, place.topic)
+        except BaseException:
+            writer.close()
+            raise
+        self._transactional[place] = writer
+        return writer
+
+    def release(self, place: TopicPartition) -> None:
+        """Let go of the transactional writer of an input partition."""
+        writer = self._transactional.pop(place, None)
+        if writer is not None:
+            writer.close()
+
+    def committed(self, place: TopicPartition) -> int | None:
+        """Return the committed offset of the group, once no transaction is about to move it."""
+        return self._admin.committed_stable(self._group, [place], timeout=_ANSWER_S)[place].offset
+
+    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the first offset of a partition and its high watermark, whatever transactions are open."""
+        return self._admin.bounds(place, timeout=_ANSWER_S)
+
+    def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
+        """Yield the committed records of a changelog partition from `start` until `end` is reached.
+
+        Raises:
+            ChangelogError: if `end` cannot be reached.
+        """
+        if self._reader is None:
+            self._reader = ChangelogReader(self._connection)
+        return self._reader.read(place, start, end, timeout_s=_CHANGELOG_S)
+
+    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+        """Tell whether a partition has committed records in an offset range, which may hold markers only."""
+        low, _ = self.bounds(place)
+        if start < low:
+            # What was there is deleted: nobody can tell any more.
+            return True
+        try:
+            return any(batch.keys for batch in self.changelog(place, start, end))
+        except ChangelogError:
+            return True
+
+    def now(self) -> int:
+        """Return the wall clock in milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+    def close(self) -> None:
+        """Let go of all connections; open transactions are left to whoever fences them."""
+        for place in list(self._transactional):
+            self.release(place)
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None

@@ -1,0 +1,157 @@
+"""The sinks of one process that runs tasks: started once, flushed with each commit."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from streamrt.connectors import BaseSink, DriverSink, SinkBatch, SparkSink
+from streamrt.connectors.sinks.spark import DataFrameFactory
+from streamrt.errors import SinkBackpressureError, SinkError
+from streamrt.models import Headers, TopicPartition
+from streamrt.topology import Executor, Topology
+
+logger = logging.getLogger("streamrt")
+
+_LONGEST_PAUSE_S = 3_600.0
+
+
+class TaskSinks:
+    """Starts sinks when they are first used, and carries them through commits.
+
+    Args:
+        topology: tells which node a sink belongs to.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._nodes = {id(sink): node for node, sink in topology.sinks.items()}
+        self._used: dict[int, BaseSink] = {}
+
+    def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> Executor:
+        """Return the function that hands a record to a sink.
+
+        Raises:
+            SinkError: if the sink cannot be started.
+        """
+        if id(sink) not in self._used:
+            if not isinstance(sink, DriverSink):
+                start_sink(sink)
+            self._used[id(sink)] = sink
+        add = sink.add
+
+        def take(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            add(value, key, timestamp, headers, *position())
+
+        return take
+
+    def flush(self, place: TopicPartition) -> None:
+        """Make durable what the sinks took from one partition.
+
+        Raises:
+            SinkBackpressureError: if a sink wants the records later.
+            SinkError: if a sink failed.
+        """
+        for sink in self._used.values():
+            if isinstance(sink, DriverSink):
+                continue
+            try:
+                sink.flush()
+            except SinkBackpressureError:
+                raise
+            except Exception as error:
+                raise SinkError(
+                    f"the sink {type(sink).__name__} failed on records of {place}: {type(error).__name__}: {error}"
+                ) from error
+
+    def pause(self) -> None:
+        """Let the sinks drop what they took: the commit was given up."""
+        for sink in self._used.values():
+            sink.on_paused()
+
+    def take(self) -> list[tuple[int, SinkBatch]]:
+        """Return what sinks of the driver took, with the ids of their nodes."""
+        return [
+            (self._nodes[id(sink)], batch)
+            for sink in self._used.values()
+            if isinstance(sink, DriverSink)
+            for batch in sink.take_batches()
+        ]
+
+
+def start_sink(sink: BaseSink) -> None:
+    """Start a sink.
+
+    Raises:
+        SinkError: if it cannot be started.
+    """
+    try:
+        sink.start()
+    except Exception as error:
+        raise SinkError(f"the sink {type(sink).__name__} cannot start: {type(error).__name__}: {error}") from error
+
+
+def pause_of(error: SinkBackpressureError) -> float:
+    """Return the seconds to wait that a sink asks for, within reason."""
+    asked = error.retry_after
+    return min(max(float(asked), 0.0), _LONGEST_PAUSE_S) if asked == asked else 0.0
+
+
+class DriverSinks:
+    """The sinks that live in the process that called `run()`.
+
+    Args:
+        topology: has the sinks.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._sinks = {node: sink for node, sink in topology.sinks.items() if isinstance(sink, DriverSink)}
+
+    def start(self, session: DataFrameFactory | None = None) -> None:
+        """Start them.
+
+        Args:
+            session: makes Spark DataFrames.
+
+        Raises:
+            SinkError: if one cannot be started.
+        """
+        for sink in self._sinks.values():
+            if isinstance(sink, SparkSink) and session is not None:
+                sink.use(session)
+            start_sink(sink)
+
+    def write(self, sunk: Iterable[tuple[int, SinkBatch]], stop: threading.Event) -> None:
+        """Write what tasks gathered. A sink that wants a pause gets it: until then, no further records are processed.
+
+        Args:
+            sunk: ids of nodes with their batches.
+            stop: ends a pause.
+
+        Raises:
+            SinkError: if a sink failed, or `stop` was set while one paused; the records come again.
+        """
+        batches: dict[int, list[SinkBatch]] = {}
+        for node, batch in sunk:
+            batches.setdefault(node, []).append(batch)
+        for node, gathered in batches.items():
+            self._write(self._sinks[node], gathered, stop)
+
+    def _write(self, sink: DriverSink, batches: list[SinkBatch], stop: threading.Event) -> None:
+        name = type(sink).__name__
+        while True:
+            try:
+                sink.write_batches(batches)
+            except SinkBackpressureError as error:
+                pause = pause_of(error)
+                logger.warning("the sink %s wants no records for %.1f s", name, pause)
+                if stop.wait(pause):
+                    raise SinkError(f"the application was stopped while the sink {name} wanted no records") from error
+            except Exception as error:
+                places = ", ".join(f"{batch.topic}[{batch.partition}]" for batch in batches)
+                raise SinkError(f"the sink {name} failed on records of {places}: {_words(error)}") from error
+            else:
+                return
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, SinkError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,599 @@
+"""Sources at work: each in a process of its own, which the application watches.
+
+```
+application                                    process of a source
+-----------                                    -------------------
+start:  new process, pipe between the two
+        search path of modules  -------------> import StreamRT
+        source, topic, secrets  -------------> restore the state, configure, start
+check:                          <------------- how it ended, or nothing
+stop:   "stop"                  -------------> source.stop(), in another thread than start()
+        wait shutdown_timeout, then SIGKILL
+        the pipe closes         -------------> the application is gone: stop, and exit after shutdown_timeout
+```
+
+The process is a new interpreter and not a fork: clients and threads of the application do not survive a fork. What
+Python's `multiprocessing` calls "spawn" would import the user's program once more, which only a program that guards its
+`app.run()` survives; functions and classes of the program travel by value instead, as they do to tasks.
+
+Secrets go through the pipe alone: no command line, no environment, no file.
+"""
+
+import contextlib
+import json
+import logging
+import multiprocessing.spawn
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from streamrt.config import configure_logging
+from streamrt.connectors import BaseSource, StatefulSource
+from streamrt.connectors.sources.producer import KafkaSourceProducer
+from streamrt.errors import ChangelogError, ConfigurationError, InvalidOperationError, ProducerError, SourceError
+from streamrt.kafka import ConnectionConfig, TopicConfig
+from streamrt.models import TopicPartition
+from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.runtime.restore import replay
+from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StorePartition, StoreTransaction
+from streamrt.topics import Topic
+
+__all__ = ["ChangelogStore", "SourceManager", "SourceProcess"]
+
+logger = logging.getLogger("streamrt.sources")
+
+# Runs before anything of ours can be imported: the application may have found it by a path that it set itself. The
+# working directory is no place to look for modules of Python, and SIGTERM must not end what cannot stop well yet.
+_BOOTSTRAP = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "from multiprocessing.connection import Connection; pipe = Connection(int(sys.argv[1])); "
+    "sys.path[:] = pipe.recv(); from streamrt.runtime.sources import run_source; run_source(pipe)"
+)
+_STOP = b"stop"
+_DEFAULT_SHUTDOWN_S = 10.0
+_LAST_FLUSH_S = 5.0
+_LOOK_FOR_PARENT_S = 1.0
+_LONGEST_TEXT = 20_000
+
+
+class SourceManager:
+    """Starts, watches and stops the sources of an application. Used by one thread.
+
+    Args:
+        connection: how to reach the brokers.
+        group: the consumer group of the application, whose name is part of the names of changelog topics.
+        producer_options: the user's options for producers, in librdkafka's words.
+        use_changelogs: whether there may be changelog topics; without them, stateful sources are refused.
+        loglevel: level of the `streamrt` logger in the processes of sources; None leaves logging alone.
+
+    Example:
+        >>> from streamrt.connectors import CSVSource
+        >>> manager = SourceManager(ConnectionConfig(bootstrap_servers="localhost:9092"), "shop")
+        >>> manager.register(CSVSource("orders.csv", name="orders"), Topic("orders"))
+        >>> manager.is_alive()
+        False
+    """
+
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        group: str,
+        producer_options: Mapping[str, Any] | None = None,
+        use_changelogs: bool = True,
+        loglevel: int | str | None = None,
+    ) -> None:
+        self._connection = connection
+        self._group = group
+        self._options = dict(producer_options or {})
+        self._use_changelogs = use_changelogs
+        self._loglevel = loglevel
+        self._processes: list[SourceProcess] = []
+
+    @property
+    def processes(self) -> tuple["SourceProcess", ...]:
+        """The processes, in the order in which their sources were registered."""
+        return tuple(self._processes)
+
+    def register(self, source: BaseSource, topic: Topic) -> None:
+        """Add a source.
+
+        Args:
+            source: the source.
+            topic: the topic that it produces to.
+
+        Raises:
+            ConfigurationError: if it is no source, or needs a changelog that it cannot have.
+            InvalidOperationError: if it, or another one with its name or its topic, was registered before.
+        """
+        if not isinstance(source, BaseSource):
+            raise ConfigurationError(f"a {type(source).__name__} is no source: derive its class from Source")
+        name = name_of(source)
+        for other in self._processes:
+            if other.source is source:
+                raise InvalidOperationError(f"the source {name} is added twice: make a second object with another name")
+            if other.name == name:
+                raise InvalidOperationError(f"two sources are called {name}: give each a name of its own")
+            if other.topic.name == topic.name:
+                raise InvalidOperationError(
+                    f"the sources {other.name} and {name} both produce to topic {topic.name!r}: give each a topic of its own"
+                )
+        if isinstance(source, StatefulSource) and not self._use_changelogs:
+            raise ConfigurationError(
+                f"the source {name} keeps its state in a changelog topic: it cannot be used with use_changelog_topics=False"
+            )
+        changelog = _changelog_name(self._group, source) if isinstance(source, StatefulSource) else None
+        self._processes.append(
+            SourceProcess(source, topic, self._connection, self._group, self._options, changelog, self._loglevel)
+        )
+
+    def changelog_topics(self, replication_factor: int | None = 1) -> list[Topic]:
+        """Return the changelog topics of stateful sources; they must exist before `start`.
+
+        Args:
+            replication_factor: number of copies; None leaves it to the cluster.
+
+        Raises:
+            ConfigurationError: if the name of a source makes no name of a topic.
+        """
+        topics = []
+        for process in self._processes:
+            if isinstance(process.source, StatefulSource):
+                config = TopicConfig(
+                    process.source.store_partitions_count, replication_factor, {"cleanup.policy": "compact"}
+                )
+                name = _changelog_name(self._group, process.source)
+                topics.append(Topic(name, config, "bytes", "bytes", "bytes", "bytes"))
+        return topics
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator["SourceManager"]:
+        """Run the sources while the `with` block runs: `start`, then `stop`, then `check` if the block has not failed.
+
+        Raises:
+            SourceError: if a source cannot be started, or has failed by the end.
+        """
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+        self.check()
+
+    def start(self) -> None:
+        """Start all processes; returns when they are on their way. After a `stop` they can be started again.
+
+        Raises:
+            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            SourceError: if a source cannot be sent to its process.
+        """
+        try:
+            for process in self._processes:
+                process.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def check(self) -> None:
+        """Look whether a source has failed. A source that has ended by itself is fine.
+
+        Raises:
+            SourceError: telling which, and why.
+        """
+        for process in self._processes:
+            process.check()
+
+    def is_alive(self) -> bool:
+        """Return whether a process runs."""
+        return any(process.is_alive() for process in self._processes)
+
+    def stop(self) -> None:
+        """Ask all sources to stop, and kill those that have not ended after their `shutdown_timeout`.
+
+        What failed meanwhile is told by `check`.
+        """
+        for process in self._processes:
+            process.ask_to_stop()
+        for process in self._processes:
+            process.wait_until_stopped()
+
+
+class SourceProcess:
+    """One source and its process, as the application sees it. Used by one thread.
+
+    Args:
+        source: the source.
+        topic: the topic that it produces to.
+        connection: how to reach the brokers.
+        group: the consumer group of the application.
+        options: the user's options for producers.
+        changelog: name of the changelog topic, for a stateful source.
+        loglevel: level of the `streamrt` logger in the process.
+    """
+
+    def __init__(
+        self,
+        source: BaseSource,
+        topic: Topic,
+        connection: ConnectionConfig,
+        group: str,
+        options: Mapping[str, Any],
+        changelog: str | None,
+        loglevel: int | str | None,
+    ) -> None:
+        self.source = source
+        self.topic = topic
+        self.name = name_of(source)
+        self._connection = connection
+        self._group = group
+        self._options = options
+        self._changelog = changelog
+        self._loglevel = loglevel
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._asked_at: float | None = None
+        self._ended = False
+        self._failure: str | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process, or None before `start`."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process.
+
+        Raises:
+            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            SourceError: if the source cannot be sent to its process.
+            InvalidOperationError: if it runs already.
+        """
+        if self.is_alive():
+            raise InvalidOperationError(f"the source {self.name} runs already: stop it first")
+        self._asked_at, self._ended, self._failure = None, False, None
+        order = self._order()
+        ours, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and program
+                [
+                    os.fsdecode(multiprocessing.spawn.get_executable()),
+                    *(f"-W{option}" for option in sys.warnoptions),
+                    "-c",
+                    _BOOTSTRAP,
+                    str(theirs.fileno()),
+                    f"streamrt source {self.name}",
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                # Ctrl-C reaches the whole process group; the application decides when its sources stop.
+                start_new_session=True,
+            )
+        self._pipe = ours
+        # A process that is gone already is told by check().
+        with contextlib.suppress(OSError):
+            ours.send([str(entry) for entry in sys.path])
+            ours.send_bytes(order)
+        logger.info("source %s started for topic %s (process %d)", self.name, self.topic.name, self._process.pid)
+
+    def _order(self) -> bytes:
+        """Return what the process needs, secrets included."""
+        try:
+            source = cloudpickle.dumps((self.source, self.topic))
+        except Exception as error:
+            raise SourceError(
+                f"the source {self.name} cannot be sent to its process ({type(error).__name__}: {error}): make clients, "
+                "locks and open files in setup(), not in __init__, and keep the application out of it"
+            ) from error
+        order = {
+            "name": self.name,
+            "source": source,
+            "connection": self._connection.to_secret_json(),
+            "group": self._group,
+            "options": dict(self._options),
+            "changelog": self._changelog,
+            "loglevel": self._loglevel,
+            "shutdown_timeout": _shutdown_timeout_of(self.source),
+            "parent": os.getpid(),
+        }
+        try:
+            data: bytes = cloudpickle.dumps(order)
+        except Exception as error:
+            raise SourceError(
+                f"the producer options of source {self.name} cannot be sent to its process ({type(error).__name__}: "
+                f"{error}): keep functions with clients, locks and open files out of producer_extra_config"
+            ) from error
+        return data
+
+    def check(self) -> None:
+        """Look whether the source has failed.
+
+        Raises:
+            SourceError: if it has; the stack trace is in the log, at level DEBUG.
+        """
+        self._collect()
+        if self._failure is not None:
+            raise SourceError(self._failure)
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def ask_to_stop(self) -> None:
+        """Tell the source to stop, once."""
+        if self._asked_at is not None or self._pipe is None:
+            return
+        self._asked_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._pipe.send_bytes(_STOP)
+
+    def wait_until_stopped(self) -> None:
+        """Wait for the end of the process; kill it `shutdown_timeout` after it was asked to stop."""
+        if self._process is None:
+            return
+        timeout = _shutdown_timeout_of(self.source)
+        deadline = timeout + (time.monotonic() if self._asked_at is None else self._asked_at)
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            logger.warning(
+                "source %s did not stop within %g s and is killed; raise its shutdown_timeout if it needs longer",
+                self.name,
+                timeout,
+            )
+            self._ended = True
+            self._process.kill()
+            self._process.wait()
+        self._collect()
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    def _collect(self) -> None:
+        """Take in how the source has ended, if it has."""
+        if self._ended or self._process is None:
+            return
+        # Asked before the pipe is read: what a process says, it says before it exits.
+        code = self._process.poll()
+        try:
+            if self._pipe is not None and self._pipe.poll():
+                self._take(json.loads(self._pipe.recv_bytes()))
+        except (EOFError, OSError):
+            # The other end closes a moment before the exit code is there.
+            pass
+        if not self._ended and code is not None:
+            self._ended = True
+            self._failure = f"source {self.name} failed: its process {_exit_words(code)}"
+
+    def _take(self, report: Mapping[str, str]) -> None:
+        self._ended = True
+        if "error" in report:
+            self._failure = f"source {self.name} failed: {report['error']}"
+            logger.debug("source %s failed:\n%s", self.name, report["traceback"])
+        else:
+            logger.info("source %s has ended", self.name)
+
+
+class ChangelogStore:
+    """The state of a source: in memory, and in its changelog topic.
+
+    Args:
+        partition: the store partition, restored.
+        identity: whose data it is.
+        place: the changelog partition.
+        producer: writes the changelog.
+    """
+
+    def __init__(
+        self, partition: StorePartition, identity: StoreIdentity, place: TopicPartition, producer: KafkaSourceProducer
+    ) -> None:
+        self._partition = partition
+        self._identity = identity
+        self._place = place
+        self._producer = producer
+        self._transaction: StoreTransaction | None = None
+
+    def state(self) -> State:
+        """Return the state, changes since the last commit included. Time to live counts from now."""
+        if self._transaction is None:
+            self._transaction = StoreTransaction(self._partition)
+        return self._transaction.state(None, _now_ms())
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Write the changes since the last commit to the changelog, then to memory.
+
+        A crash in between is harmless: the changelog is what a restart reads.
+
+        Args:
+            timeout: seconds to wait for the brokers; None and -1 wait for as long as it takes.
+
+        Raises:
+            ProducerError: if the brokers did not take the changes in time.
+        """
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        try:
+            changes = transaction.prepare()
+            now = _now_ms()
+            for key, value in changes:
+                self._producer.produce(self._place.topic, value, key, None, self._place.partition, now)
+            remaining = self._producer.flush(timeout) if changes else 0
+            if remaining:
+                raise ProducerError(
+                    f"{remaining} records for changelog topic {self._place.topic!r} were not delivered within {timeout:g} s: "
+                    "the brokers do not answer in time; see their logs, or give flush() a longer timeout"
+                )
+            transaction.flush(Stamp(self._identity, None, None, transaction.stream_time, now))
+        except BaseException:
+            transaction.discard()
+            raise
+
+
+class _Child:
+    """The process of a source: runs it in the main thread, and listens to the application in another."""
+
+    def __init__(self, pipe: Connection, order: dict[str, Any]) -> None:
+        self._pipe = pipe
+        self._order = order
+        self._name: str = order["name"]
+        self._stop = threading.Event()
+        self._source: BaseSource | None = None
+        # Signals arrive here even while the main thread is inside a library and cannot run Python.
+        self._signals, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def run(self) -> int:
+        """Run the source; return the exit code."""
+        threading.Thread(target=self._listen, name="streamrt-source-listener", daemon=True).start()
+        report: dict[str, str] = {}
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - whatever ends a source is told to the application
+            if not (isinstance(error, SystemExit) and error.code in (None, 0)):
+                report = {
+                    "error": _shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__),
+                    "traceback": _shortened(traceback.format_exc()),
+                }
+        with contextlib.suppress(OSError):
+            self._pipe.send_bytes(json.dumps(report).encode())
+        return 1 if report else 0
+
+    def _work(self) -> None:
+        order = self._order
+        connection = ConnectionConfig.from_secret_json(order["connection"])
+        source, topic = pickle.loads(order.pop("source"))
+        producer = KafkaSourceProducer(connection, order["options"])
+        if isinstance(source, StatefulSource):
+            store = self._restored(source, topic, connection, producer)
+            if store is None:
+                return
+            source.configure(topic, producer, store_partition=store)
+        else:
+            source.configure(topic, producer)
+        self._source = source
+        if self._stop.is_set():
+            # The wish came before there was anything to stop.
+            source.stop()
+        try:
+            source.start()
+        except BaseException:
+            # What was produced before the failure is as good as ever.
+            with contextlib.suppress(ProducerError):
+                producer.flush(_LAST_FLUSH_S)
+            raise
+        remaining = producer.flush(max(order["shutdown_timeout"], _LAST_FLUSH_S))
+        if remaining:
+            raise ProducerError(f"{remaining} records for topic {topic.name!r} were not delivered in time")
+
+    def _restored(
+        self, source: StatefulSource, topic: Topic, connection: ConnectionConfig, producer: KafkaSourceProducer
+    ) -> ChangelogStore | None:
+        """Return the store with all that the changelog holds, or None if the source is to stop."""
+        number, count = source.assigned_store_partition, source.store_partitions_count
+        place = TopicPartition(self._order["changelog"], number)
+        if not 0 <= number < count:
+            raise ChangelogError(
+                f"source {self._name} wants partition {number} of its state, which has {count} partitions"
+            )
+        identity = StoreIdentity(self._order["group"], topic.name, number, source.store_name, None, None, count)
+        partition = MemoryStore(source.store_name, topic.name, Path()).open(number)
+        clients = KafkaTaskClients(connection, self._order["group"])
+        try:
+            low, high = clients.bounds(place)
+            if low < high:
+                done = replay(partition, identity, place, low, high, clients, lambda *_: not self._stop.is_set())
+                if done is None:
+                    return None
+                logger.info("source %s restored %d changes of its state from %s", self._name, done.records, place)
+        finally:
+            clients.close()
+        return ChangelogStore(partition, identity, place, producer)
+
+    def _listen(self) -> None:
+        """Wait for a wish to stop, and for the end of the application."""
+        while True:
+            if os.getppid() != self._order["parent"]:
+                break
+            ready = wait([self._pipe, self._signals], _LOOK_FOR_PARENT_S)
+            if self._signals in ready and bytes([signal.SIGTERM]) in os.read(self._signals, 4096):
+                self._stop_source()
+            if self._pipe in ready:
+                try:
+                    self._pipe.recv_bytes()
+                except (EOFError, OSError):
+                    break
+                self._stop_source()
+        logger.info("source %s stops: the application is gone", self._name)
+        self._stop_source()
+        # The main thread exits the process if it can.
+        time.sleep(self._order["shutdown_timeout"])
+        os._exit(1)
+
+    def _stop_source(self) -> None:
+        self._stop.set()
+        if self._source is not None:
+            try:
+                self._source.stop()
+            except Exception:
+                logger.exception("stop() of source %s failed", self._name)
+
+
+def run_source(pipe: Connection) -> None:
+    """Run a source in this process, which the application has started for it.
+
+    Args:
+        pipe: the connection to the application.
+    """
+    os.set_inheritable(pipe.fileno(), False)
+    try:
+        order = pickle.loads(pipe.recv_bytes())
+    except EOFError:
+        # The application died before it could say what it wants.
+        sys.exit(1)
+    configure_logging(order["loglevel"])
+    sys.exit(_Child(pipe, order).run())
+
+
+def name_of(source: BaseSource) -> str:
+    """Return what a source is called: its `name`, or that of its class."""
+    return str(getattr(source, "name", "") or type(source).__name__)
+
+
+def _shutdown_timeout_of(source: BaseSource) -> float:
+    return float(getattr(source, "shutdown_timeout", _DEFAULT_SHUTDOWN_S))
+
+
+def _changelog_name(group: str, source: StatefulSource) -> str:
+    return f"changelog__{group}--{source.store_name}"
+
+
+def _exit_words(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code} without saying why"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was ended by {name}{', perhaps for want of memory' if -code == signal.SIGKILL else ''}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} ..."
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,186 @@
+"""What must be right with internal topics before state is used: decided by the driver when an application starts."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from streamrt.config import ApplicationConfig
+from streamrt.connectors import DriverSink, ListSink
+from streamrt.errors import ChangelogError, ConfigurationError
+from streamrt.kafka import TopicAdmin
+from streamrt.models import TopicPartition
+from streamrt.runtime.metadata import commit_metadata, stores_in
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.stores import ChangelogSettings, SourceState, StateSettings
+from streamrt.state import RocksDBOptions
+from streamrt.topics import Topic, TopicManager
+from streamrt.topology import Topology
+
+logger = logging.getLogger("streamrt")
+
+_DELETE_RETENTION_MS = 86_400_000
+"""Kafka's default of `delete.retention.ms`."""
+
+
+def complete_spec(
+    spec: TaskSpec,
+    topics: TopicManager,
+    admin: TopicAdmin,
+    base_dir: Path,
+    options: RocksDBOptions | None,
+    config: ApplicationConfig,
+) -> TaskSpec:
+    """Add to a specification what is known once the topics exist: how `group_by` works, and where state is.
+
+    Args:
+        spec: what tasks do.
+        topics: knows all topics; they exist and were validated.
+        admin: answers questions about topics and offsets.
+        base_dir: where store partitions lie.
+        options: how RocksDB works.
+        config: the application's configuration.
+
+    Raises:
+        StateError: if there is state that cannot be used; a subclass tells why.
+        ConfigurationError: if the guarantee cannot be given.
+    """
+    topology = spec.topology.resolve(topics.partition_counts())
+    state = prepare_state(
+        topology,
+        topics,
+        admin,
+        base_dir,
+        options,
+        use_changelogs=config.use_changelog_topics,
+        transactional=spec.transactional,
+        timeout=config.request_timeout,
+    )
+    if spec.transactional:
+        for node, sink in topology.sinks.items():
+            if isinstance(sink, DriverSink) and not isinstance(sink, ListSink):
+                raise ConfigurationError(
+                    f"the sink {type(sink).__name__} (node {node}) is written after the offsets of exactly-once processing "
+                    "are committed, and would miss records after a crash: use processing_guarantee='at-least-once', or a "
+                    "sink that tasks write"
+                )
+    return replace(spec, topology=topology, state=state, commit_metadata=commit_metadata(state))
+
+
+def prepare_state(
+    topology: Topology,
+    topics: TopicManager,
+    admin: TopicAdmin,
+    base_dir: Path,
+    options: RocksDBOptions | None,
+    *,
+    use_changelogs: bool,
+    transactional: bool,
+    timeout: float,
+) -> StateSettings | None:
+    """Create the changelog topics that may be created, check the others, and return what tasks need to know.
+
+    Args:
+        topology: the operators, resolved.
+        topics: knows all topics; the sources exist and were validated.
+        admin: answers questions about topics and offsets.
+        base_dir: where store partitions lie.
+        options: how RocksDB works.
+        use_changelogs: whether state is backed by changelogs.
+        transactional: whether commits are exactly-once.
+        timeout: seconds to wait for each answer of the cluster.
+
+    Returns:
+        The settings, or None where no dataframe has state.
+
+    Raises:
+        ChangelogError: if a changelog is missing although there was state in it.
+        TopicConfigurationError: if a changelog does not fit its source.
+        ConfigurationError: if the guarantee cannot be given.
+    """
+    stores = {name: [store.name for store in topology.stores(name)] for name in topology.sources}
+    stores = {name: names for name, names in stores.items() if names}
+    if not stores:
+        return None
+    if transactional and not use_changelogs:
+        raise ConfigurationError(
+            "processing_guarantee='exactly-once' needs changelog topics for its state: after a crash, state without them may "
+            "miss what was committed; leave use_changelog_topics=True"
+        )
+    ids = admin.topic_ids(list(stores), timeout=timeout)
+    partitions = {name: topics.broker_config(name).num_partitions or 1 for name in stores}
+    changelogs: dict[tuple[str, str], Topic] = {}
+    if use_changelogs:
+        changelogs = {
+            (name, store): topics.changelog_topic(name, store) for name, names in stores.items() for store in names
+        }
+        _create(topics, admin, changelogs, partitions, timeout)
+    settings = _changelog_settings(topics, admin, changelogs, timeout)
+    sources = {
+        name: SourceState(ids[name], partitions[name], {store: settings.get((name, store)) for store in names})
+        for name, names in stores.items()
+    }
+    return StateSettings(topics.consumer_group, base_dir, options, sources)
+
+
+def check_changelogs(state: StateSettings | None, metadata: Iterable[tuple[TopicPartition, str]]) -> None:
+    """Refuse changelogs that were made anew since the last commit.
+
+    Args:
+        state: the changelogs as they are.
+        metadata: what is stored with the committed offset of each input partition.
+
+    Raises:
+        ChangelogError: if one is not the one that the commit tells of.
+    """
+    for place, text in metadata if state is not None else ():
+        for store, former in stores_in(text).get(place.topic, {}).items():
+            source = None if state is None else state.sources.get(place.topic)
+            changelog = None if source is None else source.stores.get(store)
+            if changelog is not None and former is not None and changelog.id not in (None, former):
+                raise ChangelogError(
+                    f"the changelog topic {changelog.topic} was deleted and made anew since the last commit of {place}: the "
+                    f"state of store {store!r} in it is lost; bring the topic back, or start over with another "
+                    "consumer_group"
+                )
+
+
+def _create(
+    topics: TopicManager,
+    admin: TopicAdmin,
+    changelogs: Mapping[tuple[str, str], Topic],
+    partitions: Mapping[str, int],
+    timeout: float,
+) -> None:
+    """Create missing changelogs, unless state was lost with them."""
+    names = [topic.name for topic in changelogs.values()]
+    found = admin.inspect_topics(names, timeout=timeout)
+    missing = {place: topic for place, topic in changelogs.items() if found[topic.name] is None}
+    if missing:
+        places = [TopicPartition(name, number) for name, _ in missing for number in range(partitions[name])]
+        committed = admin.committed_stable(topics.consumer_group, places, timeout=timeout)
+        for (name, store), topic in missing.items():
+            for number in range(partitions[name]):
+                if store in stores_in(committed[TopicPartition(name, number)].metadata).get(name, {}):
+                    raise ChangelogError(
+                        f"the changelog topic {topic.name} is missing, although the consumer group has processed "
+                        f"{name}[{number}] with state in it: processing would go on without that state; bring the topic "
+                        "back, or start over with another consumer_group"
+                    )
+    topics.create_changelog_topics()
+    topics.validate_changelog_topics()
+
+
+def _changelog_settings(
+    topics: TopicManager, admin: TopicAdmin, changelogs: Mapping[tuple[str, str], Topic], timeout: float
+) -> dict[tuple[str, str], ChangelogSettings]:
+    names = [topic.name for topic in changelogs.values()]
+    if not names:
+        return {}
+    ids = admin.topic_ids(names, timeout=timeout)
+    settings = {}
+    for place, topic in changelogs.items():
+        config = topics.broker_config(topic.name)
+        kept_ms = int(config.extra_config.get("delete.retention.ms", _DELETE_RETENTION_MS))
+        settings[place] = ChangelogSettings(topic.name, ids[topic.name], max(1, kept_ms // 2))
+    return settings

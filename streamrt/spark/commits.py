@@ -1,0 +1,158 @@
+"""The driver's side of commits: offsets to the consumer group, and records of internal topics that nobody needs any more."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from streamrt.config import ApplicationConfig
+from streamrt.kafka import GroupFencedError, GroupMember, KafkaRequestError, TopicAdmin
+from streamrt.models import TopicPartition
+from streamrt.runtime import CommitSchedule, Report, TaskSpec
+from streamrt.runtime.progress import Progress
+from streamrt.spark.query import MicroBatchQuery
+
+logger = logging.getLogger("streamrt")
+
+_PURGE_EVERY_S = 30.0
+
+
+class RepartitionPurge:
+    """Deletes the records of repartition topics that are processed: nobody else reads these topics.
+
+    Args:
+        admin: deletes records.
+        topics: names of the repartition topics.
+    """
+
+    def __init__(self, admin: TopicAdmin, topics: Iterable[str]) -> None:
+        self._admin = admin
+        self._topics = frozenset(topics)
+        self._committed: dict[TopicPartition, int] = {}
+        self._last = time.monotonic()
+
+    def offer(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Note committed offsets, and now and then delete what lies below them."""
+        if not self._topics:
+            return
+        self._committed.update({place: at for place, at in committed.items() if place.topic in self._topics})
+        if time.monotonic() - self._last >= _PURGE_EVERY_S:
+            self.run()
+
+    def run(self) -> None:
+        """Delete the records below the offsets noted so far."""
+        self._last = time.monotonic()
+        offsets, self._committed = self._committed, {}
+        if not offsets:
+            return
+        try:
+            self._admin.delete_records(offsets, timeout=5.0)
+        except KafkaRequestError as error:
+            # They are deleted with those that come after them.
+            logger.debug("processed records of repartition topics were not deleted: %s", error)
+
+
+class Commits:
+    """Commits offsets: at least once by the group member on a schedule; exactly once tasks do it, but for markers.
+
+    Args:
+        config: tells how often.
+        spec: tells the guarantee.
+        progress: kept up to date with what is committed without having been processed.
+        purge: hears of committed offsets.
+        lost: set when the group does not take our commits any more.
+    """
+
+    def __init__(
+        self,
+        config: ApplicationConfig,
+        spec: TaskSpec,
+        progress: Progress,
+        purge: RepartitionPurge,
+        lost: threading.Event,
+    ) -> None:
+        self._schedule = CommitSchedule(config.commit_interval, config.commit_every)
+        self._interval = config.commit_interval
+        self._transactional = spec.transactional
+        self._metadata = spec.commit_metadata
+        self._progress = progress
+        self._purge = purge
+        self._lost = lost
+        self._member: GroupMember | None = None
+        self._generation = 0
+        self._positions: dict[TopicPartition, int] = {}
+        self._markers_at = 0.0
+        self._lock = threading.RLock()
+
+    def start(self, member: GroupMember, generation: int, positions: Mapping[TopicPartition, int]) -> None:
+        """Begin with the offsets of a new assignment."""
+        with self._lock:
+            self._member, self._generation = member, generation
+            self._positions = dict(positions)
+            self._schedule.start(dict(positions), time.monotonic())
+
+    def report(self, report: Report) -> None:
+        """Note the progress of a micro-batch, and commit it if it is time."""
+        with self._lock:
+            offsets = {place: done.end for place, done in report.ranges.items()}
+            self._positions.update(offsets)
+            if self._transactional:
+                self._purge.offer(offsets)
+                return
+            self._schedule.processed(offsets, report.records)
+            if self._schedule.due(time.monotonic()):
+                self.commit()
+
+    def tick(self, query: MicroBatchQuery) -> None:
+        """Commit what it is time for; call it often."""
+        with self._lock:
+            now = time.monotonic()
+            if self._transactional:
+                if now - self._markers_at >= self._interval:
+                    self._markers_at = now
+                    query.between_batches(lambda: self._commit_markers(query))
+            elif self._schedule.due(now):
+                self.commit()
+            elif self._schedule.quiet(now):
+                # Markers of transactions at the end of a partition are no records, but they count as lag.
+                self._schedule.committed({}, now)
+                self._schedule.processed(query.finished_offsets(), 0)
+                self._progress.processed_to(self._schedule.pending())
+
+    def commit(self) -> None:
+        """Commit what is processed."""
+        with self._lock:
+            offsets = self._schedule.pending()
+            if not offsets or self._member is None:
+                return
+            try:
+                self._member.commit(offsets, generation=self._generation, metadata=self._metadata)
+            except GroupFencedError as error:
+                logger.warning("%s; the records since the last commit will repeat", error)
+                self._lost.set()
+            except KafkaRequestError as error:
+                if not error.retriable:
+                    raise
+                logger.warning("%s; trying again later", error)
+                offsets = {}
+            self._schedule.committed(offsets, time.monotonic())
+            self._purge.offer(offsets)
+
+    def _commit_markers(self, query: MicroBatchQuery) -> None:
+        """Move the group past transaction markers at the ends of partitions; only while no tasks run.
+
+        Tasks commit the offsets of records, in their transactions; a commit of ours beside one of them could move the
+        group back.
+        """
+        ends = query.finished_offsets()
+        offsets = {place: end for place, end in ends.items() if end > self._positions.get(place, end)}
+        if not offsets or self._member is None:
+            return
+        try:
+            self._member.commit(offsets, generation=self._generation, metadata=self._metadata)
+        except (GroupFencedError, KafkaRequestError) as error:
+            logger.debug("the markers at the ends of partitions were not committed: %s", error)
+            return
+        query.moved(offsets)
+        self._positions.update(offsets)
+        self._progress.processed_to(offsets)

@@ -1,0 +1,168 @@
+"""Kafka's part in the test driver: topics, changelogs and committed offsets in memory. A double, and named so."""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from streamrt.models import Headers, TopicPartition
+from streamrt.runtime import RecordWriter, TransactionWriter
+
+__all__ = ["MemoryClients", "WrittenRecord"]
+
+
+@dataclass(frozen=True)
+class WrittenRecord:
+    """A record as it was produced.
+
+    Attributes:
+        value: the value's bytes; None is a tombstone.
+        key: the key's bytes.
+        timestamp: milliseconds since the Unix epoch.
+        headers: the headers.
+        partition: the partition that the producer asked for; -1 where the key decides.
+    """
+
+    value: bytes | None
+    key: bytes | None
+    timestamp: int
+    headers: Headers | None
+    partition: int = -1
+
+
+@dataclass(frozen=True)
+class _Batch:
+    keys: list[bytes]
+    values: list[bytes | None]
+    timestamps: list[int]
+    next_offset: int
+
+
+@dataclass
+class _Log:
+    """What is in one topic; partitions matter for changelogs alone."""
+
+    records: list[WrittenRecord] = field(default_factory=list)
+    partitions: dict[int, list[WrittenRecord | None]] = field(default_factory=dict)
+
+    def append(self, record: WrittenRecord) -> None:
+        self.records.append(record)
+        if record.partition >= 0:
+            self.partitions.setdefault(record.partition, []).append(record)
+
+
+class MemoryClients:
+    """Implements `TaskClients` without Kafka: what is produced stays in memory.
+
+    Args:
+        now: returns the wall clock in milliseconds since the Unix epoch.
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._worker = uuid.uuid4().hex
+        self._logs: dict[str, _Log] = {}
+        self.offsets: dict[TopicPartition, int] = {}
+
+    @property
+    def worker(self) -> str:
+        """Tells this process from others."""
+        return self._worker
+
+    def written(self, topic: str) -> list[WrittenRecord]:
+        """Return what was produced to a topic."""
+        log = self._logs.get(topic)
+        return [] if log is None else log.records
+
+    def writer(self) -> RecordWriter:
+        """Return the writer of tasks that produce at least once."""
+        return self
+
+    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+        """Return the writer of the task of an input partition."""
+        return _MemoryTransaction(self)
+
+    def release(self, place: TopicPartition) -> None:
+        """Do nothing: there is no connection to let go of."""
+
+    def committed(self, place: TopicPartition) -> int | None:
+        """Return the committed offset of an input partition; 0 at the beginning."""
+        return self.offsets.get(place, 0)
+
+    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        """Return the first offset of a changelog partition and its end."""
+        return 0, len(self._partition(place))
+
+    def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[_Batch]:
+        """Yield the records of a changelog partition."""
+        found = [record for record in self._partition(place)[start:end] if record is not None]
+        keys = [record.key or b"" for record in found]
+        yield _Batch(keys, [record.value for record in found], [record.timestamp for record in found], end)
+
+    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+        """Tell whether an input partition has records in a range: in memory there are no markers."""
+        return start < end
+
+    def now(self) -> int:
+        """Return the wall clock of the test."""
+        return self._now()
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        """Keep a record."""
+        # librdkafka takes 0 for "now".
+        record = WrittenRecord(value, key, timestamp or self._now(), headers, partition)
+        self._logs.setdefault(topic, _Log()).append(record)
+
+    def flush(self) -> list[Exception]:
+        """Return no errors: nothing gets lost."""
+        return []
+
+    def end_transaction(self, topics: set[TopicPartition], offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets, and write a marker to each changelog partition that was written to."""
+        for place in topics:
+            self._partition(place).append(None)
+        self.offsets.update(offsets)
+
+    def _partition(self, place: TopicPartition) -> list[WrittenRecord | None]:
+        return self._logs.setdefault(place.topic, _Log()).partitions.setdefault(place.partition, [])
+
+
+class _MemoryTransaction:
+    """Holds records back until they are committed."""
+
+    usable = True
+
+    def __init__(self, clients: MemoryClients) -> None:
+        self._clients = clients
+        self._held: list[tuple[str, bytes | None, bytes | None, int, Headers | None, int]] = []
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        self._held.append((topic, value, key, timestamp, headers, partition))
+
+    def flush(self) -> list[Exception]:
+        return []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+        for record in self._held:
+            self._clients.produce(*record)
+        touched = {TopicPartition(record[0], record[5]) for record in self._held if record[5] >= 0}
+        self._held = []
+        self._clients.end_transaction(touched, offsets)
+
+    def abort(self) -> None:
+        self._held = []

@@ -1,0 +1,19 @@
+"""Topics: what is in them (serializers, timestamps) and what the cluster makes of them (partitions)."""
+
+from streamrt.kafka import TopicConfig
+from streamrt.topics.internal import changelog_topic_name, repartition_topic_name
+from streamrt.topics.manager import TopicAdministration, TopicManager
+from streamrt.topics.settings import config_differences
+from streamrt.topics.topic import KafkaMessage, TimestampExtractor, Topic
+
+__all__ = [
+    "KafkaMessage",
+    "TimestampExtractor",
+    "Topic",
+    "TopicAdministration",
+    "TopicConfig",
+    "TopicManager",
+    "changelog_topic_name",
+    "config_differences",
+    "repartition_topic_name",
+]

@@ -1,0 +1,537 @@
+"""`TopicManager`: the topics of an application, declared, created and checked."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
+from streamrt.kafka import TopicConfig, TopicDefinition
+from streamrt.serializers import DeserializerType, SerializerType
+from streamrt.topics.internal import (
+    changelog_config,
+    changelog_fault,
+    changelog_topic_name,
+    repartition_config,
+    repartition_fault,
+    repartition_topic_name,
+    required_text,
+    topic_alias,
+)
+from streamrt.topics.settings import config_differences, option_text
+from streamrt.topics.topic import TimestampExtractor, Topic
+
+logger = logging.getLogger(__name__)
+
+
+class TopicAdministration(Protocol):
+    """What `TopicManager` needs of a cluster; `streamrt.kafka.TopicAdmin` is the real one."""
+
+    def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
+        """Return the settings of the topics, None for those that do not exist."""
+
+    def create_topics(
+        self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
+    ) -> None:
+        """Create the topics and wait until they are ready."""
+
+
+@dataclass(frozen=True)
+class _Repartition:
+    topic: Topic
+    input: str
+    operation: str
+
+
+class TopicManager:
+    """Knows the topics of an application; creates those that are missing and checks those that are there.
+
+    Args:
+        topic_admin: access to the cluster.
+        consumer_group: the consumer group of the application.
+        timeout: seconds to wait for an answer of the cluster.
+        create_timeout: seconds to wait until new topics are ready.
+        auto_create_topics: whether topics that are missing are created.
+    """
+
+    default_num_partitions = 1
+    default_replication_factor = 1
+    default_extra_config: Mapping[str, str] = {}
+
+    def __init__(
+        self,
+        topic_admin: TopicAdministration,
+        consumer_group: str,
+        timeout: float = 30,
+        create_timeout: float = 60,
+        auto_create_topics: bool = True,
+    ) -> None:
+        self._admin = topic_admin
+        self._consumer_group = consumer_group
+        self._timeout = timeout
+        self._create_timeout = create_timeout
+        self._auto_create_topics = auto_create_topics
+        self._topics: dict[str, Topic] = {}
+        self._declared: dict[str, Topic] = {}
+        self._repartitions: dict[str, _Repartition] = {}
+        self._changelogs: dict[tuple[str, str], Topic] = {}
+        self._actual: dict[str, TopicConfig] = {}
+
+    @property
+    def consumer_group(self) -> str:
+        """The consumer group of the application."""
+        return self._consumer_group
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        """The topics that the application declared, by name."""
+        return dict(self._topics)
+
+    @property
+    def repartition_topics(self) -> dict[str, Topic]:
+        """The topics that `group_by` goes through where its input has several partitions, by name."""
+        return {name: repartition.topic for name, repartition in self._repartitions.items()}
+
+    @property
+    def changelog_topics(self) -> dict[str, dict[str, Topic]]:
+        """The topics that keep the changes of stores, by the topic that a store belongs to and the store's name."""
+        result: dict[str, dict[str, Topic]] = {}
+        for (topic, store), changelog in self._changelogs.items():
+            result.setdefault(topic, {})[store] = changelog
+        return result
+
+    @property
+    def changelog_topics_list(self) -> list[Topic]:
+        """The topics that keep the changes of stores."""
+        return list(self._changelogs.values())
+
+    @property
+    def non_changelog_topics(self) -> dict[str, Topic]:
+        """The topics that hold records rather than the changes of a store, by name."""
+        return {**self._topics, **self.repartition_topics}
+
+    @property
+    def all_topics(self) -> dict[str, Topic]:
+        """All topics, by name."""
+        return {**self.non_changelog_topics, **{topic.name: topic for topic in self._changelogs.values()}}
+
+    def topic(
+        self,
+        name: str,
+        value_deserializer: DeserializerType = "json",
+        key_deserializer: DeserializerType = "bytes",
+        value_serializer: SerializerType = "json",
+        key_serializer: SerializerType = "bytes",
+        config: TopicConfig | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> Topic:
+        """Declare a topic.
+
+        Args:
+            name: name of the topic.
+            value_deserializer: name of a deserializer, or an object.
+            key_deserializer: name of a deserializer, or an object.
+            value_serializer: name of a serializer, or an object.
+            key_serializer: name of a serializer, or an object.
+            config: settings in the cluster; by default those of `topic_config()`.
+            timestamp_extractor: gives records another timestamp than the broker's.
+
+        Raises:
+            ConfigurationError: if the name is not allowed, a serializer is unknown, or the topic was declared
+                before with other settings.
+        """
+        return self.register(
+            Topic(
+                name,
+                config,
+                value_deserializer=value_deserializer,
+                key_deserializer=key_deserializer,
+                value_serializer=value_serializer,
+                key_serializer=key_serializer,
+                timestamp_extractor=timestamp_extractor,
+            )
+        )
+
+    def register(self, topic: Topic) -> Topic:
+        """Declare a topic that was made before.
+
+        Args:
+            topic: the topic.
+
+        Returns:
+            The topic to use, with the default settings where it has none of its own.
+
+        Raises:
+            ConfigurationError: if a topic of this name was declared before with other settings.
+        """
+        if self._topics.get(topic.name) is topic:
+            return topic
+        former = self._declared.get(topic.name)
+        if former is not None:
+            different = former.differences(topic)
+            if different:
+                raise ConfigurationError(
+                    f"topic {topic.name} is declared twice with different {', '.join(different)}: "
+                    "declare it once and use that object, or give both the same settings"
+                )
+        self._declared[topic.name] = topic
+        complete = topic if topic.config is not None else topic.with_config(self.topic_config())
+        self._topics[topic.name] = complete
+        return complete
+
+    def topic_config(
+        self,
+        num_partitions: int | None = None,
+        replication_factor: int | None = None,
+        extra_config: Mapping[str, Any] | None = None,
+    ) -> TopicConfig:
+        """Return settings with the defaults where none are given: 1 partition, 1 copy.
+
+        Args:
+            num_partitions: number of partitions.
+            replication_factor: number of copies.
+            extra_config: options of the topic, such as `{"retention.ms": 3600000}`.
+
+        Example:
+            >>> from streamrt.kafka import TopicAdmin
+            >>> manager = TopicManager(TopicAdmin("localhost:9092"), "shop")
+            >>> manager.topic_config(num_partitions=4)
+            TopicConfig(num_partitions=4, replication_factor=1, extra_config={})
+        """
+        given = {"num_partitions": num_partitions, "replication_factor": replication_factor}
+        options = {**self.default_extra_config, **(extra_config or {})}
+        return TopicConfig(
+            self.default_num_partitions if num_partitions is None else num_partitions,
+            self.default_replication_factor if replication_factor is None else replication_factor,
+            {key: option_text(value) for key, value in options.items()},
+            defaulted=frozenset(name for name, value in given.items() if value is None)
+            | (self.default_extra_config.keys() - (extra_config or {}).keys()),
+        )
+
+    def repartition_topic(
+        self,
+        operation: str,
+        topic_name: str,
+        value_deserializer: DeserializerType = "json",
+        key_deserializer: DeserializerType = "json",
+        value_serializer: SerializerType = "json",
+        key_serializer: SerializerType = "json",
+    ) -> Topic:
+        """Declare the topic that a `group_by` goes through. It is created if its input has several partitions.
+
+        Args:
+            operation: name of the `group_by`.
+            topic_name: the topic that the `group_by` reads; may be a repartition topic itself.
+            value_deserializer: name of a deserializer, or an object.
+            key_deserializer: name of a deserializer, or an object.
+            value_serializer: name of a serializer, or an object.
+            key_serializer: name of a serializer, or an object.
+
+        Raises:
+            ConfigurationError: if no topic can have the resulting name, it is taken, or a serializer is unknown.
+            InvalidOperationError: if `topic_name` was not declared.
+        """
+        self._require_declared(topic_name)
+        name = repartition_topic_name(self._consumer_group, topic_name, operation)
+        topic = Topic(
+            name,
+            value_deserializer=value_deserializer,
+            key_deserializer=key_deserializer,
+            value_serializer=value_serializer,
+            key_serializer=key_serializer,
+        )
+        former = self._repartitions.get(name)
+        if former is not None and (former.input, former.operation) == (topic_name, operation):
+            different = former.topic.differences(topic)
+            if not different:
+                return former.topic
+            raise ConfigurationError(
+                f"group_by {operation!r} of topic {topic_name} is declared twice with different {', '.join(different)}: "
+                "give one of them another name, such as group_by(..., name='...')"
+            )
+        repartition = _Repartition(topic, topic_name, operation)
+        for other in self.non_changelog_topics:
+            if self._mistakable(name, repartition, other):
+                raise ConfigurationError(
+                    f"the repartition topic of group_by {operation!r} on topic {topic_name} would be {name}, which cannot be "
+                    f"told from topic {other} in the names of internal topics and stores: choose another name, such as "
+                    "group_by(..., name='...')"
+                )
+        self._repartitions[name] = repartition
+        return topic
+
+    def changelog_topic(self, topic_name: str, store_name: str) -> Topic:
+        """Declare the topic that keeps the changes of a store. `create_changelog_topics` creates it.
+
+        Args:
+            topic_name: the topic that the store belongs to; may be a repartition topic.
+            store_name: name of the store.
+
+        Raises:
+            ConfigurationError: if no topic can have the resulting name, or it is taken.
+            InvalidOperationError: if `topic_name` was not declared.
+        """
+        former = self._changelogs.get((topic_name, store_name))
+        if former is not None:
+            return former
+        self._require_declared(topic_name)
+        name = changelog_topic_name(self._consumer_group, topic_name, store_name)
+        if name in self.all_topics:
+            raise ConfigurationError(
+                f"the changelog topic of store {store_name!r} of topic {topic_name} would be {name}, which is another topic "
+                "of the application: rename one of the topics or of the stores"
+            )
+        topic = Topic(
+            name,
+            value_deserializer="bytes",
+            key_deserializer="bytes",
+            value_serializer="bytes",
+            key_serializer="bytes",
+        )
+        self._changelogs[topic_name, store_name] = topic
+        return topic
+
+    def create_topics(
+        self,
+        topics: Sequence[Topic],
+        timeout: float | None = None,
+        create_timeout: float | None = None,
+    ) -> None:
+        """Create those of the given topics that do not exist.
+
+        Args:
+            topics: the topics.
+            timeout: seconds to wait for an answer of the cluster; by default that of the manager.
+            create_timeout: seconds to wait until the topics are ready; by default that of the manager.
+
+        Raises:
+            TopicCreationError: if a topic could not be created.
+        """
+        timeout = self._timeout if timeout is None else timeout
+        found = self._admin.inspect_topics([topic.name for topic in topics], timeout=timeout)
+        # Only the missing ones: a user who may not create topics may well use existing ones.
+        missing = [topic for topic in topics if found[topic.name] is None]
+        if missing:
+            self._admin.create_topics(
+                missing,
+                timeout=timeout,
+                finalize_timeout=self._create_timeout if create_timeout is None else create_timeout,
+            )
+
+    def create_all_topics(self, timeout: float | None = None, create_timeout: float | None = None) -> None:
+        """Create those of the declared topics that do not exist, unless automatic creation is off.
+
+        Repartition topics come last: they get the partitions and copies that their input topics really have. Inputs of one
+        partition need none. Changelog topics are created by `create_changelog_topics`, because whether a missing one may be
+        created depends on what the application has processed.
+
+        Args:
+            timeout: seconds to wait for an answer of the cluster; by default that of the manager.
+            create_timeout: seconds to wait until the topics are ready; by default that of the manager.
+
+        Raises:
+            TopicCreationError: if a topic could not be created.
+        """
+        if not self._auto_create_topics:
+            return
+        if self._topics:
+            self.create_topics(list(self._topics.values()), timeout, create_timeout)
+        if self._repartitions:
+            found = self._inspect({self._origin(name) for name in self._repartitions}, timeout)
+            self.create_topics(
+                [
+                    repartition.topic.with_config(repartition_config(config))
+                    for name, repartition in self._repartitions.items()
+                    if (config := found[self._origin(name)]) is not None and config.num_partitions != 1
+                ],
+                timeout,
+                create_timeout,
+            )
+
+    def validate_all_topics(self, timeout: float | None = None) -> None:
+        """Check that all topics exist except changelogs, and warn of settings that are not what was declared.
+
+        Args:
+            timeout: seconds to wait for an answer of the cluster; by default that of the manager.
+
+        Raises:
+            TopicNotFoundError: if topics do not exist; it names all of them.
+            TopicConfigurationError: if a repartition topic does not fit its input.
+        """
+        found = self._inspect(self.non_changelog_topics, timeout)
+        actual = {name: config for name, config in found.items() if config is not None}
+        missing = {name: "" for name in self._topics if name not in actual}
+        needed = {
+            name: repartition_config(actual[origin])
+            for name in self._repartitions
+            if (origin := self._origin(name)) in actual and actual[origin].num_partitions != 1
+        }
+        missing.update((name, required_text(config)) for name, config in needed.items() if name not in actual)
+        self._refuse_missing(missing, "create_all_topics()")
+        _refuse(
+            repartition_fault(name, actual[name], self._origin(name), actual[self._origin(name)]) for name in needed
+        )
+        self._actual = actual
+        declared = {name: topic.config for name, topic in self._declared.items()}
+        declared.update((name, TopicConfig(None, None, {"retention.ms": "-1"})) for name in needed)
+        _warn_of_differences(declared, actual)
+
+    def missing_changelog_topics(self, timeout: float | None = None) -> list[str]:
+        """Return the names of those declared changelog topics that do not exist.
+
+        Args:
+            timeout: seconds to wait for an answer of the cluster; by default that of the manager.
+        """
+        found = self._inspect([topic.name for topic in self._changelogs.values()], timeout)
+        return [name for name, config in found.items() if config is None]
+
+    def create_changelog_topics(
+        self,
+        names: Collection[str] | None = None,
+        timeout: float | None = None,
+        create_timeout: float | None = None,
+    ) -> None:
+        """Create those of the declared changelog topics that do not exist, unless automatic creation is off.
+
+        They get the partitions and copies of the input topics, which `validate_all_topics` has looked up.
+
+        Args:
+            names: the topics to create; by default all declared ones.
+            timeout: seconds to wait for an answer of the cluster; by default that of the manager.
+            create_timeout: seconds to wait until the topics are ready; by default that of the manager.
+
+        Raises:
+            TopicCreationError: if a topic could not be created.
+            InvalidOperationError: if the input topics were not validated yet.
+        """
+        if self._auto_create_topics:
+            self.create_topics(
+                [
+                    changelog.with_config(changelog_config(self.broker_config(self._origin(topic))))
+                    for (topic, _), changelog in self._changelogs.items()
+                    if names is None or changelog.name in names
+                ],
+                timeout,
+                create_timeout,
+            )
+
+    def validate_changelog_topics(self, timeout: float | None = None) -> None:
+        """Check that all declared changelog topics exist, and that no state would be missed or deleted.
+
+        Args:
+            timeout: seconds to wait for an answer of the cluster; by default that of the manager.
+
+        Raises:
+            TopicNotFoundError: if topics do not exist; it names all of them.
+            TopicConfigurationError: if a changelog has another number of partitions than the topic that its store belongs
+                to, or is not compacted.
+            InvalidOperationError: if the input topics were not validated yet.
+        """
+        # While an input had one partition, what comes after its group_by kept its state beside that of the input, in stores
+        # of the same names.
+        belongs = {changelog.name: topic for (topic, _), changelog in self._changelogs.items()}
+        former = {
+            changelog_topic_name(self._consumer_group, self._origin(topic), store): self._origin(topic)
+            for topic, store in self._changelogs
+        }
+        found = self._inspect({**former, **belongs}, timeout)
+        actual = {name: config for name, config in found.items() if config is not None}
+        inputs = {name: self.broker_config(self._origin(topic)) for name, topic in {**former, **belongs}.items()}
+        self._refuse_missing(
+            {name: required_text(changelog_config(inputs[name])) for name in belongs if name not in actual},
+            "create_changelog_topics()",
+        )
+        _refuse(
+            changelog_fault(name, config, belongs.get(name) or former[name], inputs[name])
+            for name, config in actual.items()
+        )
+        self._actual.update(actual)
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return the number of partitions of each topic that `validate_all_topics` found, by name."""
+        return {name: config.num_partitions or 0 for name, config in self._actual.items()}
+
+    def broker_config(self, name: str) -> TopicConfig:
+        """Return the settings that a topic has in the cluster.
+
+        Args:
+            name: name of the topic.
+
+        Raises:
+            InvalidOperationError: if the topics were not validated yet, or the topic was not declared.
+        """
+        if name not in self._actual:
+            raise InvalidOperationError(
+                f"the settings of topic {name} in the cluster are not known: declare it and call "
+                "validate_all_topics() first"
+            )
+        return self._actual[name]
+
+    def ensure_topics_copartitioned(self, *topics: Topic) -> None:
+        """Check that topics have the same number of partitions, so that equal keys are in partitions of equal number.
+
+        Args:
+            topics: the topics; at least two make sense.
+
+        Raises:
+            TopicConfigurationError: if their numbers differ.
+            TopicNotFoundError: if one of them does not exist.
+        """
+        unknown = [topic.name for topic in topics if topic.name not in self._actual]
+        found = {**self._actual, **(self._inspect(unknown, None) if unknown else {})}
+        self._refuse_missing({name: "" for name in unknown if found[name] is None}, "create_all_topics()")
+        counts = {topic.name: config.num_partitions for topic in topics if (config := found[topic.name]) is not None}
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            raise TopicConfigurationError(
+                f"these topics must have the same number of partitions ({listed}): equal keys lie in partitions of equal "
+                "number only then; copy one of them, by to_topic(), to a topic of as many partitions as the other has"
+            )
+
+    def _mistakable(self, name: str, repartition: _Repartition, other: str) -> bool:
+        """Tell whether state behind a new repartition topic would be mistaken for that behind another topic."""
+        if topic_alias(self._consumer_group, other) == topic_alias(self._consumer_group, name):
+            return True
+        # On an input of one partition, stores have the names of their groupings only.
+        path = f"{self._grouping(repartition.input)}.{repartition.operation}"
+        return self._origin(other) == self._origin(repartition.input) and self._grouping(other) == path
+
+    def _grouping(self, name: str) -> str:
+        """Return the names of the groupings that lead to a topic, as the names of stores end with them."""
+        found = self._repartitions.get(name)
+        return "" if found is None else f"{self._grouping(found.input)}.{found.operation}"
+
+    def _origin(self, name: str) -> str:
+        while name in self._repartitions:
+            name = self._repartitions[name].input
+        return name
+
+    def _inspect(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig | None]:
+        return self._admin.inspect_topics(list(names), timeout=self._timeout if timeout is None else timeout)
+
+    def _require_declared(self, name: str) -> None:
+        if name not in self.non_changelog_topics:
+            raise InvalidOperationError(f"topic {name} is not known to the application: declare it with topic() first")
+
+    def _refuse_missing(self, missing: Mapping[str, str], method: str) -> None:
+        if missing:
+            listed = ", ".join(f"{name} ({words})" if words else name for name, words in sorted(missing.items()))
+            advice = f"call {method}" if self._auto_create_topics else "set auto_create_topics=True"
+            raise TopicNotFoundError(f"topics that do not exist: {listed}; create them by hand, or {advice}")
+
+
+def _refuse(faults: Iterable[str | None]) -> None:
+    said = [fault for fault in faults if fault is not None]
+    if said:
+        raise TopicConfigurationError("; ".join(said))
+
+
+def _warn_of_differences(declared: Mapping[str, TopicConfig | None], actual: Mapping[str, TopicConfig]) -> None:
+    for name, config in declared.items():
+        differences = [] if config is None else config_differences(config, actual[name])
+        if differences:
+            logger.warning(
+                "Topic %s is not as declared: %s. An existing topic is left as it is; change the topic or the declaration.",
+                name,
+                "; ".join(differences),
+            )

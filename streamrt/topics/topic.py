@@ -1,0 +1,251 @@
+"""`Topic`: a name, serializers, and settings in the cluster."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamrt.errors import ConfigurationError
+from streamrt.kafka import TopicConfig
+from streamrt.models import Headers, HeadersMapping, HeaderValue, TimestampType, merge_headers
+from streamrt.serializers import (
+    Deserializer,
+    DeserializerType,
+    MessageField,
+    SerializationContext,
+    Serializer,
+    SerializerType,
+    resolve_deserializer,
+    resolve_serializer,
+)
+
+TimestampExtractor = Callable[[Any, Headers | None, int, TimestampType], int]
+"""Called with value, headers, timestamp (ms) and its type; returns the timestamp (ms) to use instead."""
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+"""What Kafka takes as the name of a topic, but for `.` and `..`."""
+
+
+@dataclass(frozen=True)
+class KafkaMessage:
+    """A record ready to be produced.
+
+    Attributes:
+        key: the serialized key, or None.
+        value: the serialized value, or None for a tombstone.
+        headers: its headers, or None.
+        timestamp: milliseconds since the Unix epoch, or None for the time at which it is produced.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None = None
+    timestamp: int | None = None
+
+
+class Topic:
+    """A topic, with the serializers of its keys and values. It holds no client and cannot be changed.
+
+    Args:
+        name: name of the topic: letters, digits, `.`, `_` and `-`, at most 249 of them.
+        config: settings in the cluster, to create the topic with and to compare an existing one with.
+        value_deserializer: name of a deserializer, or an object.
+        key_deserializer: name of a deserializer, or an object.
+        value_serializer: name of a serializer, or an object.
+        key_serializer: name of a serializer, or an object.
+        timestamp_extractor: gives records another timestamp than the broker's.
+
+    Raises:
+        ConfigurationError: if the name is not allowed or a serializer is unknown.
+
+    Example:
+        >>> orders = Topic("orders", value_deserializer="json", key_serializer="str")
+        >>> orders
+        Topic('orders')
+        >>> orders.serialize(key="a", value={"n": 1}).value
+        b'{"n":1}'
+        >>> orders.deserialize(b"a", b'{"n":1}')
+        (b'a', {'n': 1})
+    """
+
+    __slots__ = (
+        "_config",
+        "_key_deserializer",
+        "_key_serializer",
+        "_name",
+        "_timestamp_extractor",
+        "_value_deserializer",
+        "_value_serializer",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        config: TopicConfig | None = None,
+        value_deserializer: DeserializerType = "json",
+        key_deserializer: DeserializerType = "bytes",
+        value_serializer: SerializerType = "json",
+        key_serializer: SerializerType = "bytes",
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> None:
+        self._name = _checked_name(name)
+        self._config = config
+        self._value_deserializer = resolve_deserializer(value_deserializer)
+        self._key_deserializer = resolve_deserializer(key_deserializer)
+        self._value_serializer = resolve_serializer(value_serializer)
+        self._key_serializer = resolve_serializer(key_serializer)
+        self._timestamp_extractor = timestamp_extractor
+
+    @property
+    def name(self) -> str:
+        """Name of the topic."""
+        return self._name
+
+    @property
+    def config(self) -> TopicConfig | None:
+        """Settings in the cluster as they were declared, or None."""
+        return self._config
+
+    @property
+    def value_deserializer(self) -> Deserializer:
+        """Deserializer of the values."""
+        return self._value_deserializer
+
+    @property
+    def key_deserializer(self) -> Deserializer:
+        """Deserializer of the keys."""
+        return self._key_deserializer
+
+    @property
+    def value_serializer(self) -> Serializer:
+        """Serializer of the values."""
+        return self._value_serializer
+
+    @property
+    def key_serializer(self) -> Serializer:
+        """Serializer of the keys."""
+        return self._key_serializer
+
+    @property
+    def timestamp_extractor(self) -> TimestampExtractor | None:
+        """What gives records another timestamp, or None."""
+        return self._timestamp_extractor
+
+    def serialize(
+        self,
+        key: object = None,
+        value: object = None,
+        headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None = None,
+        timestamp_ms: int | None = None,
+    ) -> KafkaMessage:
+        """Serialize one record, ready for `Producer.produce`.
+
+        A key of None stays None. A value of None is up to the serializer: as JSON it is `null`, which is no
+        tombstone.
+
+        Args:
+            key: the key.
+            value: the value.
+            headers: pairs of name and value, or a mapping.
+            timestamp_ms: milliseconds since the Unix epoch.
+
+        Raises:
+            SerializationError: if key or value cannot be serialized.
+        """
+        pairs = _pairs(headers)
+        key_bytes = None if key is None else self._key_serializer(key, self._context(MessageField.KEY, pairs))
+        value_bytes = self._value_serializer(value, self._context(MessageField.VALUE, pairs))
+        extra = self._value_serializer.extra_headers
+        if extra:
+            pairs = merge_headers(pairs, extra)
+        return KafkaMessage(key_bytes, value_bytes, pairs, timestamp_ms)
+
+    def deserialize(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None = None,
+    ) -> tuple[Any, Any]:
+        """Deserialize one record.
+
+        Args:
+            key: bytes of the key, or None.
+            value: bytes of the value, or None.
+            headers: pairs of name and value, or a mapping.
+
+        Returns:
+            Key and value; what was None stays None.
+
+        Raises:
+            SerializationError: if key or value cannot be deserialized.
+            IgnoreMessage: if a deserializer wants the record to be skipped.
+        """
+        pairs = _pairs(headers)
+        key_context, value_context = (
+            self._context(MessageField.KEY, pairs),
+            self._context(MessageField.VALUE, pairs),
+        )
+        return (
+            None if key is None else self._key_deserializer(key, key_context),
+            None if value is None else self._value_deserializer(value, value_context),
+        )
+
+    def _context(self, field: MessageField, headers: Headers | None) -> SerializationContext:
+        return SerializationContext(self._name, field, headers)
+
+    def differences(self, other: "Topic") -> list[str]:
+        """Return the names of the properties in which two topics differ.
+
+        Args:
+            other: the topic to compare with.
+
+        Example:
+            >>> Topic("a", key_serializer="str").differences(Topic("a"))
+            ['key_serializer']
+        """
+        names = (slot.removeprefix("_") for slot in Topic.__slots__)
+        return [name for name in names if not _alike(getattr(self, name), getattr(other, name))]
+
+    def with_config(self, config: TopicConfig) -> "Topic":
+        """Return the same topic with other settings in the cluster.
+
+        Args:
+            config: the settings.
+        """
+        return Topic(
+            self._name,
+            config,
+            value_deserializer=self._value_deserializer,
+            key_deserializer=self._key_deserializer,
+            value_serializer=self._value_serializer,
+            key_serializer=self._key_serializer,
+            timestamp_extractor=self._timestamp_extractor,
+        )
+
+    def __repr__(self) -> str:
+        # Serializers are left out: one that talks to a schema registry holds credentials.
+        return f"Topic({self._name!r})"
+
+
+def _checked_name(name: str) -> str:
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name in (".", ".."):
+        raise ConfigurationError(
+            f"{name!r} is no name of a topic: use 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
+        )
+    return name
+
+
+def _pairs(headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None) -> Headers | None:
+    if headers is None:
+        return None
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
+
+
+def _alike(one: object, other: object) -> bool:
+    """Return whether two settings are the same; serializers need not define equality for that."""
+    if one is other or one == other:
+        return True
+    if type(one) is not type(other) or not isinstance(one, Serializer | Deserializer):
+        return False
+    mine, theirs = vars(one), vars(other)
+    return mine.keys() == theirs.keys() and all(_alike(mine[name], theirs[name]) for name in mine)

@@ -1,0 +1,184 @@
+"""What tests with kill -9 share: a program that counts by key, a flow of records into it, and a judge of what came out."""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from streamrt.kafka import Consumer, Producer
+from tests.support import Program, unique, wait_until
+
+PROGRAM = """
+from streamrt import Application
+
+
+def number(value, state):
+    n = state.get("n", 0) + 1
+    state.set("n", n)
+    return {{"id": value["id"], "n": n}}
+
+
+app = Application(
+    {address!r},
+    consumer_group={group!r},
+    auto_offset_reset="earliest",
+    spark_master="local[2]",
+    state_dir={state_dir!r},
+    processing_guarantee="exactly-once",
+    commit_interval=1.0,
+    consumer_extra_config={consumer!r},
+)
+sdf = app.dataframe(app.topic({source!r}))
+sdf = sdf.apply(number, stateful=True)
+sdf.to_topic(app.topic({target!r}))
+
+if __name__ == "__main__":
+    app.run()
+"""
+KEYS = 100
+
+
+def kill_tree(program: Program) -> None:
+    """Kill a program with everything that it has started, JVM and Python workers, at once."""
+    root = psutil.Process(program.process.pid)
+    victims = [root, *root.children(recursive=True)]
+    for victim in victims:
+        try:
+            victim.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(victims, timeout=30)
+    program.kill()
+
+
+class Flow:
+    """Produces records with keys, each with an id of its own, and knows what must come out for them.
+
+    Args:
+        address: the broker.
+        source: topic to produce to.
+        seed: makes keys.
+    """
+
+    def __init__(self, address: str, source: str, seed: int) -> None:
+        self._address = address
+        self._source = source
+        self._random = random.Random(seed)
+        self.sent: dict[bytes, list[int]] = {}
+        self.count = 0
+
+    def produce(self, records: int) -> None:
+        """Produce some records and wait until they are delivered."""
+        with Producer(self._address) as producer:
+            for _ in range(records):
+                key = b"key-%d" % self._random.randrange(KEYS)
+                producer.produce(self._source, json.dumps({"id": self.count}).encode(), key=key)
+                self.sent.setdefault(key, []).append(self.count)
+                self.count += 1
+
+    @contextmanager
+    def running(self, per_step: int, pause_s: float) -> Iterator[None]:
+        """Go on producing as long as the context lasts."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.wait(pause_s):
+                self.produce(per_step)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+class Outputs:
+    """Reads committed records of a topic all the time, as an application behind ours would.
+
+    Args:
+        address: the broker.
+        topic: the topic.
+    """
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.received: dict[bytes, list[tuple[int, int]]] = {}
+        self.count = 0
+        self.last_at = 0.0
+        self._over = threading.Event()
+        self._consumer = Consumer(
+            address, unique("judge"), "earliest", extra_config={"isolation.level": "read_committed"}
+        )
+        self._consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            message = self._consumer.poll(0.1)
+            if message is None or message.error() is not None:
+                continue
+            value = json.loads(message.value() or b"null")
+            self.received.setdefault(message.key() or b"", []).append((value["id"], value["n"]))
+            self.count += 1
+            self.last_at = time.monotonic()
+        self._consumer.close()
+
+    def wait_for(self, count: int, timeout_s: float = 120.0) -> None:
+        """Wait until so many records came."""
+        wait_until(lambda: self.count >= count, timeout_s, f"{count} outputs")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._over.set()
+        self._thread.join()
+
+
+def judge(flow: Flow, outputs: Outputs) -> None:
+    """Compare what came out with what went in: each record once, in order by key, with the right count."""
+    expected = {key: [(number, n) for n, number in enumerate(ids, 1)] for key, ids in flow.sent.items()}
+    wrong = [key for key in expected.keys() | outputs.received if expected.get(key) != outputs.received.get(key)]
+    assert not wrong, (
+        f"{len(wrong)} of {len(expected)} keys are wrong, such as {wrong[0]!r}: sent {expected.get(wrong[0], [])[:20]}, "
+        f"got {outputs.received.get(wrong[0], [])[:20]}"
+    )
+
+
+class Application:
+    """Our program, started again and again.
+
+    Args:
+        start: starts a program from its source.
+        source: the program.
+    """
+
+    def __init__(self, start: Callable[[str], Program], source: str) -> None:
+        self._start = start
+        self._source = source
+        self.program = start(source)
+        self.began = time.monotonic()
+
+    def restart(self) -> None:
+        """Start the program again."""
+        self.program = self._start(self._source)
+        self.began = time.monotonic()
+
+
+def program_source(
+    address: str, source: str, target: str, state_dir: Path, group: str, consumer: dict[str, object] | None = None
+) -> str:
+    """Return the program."""
+    return PROGRAM.format(
+        address=address,
+        group=group,
+        state_dir=str(state_dir),
+        source=source,
+        target=target,
+        consumer=consumer or {},
+    )

@@ -1,0 +1,45 @@
+"""Runs the simulator: `python -m tests.sim --seed 7` replays one seed, `python -m tests.sim --count 1000` runs many."""
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+
+from tests.sim.simulation import Simulation, Violation
+
+
+def main() -> int:
+    """Run what the command line asks for; return 1 if something was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--count", type=int, default=1_000, help="how many seeds to run")
+    parser.add_argument("--base", type=int, help="the first seed; by default a random one")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
+    options = parser.parse_args()
+    if options.seed is not None:
+        simulation = Simulation(options.seed)
+        simulation.run_to_end()
+        print(f"seed {options.seed} is right: {simulation.setup}, {simulation.counts}")
+        return 0
+    base = random.SystemRandom().randrange(1 << 32) if options.base is None else options.base
+    print(f"base seed {base}", flush=True)
+    begun, events, failed, attempts = time.monotonic(), Counter[str](), 0, 0
+    for seed in range(base, base + options.count):
+        simulation = Simulation(seed)
+        try:
+            simulation.run_to_end()
+        except Violation as violation:
+            failed += 1
+            print(violation if failed == 1 else str(violation).partition("\n")[0], flush=True)
+            if not options.keep_going:
+                break
+        events.update(simulation.counts.events)
+        attempts += simulation.counts.attempts
+    seconds = time.monotonic() - begun
+    print(f"{options.count} seeds, {failed} wrong, {attempts} attempts in {seconds:.1f} s; faults: {dict(events)}")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

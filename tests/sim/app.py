@@ -1,0 +1,226 @@
+"""The application that the simulator runs, and a naive model of it: the same functions over a dictionary."""
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from streamrt import Application
+from streamrt.operators import Apply
+from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, TaskSpec
+from streamrt.runtime.metadata import commit_metadata
+from streamrt.state import Stamp, State, StoreSpec
+from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
+from streamrt.topics import changelog_topic_name
+from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
+
+GROUP = "sim"
+SOURCE, OUT, GROUPED_OUT = "in", "out", "grouped"
+REPARTITION = "repartition__sim--in--g"
+SECOND = StoreSpec("second")
+_SHORT = timedelta(milliseconds=40)
+
+
+def tally(value: dict[str, Any], key: Any, timestamp: int, headers: Any, state: State) -> dict[str, Any]:
+    """Count and sum; what is in the state shows in the output."""
+    n, total = state.get("n", 0) + 1, state.get("sum", 0) + value["u"]
+    recent, mark = state.get("recent", 0) + 1, state.get("mark")
+    state.set("n", n)
+    state.set("sum", total)
+    state.set("recent", recent, ttl=_SHORT)
+    if value["u"] % 3 == 0:
+        state.delete("mark")
+    else:
+        state.set("mark", value["u"])
+    # Entries that come and go, so that changelogs have tombstones that compaction forgets.
+    state.set(("seen", value["u"]), 1)
+    if mark is not None:
+        state.delete(("seen", mark))
+    return {**value, "n": n, "sum": total, "recent": recent, "mark": mark}
+
+
+def square(value: dict[str, Any]) -> dict[str, Any]:
+    """Do something without state."""
+    return {**value, "square": value["u"] ** 2}
+
+
+def tally_again(value: dict[str, Any], key: Any, timestamp: int, headers: Any, state: State) -> dict[str, Any]:
+    """Count every other record in a second store."""
+    m = state.get("m", 0)
+    if value["u"] % 2:
+        m += 1
+        state.set("m", m)
+    return {**value, "m": m}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What of the application there is.
+
+    Attributes:
+        transactional: whether commits are exactly-once.
+        stateful: whether the first stage has state.
+        grouped: whether there is a second stage behind a `group_by`.
+        second: whether the first stage has a second store.
+    """
+
+    transactional: bool
+    stateful: bool
+    grouped: bool
+    second: bool
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (SOURCE, REPARTITION) if self.grouped else (SOURCE,)
+
+    def sinks(self, topic: str) -> tuple[str, ...]:
+        """Return the topics that a source's records lead to."""
+        return (GROUPED_OUT,) if topic == REPARTITION else (OUT, REPARTITION) if self.grouped else (OUT,)
+
+
+@functools.cache
+def specification(setup: Setup, partitions: int) -> TaskSpec:
+    """Return what tasks run."""
+    guarantee: Any = "exactly-once" if setup.transactional else "at-least-once"
+    app = Application("unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None)
+    sdf = app.dataframe(app.topic(SOURCE))
+    sdf = sdf.apply(tally, stateful=True, metadata=True) if setup.stateful else sdf.apply(square)
+    if setup.stateful and setup.second:
+        sdf = sdf._new(Apply(tally_again, False, True, SECOND))
+    sdf.to_topic(app.topic(OUT))
+    if setup.grouped:
+        grouped = sdf.group_by("g").apply(tally, stateful=True, metadata=True)
+        grouped.to_topic(app.topic(GROUPED_OUT, key_serializer="json"))
+    spec = app.task_spec(count_outputs=True)
+    sources = {}
+    for topic in setup.sources:
+        if not spec.topology.stores(topic):
+            continue
+        names = {store.name: changelog_topic_name(GROUP, topic, store.name) for store in spec.topology.stores(topic)}
+        changelogs = {
+            store: ChangelogSettings(name, f"id of {name}", TOMBSTONES_KEPT_MS // 2) for store, name in names.items()
+        }
+        sources[topic] = SourceState(f"id of {topic}", partitions, changelogs)
+    state = StateSettings(GROUP, Path("unused"), None, sources)
+    return replace(spec, state=state, commit_metadata=commit_metadata(state))
+
+
+def changelogs(spec: TaskSpec) -> dict[tuple[str, str], str]:
+    """Return the names of the changelog topics by source topic and store."""
+    assert spec.state is not None
+    return {
+        (topic, store): changelog.topic
+        for topic, source in spec.state.sources.items()
+        for store, changelog in source.stores.items()
+        if changelog is not None
+    }
+
+
+# -- The model -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ModelStore:
+    """The state of one partition: payload and expiry by record key and state key, and stream time."""
+
+    entries: dict[tuple[bytes, bytes], tuple[bytes, int | None]] = field(default_factory=dict)
+    time: int | None = None
+
+    def dump(self) -> dict[bytes, bytes]:
+        """Return what is visible, by key of the store."""
+        return {
+            prefix + key: payload
+            for (prefix, key), (payload, expiry) in self.entries.items()
+            if expiry is None or self.time is None or expiry > self.time
+        }
+
+
+class ModelState(State):
+    """A naive `State`."""
+
+    def __init__(self, store: ModelStore, prefix: bytes, timestamp: int) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._timestamp = timestamp
+        store.time = timestamp if store.time is None else max(store.time, timestamp)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        payload = self.get_bytes(key)
+        return default if payload is None else orjson.loads(payload)
+
+    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
+        payload, expiry = self._store.entries.get((self._prefix, orjson.dumps(key)), (default, None))
+        return default if expiry is not None and expiry <= (self._store.time or 0) else payload
+
+    def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
+        self.set_bytes(key, orjson.dumps(value), ttl)
+
+    def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
+        expiry = None if ttl is None else self._timestamp + ttl // timedelta(milliseconds=1)
+        self._store.entries[self._prefix, orjson.dumps(key)] = (value, expiry)
+
+    def delete(self, key: Any) -> None:
+        self._store.entries.pop((self._prefix, orjson.dumps(key)), None)
+
+    def exists(self, key: Any) -> bool:
+        return self.get_bytes(key) is not None
+
+
+class Model:
+    """What one task should do.
+
+    Args:
+        setup: the application.
+        topic: the source topic.
+    """
+
+    def __init__(self, setup: Setup, topic: str) -> None:
+        self._grouped = topic == REPARTITION
+        self._functions: list[Callable[..., dict[str, Any]]] = [tally]
+        if topic == SOURCE and not setup.stateful:
+            self._functions = []
+        elif topic == SOURCE and setup.second:
+            self._functions.append(tally_again)
+        self._stores = [ModelStore() for _ in self._functions]
+
+    def dump(self, store: str) -> dict[bytes, bytes]:
+        """Return what is in a store."""
+        return self._stores[store == SECOND.name].dump()
+
+    def run(self, records: Iterable[Entry]) -> list[tuple[bytes, dict[str, Any]]]:
+        """Process records; return keys and values of the outputs."""
+        outputs = []
+        for record in records:
+            value, key = orjson.loads(record.value or b"null"), record.key or b""
+            if not self._functions:
+                value = square(value)
+            prefix = record_prefix(JSON_KEY if self._grouped else BYTES_KEY, key)
+            for store, function in zip(self._stores, self._functions, strict=True):
+                state = ModelState(store, prefix, record.timestamp)
+                value = function(value, key, record.timestamp, None, state)
+            outputs.append((key, value))
+        return outputs
+
+
+def visible_state(entries: dict[bytes, bytes], stamp: Stamp) -> dict[bytes, bytes]:
+    """Return what operators would see of a store partition, by key of the store."""
+    found = {}
+    for key, data in entries.items():
+        if key[0] != DATA_SPACE:
+            continue
+        value = decode_value(data)
+        if isinstance(value, Expiring):
+            if stamp.stream_time is not None and value.expiry <= stamp.stream_time:
+                continue
+            value = value.payload
+        found[key] = value
+    return found
+
+
+def unique_id(entry: Entry) -> int:
+    """Return the id that tells an input, and what came of it, from all others."""
+    return int(orjson.loads(entry.value or b"")["u"])

@@ -1,0 +1,203 @@
+"""What must hold, whatever has gone wrong."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from streamrt.kafka import partition_for
+from streamrt.models import TopicPartition
+from streamrt.runtime import BatchContext, Report
+from streamrt.state import POSITION_KEY, Position
+from tests.sim.app import REPARTITION, SOURCE, Model, unique_id, visible_state
+from tests.sim.broker import Log
+from tests.sim.driver import Wrong
+from tests.sim.stores import Machine
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Simulation
+
+Pair = tuple[bytes, dict[str, Any]]
+"""Key and value of an output."""
+
+
+class Overwritten(BaseException):
+    """A zombie of at-least-once processing has set the state back, and the application has noticed: it stops."""
+
+
+class Checks:
+    """Compares what is with what should be.
+
+    Args:
+        sim: the world.
+    """
+
+    def __init__(self, sim: "Simulation") -> None:
+        self._sim = sim
+
+    def failure(self, report: Report) -> None:
+        """Refuse failures that end the application though nothing happened that it could not live with.
+
+        At least once, nothing fences a zombie: it may write state that others have long moved on from. The application
+        notices some of that, and stops (KAFKA-12693 is about the same in Kafka Streams). Exactly once is the remedy.
+        """
+        failure = report.failure
+        if failure is None or "injected" in failure.message:
+            return
+        if (
+            not self._sim.setup.transactional
+            and self._sim.behind
+            and "would be missing in the state" in failure.message
+        ):
+            raise Overwritten
+        raise Wrong(f"the application ends: {failure.message}")
+
+    def durable(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """At least once: an offset is committed only if all outputs of the records below it are durable."""
+        for place, end in offsets.items():
+            for sink in self._sim.setup.sinks(place.topic):
+                written = {unique_id(entry) for log in self._logs(sink) for entry in log.history()}
+                for record in self._sim.broker.logs[place].history(end):
+                    if unique_id(record) not in written:
+                        raise Wrong(
+                            f"{place} is committed at {end}, but {sink} has no output of record {unique_id(record)}"
+                        )
+
+    def outputs(self, *, final: bool = False) -> None:
+        """Compare what a reader of committed records sees with the model."""
+        if self._sim.setup.transactional:
+            for topic in self._sim.setup.sources:
+                self._check_exactly_once(topic, final=final)
+        elif final:
+            self.durable({place: self._sim.broker.logs[place].end for place in self._sim.inputs})
+            self._check_order()
+
+    def _check_exactly_once(self, topic: str, *, final: bool) -> None:
+        """Each input has its outputs once, and those of a key are in order; before the end, some may be missing behind."""
+        expected: dict[tuple[TopicPartition, TopicPartition], list[Pair]] = {}
+        origins: dict[int, TopicPartition] = {}
+        for place in self._places(topic):
+            for key, value in Model(self._sim.setup, topic).run(self._sim.broker.logs[place].history()):
+                origins[value["u"]] = place
+                for sink in self._sim.setup.sinks(topic):
+                    target = orjson.dumps(value["g"]) if sink == REPARTITION else key
+                    at = TopicPartition(sink, partition_for(target, self._sim.broker.topics[sink]))
+                    expected.setdefault((place, at), []).append((target, value))
+        found: dict[tuple[TopicPartition, TopicPartition], list[Pair]] = {}
+        for sink in self._sim.setup.sinks(topic):
+            for at in self._places(sink):
+                for entry in self._sim.broker.logs[at].history():
+                    value = orjson.loads(entry.value or b"")
+                    place = origins.get(value["u"], TopicPartition("nowhere", 0))
+                    found.setdefault((place, at), []).append((entry.key or b"", value))
+        for name in {**expected, **found}:
+            want, got = expected.get(name, []), found.get(name, [])
+            if got != want[: len(got)] or (final and len(got) != len(want)):
+                raise Wrong(f"the outputs of {name[0]} in {name[1]} are\n{_lines(got)}\ninstead of\n{_lines(want)}")
+
+    def _check_order(self) -> None:
+        """At least once: each attempt's outputs are in the order of their inputs."""
+        for topic in self._sim.setup.sources:
+            offsets = {
+                (place, unique_id(entry)): entry.offset
+                for place in self._places(topic)
+                for entry in self._sim.broker.logs[place].history()
+            }
+            home = {unique: place for place, unique in offsets}
+            for sink in self._sim.setup.sinks(topic):
+                for at in self._places(sink):
+                    last: dict[tuple[str, TopicPartition], int] = {}
+                    for entry in self._sim.broker.logs[at].history():
+                        unique = unique_id(entry)
+                        run = entry.origin, home[unique]
+                        if topic == SOURCE and offsets[home[unique], unique] <= last.get(run, -1):
+                            raise Wrong(f"record {unique} is out of order in {at}, within attempt {entry.origin}")
+                        last[run] = offsets[home[unique], unique]
+
+    def state(self) -> None:
+        """Compare all stores with the model: restored from nothing, and as they lie on the disks of machines."""
+        fresh = Machine(len(self._sim.machines))
+        positions = {place: self._sim.broker.offsets[place][0] for place in self._sim.inputs}
+        self._restore_all(fresh, positions)
+        for machine in (*self._sim.machines, fresh):
+            for name in machine.partitions():
+                entries, stamp = machine.content(name)
+                if stamp is None or stamp.input_offset is None or name in machine.damaged:
+                    continue
+                place = TopicPartition(name[0], name[2])
+                end = self._sim.broker.logs[TopicPartition(self._sim.changelogs[name[0], name[1]], name[2])].end
+                if machine is fresh:
+                    self._check_position(place, name[1], stamp.input_offset, positions[place])
+                if stamp.changelog_offset == end:
+                    self._compare(machine, name[1], place, visible_state(entries, stamp), stamp.input_offset)
+        for machine in self._sim.machines:
+            self._restore_all(machine, positions)
+            for name in machine.partitions():
+                entries, stamp = machine.content(name)
+                if stamp is not None:
+                    place = TopicPartition(name[0], name[2])
+                    self._compare(machine, name[1], place, visible_state(entries, stamp), positions[place])
+
+    def _restore_all(self, machine: Machine, positions: Mapping[TopicPartition, int]) -> None:
+        """Restore all stores on a machine, from whatever lies there."""
+        for place in self._sim.inputs:
+            for _ in range(3):
+                with self._sim.running(process := self._sim.new_process(machine), None):
+                    report = process.tasks.restore([place], BatchContext(dict(positions)))
+                self.failure(report)
+                if not report.interrupted:
+                    break
+            if report.failure is not None or not report.complete:
+                raise Wrong(
+                    f"{place} cannot be restored on machine {machine.number}: {report.failure or report.interrupted}"
+                )
+
+    def _check_position(self, place: TopicPartition, store: str, found: int, committed: int) -> None:
+        """The position in the changelog is the committed offset, or there are only markers in between."""
+        log = self._sim.broker.logs[TopicPartition(self._sim.changelogs[place.topic, store], place.partition)]
+        records = [entry for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
+        position = Position.decode(records[-1].value or b"").input_offset if records else 0
+        missing = [
+            unique_id(entry) for entry in self._sim.broker.logs[place].history(committed) if entry.offset >= position
+        ]
+        if not self._sim.setup.transactional and self._sim.behind:
+            return
+        if missing or position != found or (self._sim.setup.transactional and position > committed):
+            raise Wrong(
+                f"store {store} of {place} is at {found}, its changelog at {position}, and the group at {committed}; "
+                f"the records {missing} are in between"
+            )
+
+    def _compare(
+        self, machine: Machine, store: str, place: TopicPartition, found: dict[bytes, bytes], offset: int
+    ) -> None:
+        """Compare what is visible in a store partition with the model's state at an input offset."""
+        model = Model(self._sim.setup, place.topic)
+        model.run(self._sim.broker.logs[place].history(offset))
+        expected = model.dump(store)
+        if self._sim.setup.transactional:
+            if found != expected:
+                different = {
+                    key: (found.get(key), expected.get(key))
+                    for key in {**found, **expected}
+                    if found.get(key) != expected.get(key)
+                }
+                raise Wrong(
+                    f"store {store} of {place} at {offset} on machine {machine.number}: found, expected {different}"
+                )
+            return
+        for key, data in expected.items():
+            if key.endswith(b'"n"') and not self._sim.behind and int(found.get(key, b"0")) < int(data):
+                raise Wrong(
+                    f"store {store} of {place} at {offset} on machine {machine.number}: {found.get(key)!r} < {data!r}"
+                )
+
+    def _places(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for number in range(self._sim.broker.topics[topic])]
+
+    def _logs(self, topic: str) -> list[Log]:
+        return [self._sim.broker.logs[place] for place in self._places(topic)]
+
+
+def _lines(pairs: list[Pair]) -> str:
+    return "\n".join(f"  {key!r} {value}" for key, value in pairs)

@@ -1,0 +1,273 @@
+"""The clients of a simulated process, with a step before and after each request: there faults happen."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamrt.errors import ProducerError, TransactionError
+from streamrt.kafka import KafkaRequestError
+from streamrt.models import Headers, TopicPartition
+from streamrt.runtime import RecordWriter, TransactionWriter
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Process, Simulation
+
+
+class Crash(BaseException):
+    """Kills a process: unwinds what it runs, while none of its clients and stores does anything any more."""
+
+
+class Batch(NamedTuple):
+    keys: list[bytes]
+    values: list[bytes | None]
+    timestamps: list[int]
+    next_offset: int
+
+
+def aborted(where: str) -> Exception:
+    return TransactionError(f"injected at {where}")
+
+
+def refused(where: str) -> Exception:
+    return KafkaRequestError(f"injected at {where}", retriable=True)
+
+
+_Buffered = tuple[bytes | None, bytes | None, int, str]
+
+
+class SimWriter:
+    """The writer of tasks that produce at least once: what it has taken may arrive, whatever happens to its process."""
+
+    def __init__(self, sim: "Simulation", process: "Process") -> None:
+        self._sim = sim
+        self._process = process
+        self._held: dict[TopicPartition, list[_Buffered]] = {}
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        self._sim.step(self._process, "produce")
+        place = self._sim.broker.place(topic, key, partition)
+        self._held.setdefault(place, []).append((key, value, timestamp, self._process.attempt))
+        if self._sim.rng.random() < 0.1:
+            self.send_some()
+
+    def flush(self) -> list[Exception]:
+        self._sim.step(self._process, "flush")
+        lost: list[Exception] = []
+        if self._sim.trouble("flush", 0.2):
+            self.send_some()
+            lost = [ProducerError("injected") for held in self._held.values() for _ in held]
+            self._held.clear()
+        for place, held in self._held.items():
+            for record in held:
+                self._sim.broker.append(place, *record)
+        self._held.clear()
+        self._sim.step(self._process, "flushed")
+        return lost
+
+    def send_some(self) -> None:
+        """Deliver the first records of each partition; at the end of a process, what it had on the wire."""
+        for place, held in self._held.items():
+            count = self._sim.rng.randint(0, len(held))
+            for record in held[:count]:
+                self._sim.broker.append(place, *record)
+            del held[:count]
+
+
+class SimTransaction:
+    """A transactional producer: READY -> OPEN -> READY, and SPENT after any trouble."""
+
+    def __init__(self, sim: "Simulation", process: "Process", name: str) -> None:
+        self._sim = sim
+        self._process = process
+        self._name = name
+        self._epoch = sim.broker.init(name)
+        self._open = False
+        self._failed = False
+        self._spent = False
+        self._held: dict[TopicPartition, list[_Buffered]] = {}
+
+    @property
+    def usable(self) -> bool:
+        return not (self._spent or self._failed) or (self._sim.mutant == "usable" and not self._failed)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        self._sim.step(self._process, "produce in transaction", aborted)
+        self._open = True
+        place = self._sim.broker.place(topic, key, partition)
+        self._held.setdefault(place, []).append((key, value, timestamp, self._process.attempt))
+        if self._sim.rng.random() < 0.15:
+            self._send(whole=False)
+
+    def flush(self) -> list[Exception]:
+        return []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+        sim, process, broker = self._sim, self._process, self._sim.broker
+        self._open = True
+        try:
+            sim.step(process, "flush transaction", aborted)
+            self._send(whole=True)
+            sim.step(process, "send offsets", aborted)
+            broker.send_offsets(self._name, self._epoch, offsets, metadata)
+            sim.step(process, "end transaction", aborted)
+            if sim.trouble("end transaction", 0.3):
+                self._end_in_doubt()
+            else:
+                broker.end(self._name, self._epoch, commit=True)
+        except TransactionError:
+            self._failed = True
+            raise
+        self._open = False
+        sim.step(process, "transaction ended")
+
+    def _end_in_doubt(self) -> None:
+        """Ask for the commit while the connection is bad."""
+        broker, outcome = self._sim.broker, self._sim.rng.randrange(4)
+        self._spent = True
+        if outcome == 0:
+            # Done, and nobody heard of it.
+            broker.end(self._name, self._epoch, commit=True)
+            raise TransactionError("the outcome is not known: it is committed")
+        if outcome == 1:
+            # The client has sent it twice, and the second request is still on its way.
+            broker.end(self._name, self._epoch, commit=True)
+            broker.end_late(self._name, self._epoch)
+            return
+        if outcome == 2:
+            broker.end_late(self._name, self._epoch)
+        raise TransactionError("the outcome is not known: it is open")
+
+    def abort(self) -> None:
+        self._held.clear()
+        if self._process.dead or not self._open:
+            return
+        self._sim.step(self._process, "abort")
+        self._open = False
+        if self._sim.trouble("abort", 0.3):
+            self._spent = True
+            return
+        try:
+            self._sim.broker.end(self._name, self._epoch, commit=False)
+        except TransactionError:
+            self._spent = True
+
+    def die(self) -> None:
+        """Let a part of what was taken arrive; the transaction stays open."""
+        try:
+            self._send(whole=False)
+        except TransactionError:
+            self._held.clear()
+
+    def _send(self, *, whole: bool) -> None:
+        for place, held in self._held.items():
+            count = len(held) if whole else self._sim.rng.randint(0, len(held))
+            for key, value, timestamp, origin in held[:count]:
+                try:
+                    self._sim.broker.append_in_transaction(
+                        self._name, self._epoch, place, key, value, timestamp, origin
+                    )
+                except TransactionError:
+                    self._failed = True
+                    raise
+            del held[:count]
+
+
+class SimClients:
+    """Implements `TaskClients` over the simulated cluster."""
+
+    def __init__(self, sim: "Simulation", process: "Process") -> None:
+        self._sim = sim
+        self._process = process
+        self._writer = SimWriter(sim, process)
+        self._transactional: dict[TopicPartition, SimTransaction] = {}
+
+    @property
+    def worker(self) -> str:
+        return self._process.name
+
+    def writer(self) -> RecordWriter:
+        return self._writer
+
+    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+        writer = self._transactional.get(place)
+        if writer is not None and reuse and writer.usable:
+            return writer
+        self.release(place)
+        self._sim.step(self._process, "init", aborted)
+        writer = self._transactional[place] = SimTransaction(
+            self._sim, self._process, f"{place.topic}.{place.partition}"
+        )
+        self._sim.step(self._process, "initiated", aborted)
+        return writer
+
+    def release(self, place: TopicPartition) -> None:
+        if self._process.dead:
+            return
+        writer = self._transactional.get(place)
+        if writer is not None:
+            writer.abort()
+            del self._transactional[place]
+
+    def committed(self, place: TopicPartition) -> int | None:
+        self._sim.step(self._process, "committed", refused)
+        found = self._sim.broker.committed(place)
+        self._sim.step(self._process, "committed read", refused)
+        return None if found is None else found[0]
+
+    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        self._sim.step(self._process, "bounds", refused)
+        log = self._sim.broker.logs[place]
+        found = log.low, log.stable if self._sim.mutant == "bounds" else log.end
+        self._sim.step(self._process, "bounds read", refused)
+        return found
+
+    def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[Batch]:
+        broker, rng = self._sim.broker, self._sim.rng
+        at = start
+        while at < end:
+            self._sim.step(self._process, "changelog", refused)
+            broker.wait_until_stable(place, end)
+            found = list(broker.logs[place].read(at, end))
+            taken = found[: rng.randint(1, 8)]
+            if len(taken) < len(found):
+                at = taken[-1].offset + 1
+            elif taken and rng.random() < 0.5:
+                # Whether what follows is markers only is not known yet.
+                at = taken[-1].offset + 1
+            else:
+                at = end
+            yield Batch(
+                [entry.key or b"" for entry in taken],
+                [entry.value for entry in taken],
+                [entry.timestamp for entry in taken],
+                at,
+            )
+
+    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+        # What was deleted tells nothing: markers may have been there, and nobody can process it any more.
+        low, _ = self.bounds(place)
+        return any(batch.keys for batch in self.changelog(place, max(start, low), end))
+
+    def now(self) -> int:
+        return self._sim.broker.now
+
+    def die(self) -> None:
+        """End with the process."""
+        self._writer.send_some()
+        for writer in self._transactional.values():
+            writer.die()

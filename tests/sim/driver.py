@@ -1,0 +1,235 @@
+"""The driver of the simulator: hands offset ranges to processes and commits, as `streamrt.spark` does."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamrt.kafka import KafkaRequestError
+from streamrt.models import TimestampType, TopicPartition
+from streamrt.runtime import BatchContext, Chunk, Report
+from streamrt.runtime.faults import InjectedFaultError
+from streamrt.state import POSITION_KEY, Position
+from tests.sim.broker import Entry
+from tests.sim.clients import Crash
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Simulation
+
+_ATTEMPTS = 3
+_SLICES = 200
+
+
+@dataclass
+class Attempt:
+    """One Spark task, which may be run by several processes: one after the other, or at once."""
+
+    chunks: list[Chunk]
+    context: BatchContext
+    twin: Report | None = None
+
+
+class Wrong(BaseException):
+    """What must never be. Passes through the code under test, which catches exceptions."""
+
+
+class Driver:
+    """One run of the application; a later one takes the group over, and this one is a zombie then.
+
+    Args:
+        sim: the world.
+    """
+
+    def __init__(self, sim: "Simulation") -> None:
+        self.sim = sim
+        sim.broker.generation += 1
+        self.generation = sim.broker.generation
+        self.positions: dict[TopicPartition, int] = {}
+        self.workers: dict[TopicPartition, str] = {}
+        self._pending: dict[TopicPartition, int] = {}
+        self._purge: dict[TopicPartition, int] = {}
+        self._stateful: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another driver has taken over."""
+        return self.sim.driver is not self
+
+    # -- A query's beginning -----------------------------------------------------------------------------------------
+
+    def start(self) -> bool:
+        """Begin at the committed offsets, and restore the stores; return False if that must be tried again."""
+        sim, broker = self.sim, self.sim.broker
+        self._pending.clear()
+        self.positions.clear()
+        stateful = []
+        for place in sim.inputs:
+            try:
+                found = broker.committed(place)
+            except KafkaRequestError:
+                # As `StartOffsets` does: it ends the transactions that dead tasks have left.
+                broker.init(f"{place.topic}.{place.partition}")
+                found = broker.committed(place)
+            if found is None:
+                self.positions[place] = self._position_of_state(place)
+                if not self._commit({place: self.positions[place]}, None):
+                    return False
+            else:
+                self.positions[place] = found[0]
+                if found[1] is not None:
+                    stateful.append(place)
+        self._stateful = frozenset(stateful)
+        return self._restore()
+
+    def _position_of_state(self, place: TopicPartition) -> int:
+        found = []
+        for (topic, _), changelog in self.sim.changelogs.items():
+            log = self.sim.broker.logs.get(TopicPartition(changelog, place.partition))
+            if topic == place.topic and log is not None:
+                positions = [entry.value for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
+                found += [Position.decode(value or b"").input_offset for value in positions[-1:]]
+        return min(found, default=0)
+
+    def _restore(self) -> bool:
+        left = list(self.sim.inputs)
+        for _ in range(_SLICES):
+            if not left:
+                return True
+            place = left[0]
+            # A restore goes on in slices of time; without any, it ends after one batch of the changelog.
+            seconds = float("inf") if self.sim.rng.random() < 0.7 else -1.0
+            context = BatchContext(dict(self.positions), seconds, None, dict(self.workers), self._stateful)
+            process = self.sim.process(place)
+            try:
+                with self.sim.running(process, None):
+                    report = process.tasks.restore([place], context)
+            except Crash:
+                return False
+            except InjectedFaultError:
+                self.sim.kill(process)
+                return False
+            if self.replaced:
+                return False
+            self.sim.checks.failure(report)
+            self.workers.update(report.workers)
+            if report.failure is not None or report.interrupted:
+                return False
+            if report.complete:
+                left.pop(0)
+        raise Wrong(f"the restore of {left[0]} does not end")
+
+    # -- Batches -----------------------------------------------------------------------------------------------------
+
+    def batch(self) -> bool:
+        """Run one micro-batch; return whether the query can go on."""
+        sim, rng = self.sim, self.sim.rng
+        tasks: list[list[Chunk]] = []
+        for place in sim.inputs:
+            chunks = self._chunks(place)
+            if chunks and (sim.calm or rng.random() < 0.8):
+                if tasks and rng.random() < 0.2:
+                    tasks[-1] += chunks
+                else:
+                    tasks.append(chunks)
+        rng.shuffle(tasks)
+        merged = Report()
+        for chunks in tasks:
+            report = self._run(chunks)
+            if self.replaced or report is None:
+                # Spark gives the batch up: nobody hears of the tasks that succeeded.
+                self.commit()
+                return False
+            merged.merge(report)
+        sim.driver_step(self, "batch")
+        if self.replaced:
+            return False
+        self._note(merged)
+        return merged.failure is None and not merged.interrupted
+
+    def idle(self) -> None:
+        """Move the group past what is no record at the ends of partitions."""
+        for place in self.sim.inputs:
+            log = self.sim.broker.logs[place]
+            at = self.positions.get(place, 0)
+            if log.stable > at and not any(log.read(at, log.stable)):
+                if not self.sim.setup.transactional:
+                    self._pending[place] = self.positions[place] = log.stable
+                elif self._commit({place: log.stable}, self.sim.spec.commit_metadata):
+                    self.positions[place] = log.stable
+
+    def commit(self) -> None:
+        """Commit what is processed at least once."""
+        if self._pending and self._commit(self._pending, self.sim.spec.commit_metadata):
+            self._purge.update(self._pending)
+            self._pending.clear()
+
+    def purge(self) -> None:
+        """Delete the records of repartition topics that are processed."""
+        for place, offset in self._purge.items():
+            if place.topic != "in":
+                self.sim.broker.delete_records(place, offset)
+        self._purge.clear()
+
+    def _commit(self, offsets: dict[TopicPartition, int], metadata: str | None) -> bool:
+        try:
+            self.sim.driver_step(self, "commit")
+            self.sim.broker.commit(self.generation, offsets, metadata)
+        except KafkaRequestError:
+            return False
+        if not self.sim.setup.transactional:
+            self.sim.checks.durable(offsets)
+        return True
+
+    def _chunks(self, place: TopicPartition) -> list[Chunk]:
+        rng = self.sim.rng
+        records = list(self.sim.broker.logs[place].read(self.positions[place], 1 << 62))
+        records = records[: rng.randint(1, self.sim.largest)]
+        if len(records) > 2 and rng.random() < 0.3:
+            cut = rng.randrange(1, len(records))
+            return [_chunk(place, records[:cut]), _chunk(place, records[cut:])]
+        return [_chunk(place, records)] if records else []
+
+    def _run(self, chunks: list[Chunk]) -> Report | None:
+        rng = self.sim.rng
+        seconds = float("inf") if self.sim.calm or rng.random() < 0.85 else -1.0
+        outputs = None if self.sim.calm or rng.random() < 0.85 else rng.randint(1, 3)
+        context = BatchContext(dict(self.positions), seconds, outputs, dict(self.workers), self._stateful)
+        attempt = Attempt(chunks, context)
+        for _ in range(_ATTEMPTS):
+            report = self.sim.run(attempt)
+            if self.replaced:
+                return None
+            # Spark takes the first success, and kills the others.
+            report = attempt.twin or report
+            if report is not None:
+                return report
+        return None
+
+    def _note(self, report: Report) -> None:
+        for place, done in report.ranges.items():
+            self.positions[place] = max(done.end, self.positions[place])
+        for place in report.interrupted:
+            self.workers.pop(place, None)
+        self.workers.update(report.workers)
+        ends = {place: done.end for place, done in report.ranges.items()}
+        if self.sim.setup.transactional:
+            self._purge.update(ends)
+            if self.sim.rng.random() < 0.2:
+                self.purge()
+        else:
+            self._pending.update(ends)
+            if self.sim.rng.random() < 0.4:
+                self.commit()
+
+
+def _chunk(place: TopicPartition, records: Iterable[Entry]) -> Chunk:
+    records = list(records)
+    return Chunk(
+        place.topic,
+        place.partition,
+        [record.offset for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [record.timestamp for record in records],
+        [TimestampType.TIMESTAMP_CREATE_TIME] * len(records),
+        None,
+    )

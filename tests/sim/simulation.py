@@ -1,0 +1,404 @@
+"""One simulated run: an application, the faults that a seed asks for, and what must hold whatever happens."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+import streamrt.runtime.commit as commit_module
+from streamrt.kafka import partition_for
+from streamrt.models import TopicPartition
+from streamrt.runtime import Report, Tasks
+from streamrt.runtime.faults import InjectedFaultError
+from tests.sim.app import (
+    SOURCE,
+    Setup,
+    changelogs,
+    specification,
+)
+from tests.sim.broker import Broker
+from tests.sim.checks import Checks, Overwritten
+from tests.sim.clients import Crash, SimClients
+from tests.sim.driver import Attempt, Driver, Wrong
+from tests.sim.stores import Machine, ProcessCatalog
+
+_TRACED = 80
+_ROUNDS = 400
+_DEPTH = 2
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give a module or a class another attribute for a while."""
+    former = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, former)
+
+
+class Violation(AssertionError):  # noqa: N818 - what is violated is an invariant
+    """Something was wrong; tells the seed."""
+
+
+@dataclass(eq=False)
+class Process:
+    """A process that runs tasks, on a machine."""
+
+    name: str
+    machine: Machine
+    clients: Any = None
+    tasks: Any = None
+    dead: bool = False
+    busy: bool = False
+    attempt: str = ""
+
+
+@dataclass
+class Faults:
+    """What goes wrong.
+
+    Attributes:
+        rate: how likely, at each step.
+        zombies: whether rivals start while a task is suspended, which goes on later.
+        planned: called with the process and the name of each step; does what a test asks for.
+    """
+
+    rate: float = 0.0
+    zombies: bool = True
+    planned: Callable[[Process, str], None] | None = None
+    left: int = 30
+
+
+@dataclass
+class Counts:
+    """What happened."""
+
+    steps: int = 0
+    attempts: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+
+
+class Simulation:
+    """A world with a cluster, machines, processes and a driver.
+
+    Args:
+        seed: decides everything.
+        setup: what the application has; decided by the seed if it is not given.
+        faults: what goes wrong; decided by the seed if it is not given.
+        mutant: name of a deliberate mistake in the simulated clients, for tests of the simulator.
+        transactional: the guarantee, if the seed shall decide the rest.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        setup: Setup | None = None,
+        faults: Faults | None = None,
+        mutant: str = "",
+        transactional: bool | None = None,
+    ) -> None:
+        rng = self.rng = random.Random(seed)
+        self.seed = seed
+        self.mutant = mutant
+        drawn = Setup(rng.random() < 0.7, rng.random() < 0.8, rng.random() < 0.4, rng.random() < 0.4)
+        if transactional is not None:
+            drawn = replace(drawn, transactional=transactional)
+        self.setup = setup or drawn
+        rate = rng.choice((0.003, 0.01, 0.02, 0.04))
+        self.faults = faults or Faults(rate, self.setup.transactional or rng.random() < 0.4, None, rng.randint(1, 30))
+        self.partitions = rng.choice((1, 2, 2, 3)) if not self.setup.grouped else 2
+        self.largest = rng.choice((2, 4, 8, 30))
+        self.spec = specification(self.setup, self.partitions)
+        self.changelogs = changelogs(self.spec)
+        topics = dict.fromkeys((*self.setup.sources, *self.changelogs.values()), self.partitions)
+        for topic in self.setup.sources:
+            topics.update(dict.fromkeys(self.setup.sinks(topic), 2))
+        self.broker = Broker(rng, topics, fencing=mutant != "fencing")
+        self.inputs = [
+            TopicPartition(topic, number) for topic in self.setup.sources for number in range(self.partitions)
+        ]
+        self.machines = [Machine(number) for number in range(rng.choice((1, 2, 3)))]
+        self.calm = True
+        self.behind = False
+        """Whether a zombie may have overwritten state, which at least once nothing prevents."""
+        self.counts = Counts()
+        self.checks = Checks(self)
+        self.trace: list[str] = []
+        self._processes: list[Process] = []
+        self._homes: dict[TopicPartition, Machine] = {}
+        self._stack: list[tuple[Process, Attempt | None]] = []
+        self._input(rng.randint(3, 30))
+        self.driver = Driver(self)
+
+    # -- The run -------------------------------------------------------------------------------------------------
+
+    def run_to_end(self) -> None:
+        """Run with faults, and then without until everything is processed; check all the way.
+
+        Raises:
+            Violation: with the seed and the last steps, if something was wrong.
+        """
+        try:
+            with replaced(commit_module, "reached", self._reached):
+                self._run()
+        except Overwritten:
+            self.counts.events["overwritten"] = 1
+        except (Exception, Wrong) as error:
+            kind = "exactly-once" if self.setup.transactional else "at-least-once"
+            trace = "\n".join(self.trace[-_TRACED:])
+            replay = f"python -m tests.sim --seed {self.seed}"
+            raise Violation(
+                f"seed {self.seed} ({kind}): {type(error).__name__}: {error}\nreplay: {replay}\nthe last steps:\n{trace}"
+            ) from error
+
+    def _run(self) -> None:
+        self.calm = False
+        for _ in range(_ROUNDS):
+            if self._cycle(self.rng.randint(1, 4)) and (self.faults.left <= 0 or self.rng.random() < 0.05):
+                break
+            self.checks.outputs()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Run a last driver without faults, on machines as they are, and check everything."""
+        self.note("calm")
+        self.calm = True
+        self.driver = Driver(self)
+        for _ in range(_ROUNDS):
+            finished = self._cycle(10)
+            self.broker.wait(1)
+            if finished and not any(
+                any(self.broker.logs[place].read(self.driver.positions[place], 1 << 62)) for place in self.inputs
+            ):
+                break
+        else:
+            raise Wrong("the application does not get to the end")
+        self.driver.commit()
+        self.checks.outputs(final=True)
+        self.checks.state()
+        if left := self.broker.open_transactions():
+            raise Wrong(f"transactions were left open: {left}")
+
+    def _cycle(self, batches: int) -> bool:
+        """Run a query for some batches; return whether it ended by itself."""
+        driver = self.driver
+        if not driver.start():
+            return False
+        for _ in range(batches):
+            if driver.replaced:
+                return False
+            if not driver.batch() or driver.replaced:
+                return False
+            if self.rng.random() < 0.3:
+                driver.idle()
+                if self.rng.random() < 0.5:
+                    driver.purge()
+            self.surroundings()
+        if not driver.replaced:
+            driver.commit()
+        return True
+
+    def _input(self, count: int) -> None:
+        """Write records to the source, some in the transactions of others, which leave markers."""
+        rng = self.rng
+        for unique in range(1, count + 1):
+            key = b"key%d" % rng.randrange(5)
+            place = TopicPartition(SOURCE, partition_for(key, self.partitions))
+            value = orjson.dumps({"u": unique, "g": f"g{rng.randrange(3)}"})
+            # Event times that are not in order.
+            self.broker.append(place, key, value, 1_000 + 10 * unique + rng.randrange(-20, 20))
+            if rng.random() < 0.15:
+                self.broker.append_marker(place)
+
+    # -- Processes -----------------------------------------------------------------------------------------------
+
+    def process(self, place: TopicPartition) -> Process:
+        """Return a process that is free to work on a partition, most often where it was before."""
+        rng = self.rng
+        home = self._homes.get(place)
+        if home is None or rng.random() < 0.15:
+            home = self._homes[place] = rng.choice(self.machines)
+        free = [one for one in self._processes if one.machine is home and not one.busy]
+        if free and rng.random() < 0.8:
+            return rng.choice(free)
+        return self.new_process(home)
+
+    def new_process(self, home: Machine) -> Process:
+        """Start a process on a machine."""
+        process = Process(f"p{self.counts.attempts}.{len(self._processes)}@{home.number}", home)
+        process.clients = SimClients(self, process)
+        assert self.spec.state is not None
+        process.tasks = Tasks(self.spec, process.clients, ProcessCatalog(self.spec.state, self, process))
+        self._processes.append(process)
+        return process
+
+    @contextlib.contextmanager
+    def running(self, process: Process, attempt: Attempt | None) -> Iterator[None]:
+        """Run something in a process."""
+        self.counts.attempts += 1
+        process.busy = True
+        process.attempt = f"a{self.counts.attempts}"
+        self._stack.append((process, attempt))
+        try:
+            yield
+        finally:
+            self._stack.pop()
+            process.busy = False
+
+    def run(self, attempt: Attempt) -> Report | None:
+        """Run a task; return None if its process died."""
+        chunk = attempt.chunks[0]
+        process = self.process(TopicPartition(chunk.topic, chunk.partition))
+        ranges = [f"{one.topic}[{one.partition}] {one.offsets[0]}-{one.offsets[-1]}" for one in attempt.chunks]
+        self.note(f"run {ranges} in {process.name}")
+        try:
+            with self.running(process, attempt):
+                report: Report = process.tasks.run(attempt.chunks, attempt.context)
+        except Crash:
+            return None
+        except InjectedFaultError:
+            # A task that raises takes its process along, which ends in good order.
+            self.kill(process)
+            return None
+        self.checks.failure(report)
+        trouble = "".join(report.interrupted.values()) or ("" if report.failure is None else report.failure.message)
+        ends = [f"{place} {done.end}" for place, done in report.ranges.items()]
+        self.note(f"{process.name} reports {ends} {trouble}")
+        return report
+
+    def kill(self, process: Process) -> None:
+        """End a process; what its clients have on the wire may arrive."""
+        process.clients.die()
+        process.dead = True
+        self._processes.remove(process)
+
+    # -- Faults --------------------------------------------------------------------------------------------------
+
+    def step(self, process: Process, where: str, trouble: Callable[[str], Exception] | None = None) -> None:
+        """Pass a place where a fault may happen.
+
+        Args:
+            process: who passes it.
+            where: what it is about to do, or has done.
+            trouble: makes the exception that may be raised here.
+        """
+        if process.dead:
+            raise Crash
+        self.counts.steps += 1
+        self.broker.now += 1
+        if self.faults.planned is not None:
+            self.faults.planned(process, where)
+        if self.calm:
+            return
+        if self.broker.expects and self.rng.random() < 0.05:
+            self.note(f"a late request arrives before {where!r}")
+            self.broker.arrive()
+        if self.rng.random() >= self.faults.rate or self.faults.left <= 0:
+            return
+        self.faults.left -= 1
+        kind = self.rng.choice(("crash", "trouble", "rival", "rival", "world", "world", "world"))
+        if kind == "crash":
+            self.crash(process, where)
+        elif kind == "trouble" and trouble is not None:
+            self._happens("trouble", f"{process.name} gets an error at {where!r}")
+            raise trouble(where)
+        elif kind == "rival" and self.faults.zombies:
+            self.rival(process, where)
+        elif kind == "world":
+            self.surroundings(often=True)
+
+    def trouble(self, where: str, share: float) -> bool:
+        """Tell whether a request meets trouble of its own kind; more likely than other faults."""
+        if self.calm or self.faults.left <= 0 or self.rng.random() >= share * self.faults.rate * 20:
+            return False
+        self.faults.left -= 1
+        self._happens("request", f"trouble in {where}")
+        return True
+
+    def crash(self, process: Process, where: str) -> None:
+        """Kill a process that is running."""
+        self._happens("crash", f"{process.name} dies at {where!r}")
+        self.kill(process)
+        raise Crash
+
+    def rival(self, process: Process, where: str) -> None:
+        """Suspend a process, and let others work on the same records; then it goes on."""
+        if len(self._stack) > _DEPTH:
+            return
+        attempt = self._stack[-1][1]
+        if attempt is not None and self.rng.random() < 0.5:
+            self._happens("twin", f"{process.name} is suspended at {where!r}, a twin of the task starts")
+            self.start_twin()
+        else:
+            self._happens("takeover", f"{process.name} is suspended at {where!r}, another driver takes over")
+            self.take_over(self.rng.random() < 0.5)
+        self.note(f"{process.name} goes on at {where!r}")
+
+    def start_twin(self) -> None:
+        """Run the task that runs now in another process, to its end; if it ends well, its report counts."""
+        attempt = self._stack[-1][1]
+        if attempt is not None:
+            report = self.run(attempt)
+            if report is not None:
+                attempt.twin = report
+
+    def take_over(self, whole: bool) -> None:
+        """Start another driver, and let it work for a while.
+
+        Args:
+            whole: whether it works for long.
+        """
+        self.behind = True
+        self.driver = Driver(self)
+        for _ in range(4 if whole else 1):
+            self._cycle(self.rng.randint(1, 4))
+
+    def driver_step(self, driver: Driver, where: str) -> None:
+        """Pass a place where the driver may die, and its processes with it."""
+        if self.calm or driver.replaced or self.faults.left <= 0 or self.rng.random() >= self.faults.rate * 4:
+            return
+        self.faults.left -= 1
+        self._happens("driver", f"the driver dies at {where!r}")
+        for process in [one for one in self._processes if not one.busy]:
+            self.kill(process)
+        self.driver = Driver(self)
+
+    def surroundings(self, *, often: bool = False) -> None:
+        """Let the world around move: markers, late requests, compaction, time, disks."""
+        if self.calm:
+            return
+        rng, broker = self.rng, self.broker
+        broker.write_markers()
+        if not often and rng.random() < 0.5:
+            return
+        kind = rng.choice(("late", "late", "compact", "compact", "disk", "disk", "time"))
+        if kind == "late":
+            broker.arrive()
+        elif kind == "compact":
+            places = [place for place in broker.logs if place.topic in self.changelogs.values()]
+            if places:
+                broker.compact(rng.choice(places))
+        elif kind == "disk":
+            machine = rng.choice(self.machines)
+            self.note(f"disk of machine {machine.number}: {machine.misfortune(rng, self.machines)}")
+        else:
+            milliseconds = rng.choice((1_000, 61_000, 61_000, 400_000, 1_300_000))
+            self.note(f"{milliseconds} ms pass")
+            broker.wait(milliseconds)
+
+    def note(self, text: str) -> None:
+        """Write a line of the trace."""
+        self.trace.append("  " * len(self._stack) + text)
+
+    def _happens(self, kind: str, text: str) -> None:
+        self.counts.events[kind] = self.counts.events.get(kind, 0) + 1
+        self.note(text)
+
+    def _reached(self, point: str) -> None:
+        process = self._stack[-1][0]
+        self.step(process, point)

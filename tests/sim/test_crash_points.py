@@ -1,0 +1,63 @@
+"""Each point of a commit, with one fault of each kind there: afterwards everything is as the model says."""
+
+import pytest
+
+from streamrt.runtime.faults import POINTS, InjectedFaultError
+from tests.sim.app import Setup
+from tests.sim.simulation import Faults, Process, Simulation
+
+SEEDS = range(6)
+_TRANSACTIONAL_ONLY = ("opened", "fenced", "checked", "committed")
+_AT_LEAST_ONCE_ONLY = ("outputs-flushed",)
+
+CASES = [
+    (transactional, point)
+    for transactional in (True, False)
+    for point in POINTS
+    if point not in (_AT_LEAST_ONCE_ONLY if transactional else _TRANSACTIONAL_ONLY)
+]
+
+
+class Plan:
+    """One fault.
+
+    Args:
+        point: where.
+        kind: "crash", "exception", "twin" or "takeover".
+        number: how often the point is reached before.
+    """
+
+    def __init__(self, point: str, kind: str, number: int) -> None:
+        self.point, self.kind, self.left = point, kind, number
+        self.simulation: Simulation | None = None
+
+    def __call__(self, process: Process, where: str) -> None:
+        simulation = self.simulation
+        if simulation is None or simulation.calm or where != self.point:
+            return
+        self.left -= 1
+        if self.left != 0:
+            return
+        if self.kind == "crash":
+            simulation.crash(process, where)
+        elif self.kind == "exception":
+            raise InjectedFaultError(f"injected at {where}")
+        elif self.kind == "twin":
+            simulation.start_twin()
+        else:
+            simulation.take_over(True)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["crash", "exception", "twin", "takeover"])
+@pytest.mark.parametrize(("transactional", "point"), CASES)
+def test_a_fault_at_a_point_of_the_commit(transactional: bool, point: str, kind: str, number: int) -> None:
+    provoked = 0
+    for seed in SEEDS:
+        plan = Plan(point, kind, number)
+        faults = Faults(planned=plan, left=0)
+        setup = Setup(transactional, stateful=True, grouped=bool(seed % 2), second=seed % 3 == 0)
+        plan.simulation = Simulation(seed, setup, faults)
+        plan.simulation.run_to_end()
+        provoked += plan.left <= 0
+    assert provoked, f"no seed reaches {point} {number} times before the end"

@@ -1,0 +1,117 @@
+"""kill -9 at random, lost disks, brokers that go away, replicas that come and go: each record counts once, in order."""
+
+import random
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamrt.testing import EmbeddedKafka
+from tests.chaos import Flow, Outputs, judge, kill_tree, program_source
+from tests.support import Kafka, Program, unique, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
+
+KILLS = 10
+RECORDS = 20_000
+
+
+def ready(program: Program) -> bool:
+    return any("Spark is ready" in line for line in program.out + program.err)
+
+
+@pytest.mark.parametrize("wipe", [False, True], ids=["disk-kept", "disk-wiped"])
+def test_kill_9_of_the_whole_process_tree(
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, wipe: bool
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    source, target = kafka.topic("in", 2), kafka.topic("out", 2)
+    flow, outputs = Flow(kafka.address, source, seed), Outputs(kafka.address, target)
+    text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
+    late: list[float] = []
+    try:
+        with flow.running(per_step=120, pause_s=0.1):
+            killed_at: float | None = None
+            for _ in range(KILLS):
+                before = outputs.count
+                app = program(text)
+                wait_until(lambda app=app: ready(app), 60, "Spark")
+                booted = time.monotonic()
+                outputs.wait_for(before + 1)
+                if killed_at is not None:
+                    late.append(outputs.last_at - booted)
+                # Somewhere in the middle of batches, commits and restores.
+                time.sleep(chance.uniform(0.0, 2.0))
+                kill_tree(app)
+                killed_at = time.monotonic()
+                if wipe:
+                    shutil.rmtree(tmp_path / "state")
+        if flow.count < RECORDS:
+            flow.produce(RECORDS - flow.count)
+        app = program(text)
+        outputs.wait_for(flow.count)
+        code, _ = app.end()
+        assert code == 0
+        judge(flow, outputs)
+    finally:
+        outputs.close()
+    print(f"{flow.count} records, {KILLS} kills; first output after Spark was ready: {sorted(late)}")
+    assert statistics.median(late) <= 5.0
+
+
+def test_a_broker_that_is_killed_three_times(program: Callable[..., Program], tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with EmbeddedKafka() as broker:
+        kafka = Kafka(broker.bootstrap_servers, tmp_path / "state")
+        source, target = kafka.topic("in", 2), kafka.topic("out", 2)
+        flow, outputs = Flow(kafka.address, source, seed), Outputs(kafka.address, target)
+        app = program(program_source(kafka.address, source, target, tmp_path / "state", unique("group")))
+        try:
+            for _ in range(3):
+                flow.produce(3_000)
+                outputs.wait_for(flow.count - 2_500)
+                time.sleep(chance.uniform(0.0, 0.5))
+                broker.kill()
+                broker.restart()
+            flow.produce(3_000)
+            outputs.wait_for(flow.count)
+            code, _ = app.end()
+            assert code == 0
+            judge(flow, outputs)
+        finally:
+            outputs.close()
+
+
+def test_replicas_that_join_and_leave(kafka: Kafka, program: Callable[..., Program], tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    source, target = kafka.topic("in", 4), kafka.topic("out", 2)
+    flow, outputs = Flow(kafka.address, source, seed), Outputs(kafka.address, target)
+    text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
+    try:
+        with flow.running(per_step=60, pause_s=0.1):
+            replicas = [program(text)]
+            outputs.wait_for(1)
+            for _ in range(5):
+                replicas.append(program(text))
+                wait_until(lambda: any("assigned" in line for line in replicas[-1].err), 60, "an assignment")
+                time.sleep(chance.uniform(0.0, 2.0))
+                leaving = replicas.pop(chance.randrange(len(replicas)))
+                code, _ = leaving.end()
+                assert code == 0
+                seen = outputs.count
+                outputs.wait_for(seen + 100)
+        outputs.wait_for(flow.count)
+        for replica in replicas:
+            assert replica.end()[0] == 0
+        judge(flow, outputs)
+    finally:
+        outputs.close()

@@ -1,0 +1,195 @@
+"""The state directory: whose it is, and which part a copy of the application has."""
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamrt.errors import InvalidOperationError, StateError, StoreVersionError
+from streamrt.runtime.directory import StateDirectory, clear, group_directory, instance_id, part_of_state_dir
+
+GROUP, CLUSTER = "shop", "cluster-1"
+
+
+def take(root: Path) -> StateDirectory:
+    return StateDirectory.take(root, GROUP, CLUSTER)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_copies_have_parts_of_their_own(tmp_path: Path) -> None:
+    parts = [take(tmp_path) for _ in range(3)]
+    assert [part.number for part in parts] == [0, 1, 2]
+    assert [part.path for part in parts] == [tmp_path / GROUP / str(number) for number in range(3)]
+    parts[1].release()
+    again = take(tmp_path)
+    assert again.number == 1
+    for part in (parts[0], parts[2], again):
+        part.release()
+
+
+def test_a_process_that_died_has_no_part_any_more(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from streamrt.runtime.directory import StateDirectory\n"
+        f"part = StateDirectory.take(Path(sys.argv[1]), {GROUP!r}, {CLUSTER!r})\n"
+        "print(part.number, flush=True); sys.stdin.read(); os._exit(9)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "0\n"
+        part = take(tmp_path)
+        assert part.number == 1
+        part.release()
+        other.stdin.close()
+        other.wait(10)
+    part = take(tmp_path)
+    assert part.number == 0
+    part.release()
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    part = take(tmp_path)
+    root = tmp_path / GROUP
+    assert mode(root) == 0o700
+    assert {path.name: mode(path) for path in root.iterdir()} == {"0.lock": 0o600, "owner.json": 0o600}
+    part.release()
+
+
+def test_groups_cannot_leave_the_directory(tmp_path: Path) -> None:
+    for group in ("..", ".", "../x", "/etc", "a/b", "a\x00b", "ü", "CON.", "x" * 60):
+        directory = group_directory(tmp_path, group)
+        assert directory.parent == tmp_path
+        assert directory.name not in (".", "..")
+    assert len({group_directory(tmp_path, group) for group in ("a.b", "a%2Eb", "a_b", "a b")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("group", "cluster"), [("other", CLUSTER), (GROUP, "cluster-2")], ids=["application", "cluster"]
+)
+def test_the_directory_of_somebody_else_is_refused(tmp_path: Path, group: str, cluster: str) -> None:
+    take(tmp_path).release()
+    owner = tmp_path / GROUP / "owner.json"
+    owner.write_text(json.dumps({"format": 1, "group": group, "cluster": cluster}))
+    with pytest.raises(StateError, match="belongs to the application"):
+        take(tmp_path)
+    # The lock was given back, so that the right owner is not kept out.
+    StateDirectory.take(tmp_path / "elsewhere", GROUP, CLUSTER).release()
+    owner.unlink()
+    part = take(tmp_path)
+    assert part.number == 0
+    part.release()
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    take(tmp_path).release()
+    (tmp_path / GROUP / "owner.json").write_text(json.dumps({"format": 2, "group": GROUP, "cluster": CLUSTER}))
+    with pytest.raises(StoreVersionError, match="format 2"):
+        take(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"format": 1, "gro', b"\x00" * 60, b"\xff\xfe\x80", b"[]", b"null", b"{}", b'{"format": 1e999}', b'"x"'],
+    ids=repr,
+)
+def test_a_torn_owner_is_written_again(tmp_path: Path, content: bytes) -> None:
+    take(tmp_path).release()
+    owner = tmp_path / GROUP / "owner.json"
+    owner.write_bytes(content)
+    take(tmp_path).release()
+    assert json.loads(owner.read_text()) == {"format": 1, "group": GROUP, "cluster": CLUSTER}
+    assert mode(owner) == 0o600
+
+
+# -- Clearing --------------------------------------------------------------------------------------------------------
+
+
+def test_clear_deletes_the_state_of_all_copies(tmp_path: Path) -> None:
+    parts = [take(tmp_path), take(tmp_path)]
+    for part in parts:
+        (part.path / "store").mkdir(parents=True)
+        (part.path / "store" / "data").write_text("x")
+        part.release()
+    other = StateDirectory.take(tmp_path, "other", CLUSTER)
+    other.path.mkdir()
+    clear(tmp_path, GROUP)
+    assert not any(part.path.exists() for part in parts)
+    assert not (tmp_path / GROUP / "owner.json").exists()
+    assert other.path.exists()
+    other.release()
+    clear(tmp_path, GROUP)
+    clear(tmp_path, "unknown")
+
+
+def test_clear_refuses_while_a_copy_runs(tmp_path: Path) -> None:
+    idle, running = take(tmp_path), take(tmp_path)
+    for part in (idle, running):
+        part.path.mkdir()
+    idle.release()
+    with pytest.raises(InvalidOperationError, match="in use by a running copy"):
+        clear(tmp_path, GROUP)
+    assert idle.path.exists()
+    assert running.path.exists()
+    running.release()
+    clear(tmp_path, GROUP)
+    assert not running.path.exists()
+
+
+def test_clear_deletes_a_part_whose_lock_is_gone(tmp_path: Path) -> None:
+    part = take(tmp_path)
+    part.path.mkdir()
+    part.release()
+    (tmp_path / GROUP / "0.lock").unlink()
+    clear(tmp_path, GROUP)
+    assert not part.path.exists()
+
+
+def test_clear_follows_no_links(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("x")
+    take(tmp_path / "state").release()
+    (tmp_path / "state" / GROUP / "7").symlink_to(precious)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / GROUP).symlink_to(precious)
+    clear(tmp_path / "state", GROUP)
+    clear(tmp_path / "linked", GROUP)
+    assert (precious / "file").exists()
+
+
+# -- For as long as the application runs -------------------------------------------------------------------------------
+
+
+def test_a_part_is_kept_while_the_context_lasts(tmp_path: Path) -> None:
+    with part_of_state_dir(tmp_path, GROUP, CLUSTER, needed=True) as part:
+        assert part is not None
+        with part_of_state_dir(tmp_path, GROUP, CLUSTER, needed=True) as second:
+            assert second is not None
+            assert (part.number, second.number) == (0, 1)
+            ids = {instance_id(tmp_path, GROUP, one) for one in (part, second)}
+            assert len(ids) == 2
+            assert None not in ids
+    with part_of_state_dir(tmp_path, GROUP, CLUSTER, needed=True) as again:
+        assert again is not None
+        assert instance_id(tmp_path, GROUP, again) in ids
+    assert instance_id(tmp_path, GROUP, None) is None
+
+
+def test_a_directory_that_cannot_be_used_is_an_error_only_if_it_is_needed(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with part_of_state_dir(blocked, GROUP, CLUSTER, needed=False) as part:
+        assert part is None
+    with (
+        pytest.raises(StateError, match="set state_dir to a place on a local disk"),
+        part_of_state_dir(blocked, GROUP, CLUSTER, needed=True),
+    ):
+        pass
