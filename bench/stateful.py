@@ -1,7 +1,8 @@
 """Records per second with state: keyed count, group_by with count, both guarantees, and the restore of a store.
 
 Each run reads topics that were filled before. Rates are taken between the end of the first micro-batch and the end of the
-last one, so they are those of a warm application; the restore rate is that of the changelog records alone.
+last one, so they are those of a warm application. The restore rate is that of one process: it replays the changelog partition
+of a store with many keys, from Kafka into RocksDB, as tasks do it.
 
     python -m bench.stateful
 """
@@ -15,6 +16,12 @@ from typing import Any
 
 from bench import common
 from streamrt import Application, State
+from streamrt.kafka import as_connection
+from streamrt.models import TopicPartition
+from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
+from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.state import StoreSpec
 
 GUARANTEES = ("at-least-once", "exactly-once")
 
@@ -86,16 +93,48 @@ def run(address: str, case: str, guarantee: str, records: int, keys: int, master
         shutil.rmtree(state_dir, ignore_errors=True)
 
 
+def run_restore(address: str, keys: int) -> float:
+    """Fill a changelog and replay it into an empty store; return changelog records per second."""
+    changelog = common.unique("changelog")
+    common.create_topics(address, changelog, partitions=1)
+    with tempfile.TemporaryDirectory(prefix="bench-state-") as directory:
+        settings = StateSettings(
+            "bench", Path(directory), None, {"in": SourceState(None, 1, {"default": ChangelogSettings(changelog)})}
+        )
+        place = TopicPartition("in", 0)
+        clients = KafkaTaskClients(as_connection(address), "bench")
+        stores = TaskStores(StoreCatalog(settings), (StoreSpec(),), place, clients, transactional=False)
+        stores.open(0, known=False)
+        for number in range(keys):
+            stores.states("default")(b"key-%d" % number, 0).set("count", number)
+        stores.prepare(clients.writer(), keys)
+        clients.writer().flush()
+        # Nothing was flushed to the store: it is as empty as after a lost disk.
+        stores.close()
+        begun = time.monotonic()
+        stores = TaskStores(StoreCatalog(settings), (StoreSpec(),), place, clients, transactional=False)
+        stores.open(keys, known=True)
+        seconds = time.monotonic() - begun
+        stores.close()
+        clients.close()
+    return keys / seconds
+
+
 def main() -> None:
     """Run the benchmark and print the figures."""
     options = common.parser(__doc__ or "")
     options.add_argument("--records", type=int, default=1_000_000, help="records per run")
     options.add_argument("--keys", type=int, default=1_000, help="different keys")
-    options.add_argument("--case", choices=("count", "group_by"), help="only one case")
+    options.add_argument("--case", choices=("count", "group_by", "restore"), help="only one case")
+    options.add_argument("--restored", type=int, default=500_000, help="records of the changelog that is restored")
     chosen = options.parse_args()
     rows: list[list[object]] = []
     with common.broker() as address:
-        for case in (chosen.case,) if chosen.case else ("count", "group_by"):
+        for case in (chosen.case,) if chosen.case else ("count", "group_by", "restore"):
+            if case == "restore":
+                restored = [run_restore(address, chosen.restored) for _ in range(chosen.runs + 1)][1:]
+                rows.append([case, common.median(restored), "", ""])
+                continue
             rates: dict[str, list[float]] = {guarantee: [] for guarantee in GUARANTEES}
             for number in range(chosen.runs + 1):
                 for guarantee in GUARANTEES:

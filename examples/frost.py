@@ -1,7 +1,8 @@
 """Finds the days with frost in a CSV file, and writes them to another one: a source and a sink.
 
-The source feeds the rows of weather.csv into the topic `source__weather`. Frost ends up in frost.csv in the current directory, with
-the place of each record, which tells rows apart if a crash repeats some. The program ends when no more rows come.
+The source feeds the rows of weather.csv into the topic `source__weather`. What is frost ends up in frost.csv, in the current
+directory, with the place of each record, which tells rows apart if a crash repeats some. The program ends when no more
+rows come.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/frost.py
 """

@@ -1,8 +1,8 @@
 """Follows a table of a database: a source of one's own that knows, after a restart, how far it has read.
 
-The table `outbox` of the SQLite database shop.sqlite, in the current directory, gets a row for each order; whoever takes the order
-writes the row in the same transaction. The source produces the rows to `source__outbox`, and the dataframe writes what is to be packed
-to `parcels`. A crash repeats the rows since the last flush, and loses none.
+The table `outbox` of the SQLite database shop.sqlite, in the current directory, gets a row for each order; whoever takes
+the order writes the row in the same transaction. The source produces the rows to `source__outbox`, and the dataframe
+writes what is to be packed to `parcels`. A crash repeats the rows since the last flush, and loses none.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/outbox.py
 """

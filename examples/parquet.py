@@ -27,7 +27,9 @@ def build(app: Application, sink: BaseSink | None = None, path: Path = Path("tri
     """Add the dataframe of this example to an application; tests without Spark give it another sink."""
     sdf = app.dataframe(app.topic("trips"))
     sdf = sdf[sdf["km"] > 0]
-    sdf.sink(sink or SparkSink(partial(save, str(path.absolute())), schema=COLUMNS, metadata=True))
+    if sink is None:
+        sink = SparkSink(partial(save, str(path.absolute())), schema=COLUMNS, metadata=True)
+    sdf.sink(sink)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from streamrt.state.changelog import POSITION_KEY, Position, RestoredChanges, is
 from streamrt.state.identity import Stamp, StoreIdentity
 from streamrt.state.memory import MemoryStore
 from streamrt.state.options import CompressionType, RocksDBOptions
-from streamrt.state.rocksdb import RocksDBStore
+from streamrt.state.rocksdb import RocksDBStore, load_rocksdb
 from streamrt.state.spec import StoreSpec
 from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
@@ -29,5 +29,6 @@ __all__ = [
     "StoreTransaction",
     "TransactionStatus",
     "is_position",
+    "load_rocksdb",
     "restore_changes",
 ]

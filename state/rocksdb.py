@@ -122,6 +122,15 @@ def _rocksdb_options(rocksdict: Any, options: RocksDBOptions, *, fresh: bool) ->
     return out
 
 
+def load_rocksdb() -> None:
+    """Load the library, which takes some tenths of a second, before the first store is opened.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    import rocksdict  # noqa: F401 - only that it is loaded matters
+
+
 class RocksDBStorePartition(StorePartition):
     """A store partition on disk; see `RocksDBStore`.
 

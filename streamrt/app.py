@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,9 @@ from streamrt.config import (
     LogLevel,
     ProcessingGuarantee,
     configure_logging,
+    producer_options,
+    refuse_parameters,
+    require_types,
 )
 from streamrt.connectors import BaseSource, source_topic
 from streamrt.dataframe import StreamingDataFrame
@@ -141,8 +143,8 @@ class Application:
         spark_config: Mapping[str, Any] | None = None,
         spark_session: SparkSession | None = None,
     ) -> None:
-        _refuse(quix_sdk_token=quix_sdk_token, quix_config_builder=quix_config_builder)
-        _require(
+        refuse_parameters(quix_sdk_token=quix_sdk_token, quix_config_builder=quix_config_builder)
+        require_types(
             broker_address=(broker_address, (str, ConnectionConfig), "a string or a ConnectionConfig"),
             state_dir=(state_dir, (str, Path), "a path"),
             consumer_extra_config=(consumer_extra_config, Mapping, "a dict"),
@@ -182,8 +184,14 @@ class Application:
         configure_logging(self._config.loglevel)
         self._connection = _connection(broker_address, self._config.broker_address)
         self._consumer_options = java_client_options(self._connection, consumer_extra_config)
+        reads_aborted = self._consumer_options.java.get("isolation.level") == "read_uncommitted"
+        if reads_aborted and self._config.processing_guarantee == "exactly-once":
+            raise ConfigurationError(
+                "consumer_extra_config: isolation.level='read_uncommitted' would process records of aborted transactions, so "
+                "it cannot be combined with processing_guarantee='exactly-once'"
+            )
         self._consumer_extra_config = dict(consumer_extra_config or {})
-        self._producer_extra_config = _producer_options(producer_extra_config)
+        self._producer_extra_config = producer_options(producer_extra_config)
         self._rocksdb_options = rocksdb_options
         self._callbacks = ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error)
         self._on_message_processed = on_message_processed
@@ -475,7 +483,7 @@ class Application:
             self._stop.clear()
             self._discard.clear()
             self._running.release()
-        return [_as_dict(output, metadata) for output in outputs]
+        return [output.as_dict(metadata) for output in outputs]
 
     def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         # Only here: whoever imports streamrt for tests or for topics need not wait for pyspark.
@@ -548,23 +556,6 @@ class Application:
         return f"Application(consumer_group={group!r}, broker_address={brokers!r})"
 
 
-def _refuse(**parameters: Any) -> None:
-    reasons = {
-        "quix_sdk_token": "StreamRT connects to Kafka itself: give broker_address",
-        "quix_config_builder": "StreamRT connects to Kafka itself: give broker_address",
-    }
-    for name, value in parameters.items():
-        if value is not None:
-            raise ConfigurationError(f"{name} is not supported: {reasons[name]}")
-
-
-def _require(**parameters: tuple[Any, Any, str]) -> None:
-    """Refuse parameters of a wrong type; each is given with the type that it must have, and with words for it."""
-    for name, (value, kind, words) in parameters.items():
-        if value is not None and not isinstance(value, kind):
-            raise ConfigurationError(f"{name} must be {words}, got {type(value).__name__}")
-
-
 def _connection(given: str | ConnectionConfig | None, configured: str | None) -> ConnectionConfig:
     if isinstance(given, ConnectionConfig):
         return given
@@ -574,31 +565,3 @@ def _connection(given: str | ConnectionConfig | None, configured: str | None) ->
             "start a broker on this machine with `streamrt dev kafka`"
         )
     return ConnectionConfig(bootstrap_servers=configured)
-
-
-def _producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    chosen = dict(options or {})
-    for name, value in chosen.items():
-        try:
-            json.dumps(value)
-        except TypeError:
-            raise ConfigurationError(
-                f"producer_extra_config: {name} cannot be honoured, because a {type(value).__name__} cannot be sent to the "
-                "processes that produce"
-            ) from None
-    return chosen
-
-
-def _as_dict(output: Output, metadata: bool) -> dict[str, Any]:
-    value = output.value if isinstance(output.value, Mapping) else {"_value": output.value}
-    if not metadata:
-        return dict(value)
-    return {
-        "_key": output.key,
-        "_timestamp": output.timestamp,
-        "_headers": output.headers,
-        "_topic": output.topic,
-        "_partition": output.partition,
-        "_offset": output.offset,
-        **value,
-    }

@@ -1,6 +1,8 @@
 """The application's configuration: checked once, then immutable."""
 
+import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -118,3 +120,54 @@ def configure_logging(loglevel: int | str | None) -> bool:
     logger.setLevel(loglevel)
     logger.propagate = False
     return True
+
+
+def refuse_parameters(**parameters: Any) -> None:
+    """Refuse parameters that other libraries of this kind have, and that have no meaning here.
+
+    Raises:
+        ConfigurationError: if one of them is not None.
+    """
+    reasons = {
+        "quix_sdk_token": "StreamRT connects to Kafka itself: give broker_address",
+        "quix_config_builder": "StreamRT connects to Kafka itself: give broker_address",
+    }
+    for name, value in parameters.items():
+        if value is not None:
+            raise ConfigurationError(f"{name} is not supported: {reasons[name]}")
+
+
+def require_types(**parameters: tuple[Any, Any, str]) -> None:
+    """Refuse parameters of a wrong type; each is given with the type that it must have, and with words for it.
+
+    Raises:
+        ConfigurationError: if one of them is neither None nor of its type.
+    """
+    for name, (value, kind, words) in parameters.items():
+        if value is not None and not isinstance(value, kind):
+            raise ConfigurationError(f"{name} must be {words}, got {type(value).__name__}")
+
+
+def producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of the user's options for producers, which travel to the processes that produce.
+
+    Args:
+        options: options in librdkafka's words.
+
+    Raises:
+        ConfigurationError: if one cannot be sent to another process.
+
+    Example:
+        >>> producer_options({"linger.ms": 5})
+        {'linger.ms': 5}
+    """
+    chosen = dict(options or {})
+    for name, value in chosen.items():
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise ConfigurationError(
+                f"producer_extra_config: {name} cannot be honoured, because a {type(value).__name__} cannot be sent to the "
+                "processes that produce"
+            ) from None
+    return chosen

@@ -132,7 +132,19 @@ class ProcessingError(StreamRTError):
 
 
 class ProducerError(StreamRTError):
-    """A record could not be produced and no `on_producer_error` callback chose to skip it."""
+    """A record could not be produced and no `on_producer_error` callback chose to skip it.
+
+    Args:
+        message: one sentence.
+        topic: the topic of the record, where it is known.
+    """
+
+    def __init__(self, message: str, topic: str | None = None) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.topic)
 
 
 class TransactionError(StreamRTError):

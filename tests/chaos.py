@@ -3,8 +3,7 @@
 import json
 import random
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,7 +109,6 @@ class Outputs:
     def __init__(self, address: str, topic: str) -> None:
         self.received: dict[bytes, list[tuple[int, int]]] = {}
         self.count = 0
-        self.last_at = 0.0
         self._over = threading.Event()
         self._consumer = Consumer(
             address, unique("judge"), "earliest", extra_config={"isolation.level": "read_committed"}
@@ -127,7 +125,6 @@ class Outputs:
             value = json.loads(message.value() or b"null")
             self.received.setdefault(message.key() or b"", []).append((value["id"], value["n"]))
             self.count += 1
-            self.last_at = time.monotonic()
         self._consumer.close()
 
     def wait_for(self, count: int, timeout_s: float = 120.0) -> None:
@@ -148,26 +145,6 @@ def judge(flow: Flow, outputs: Outputs) -> None:
         f"{len(wrong)} of {len(expected)} keys are wrong, such as {wrong[0]!r}: sent {expected.get(wrong[0], [])[:20]}, "
         f"got {outputs.received.get(wrong[0], [])[:20]}"
     )
-
-
-class Application:
-    """Our program, started again and again.
-
-    Args:
-        start: starts a program from its source.
-        source: the program.
-    """
-
-    def __init__(self, start: Callable[[str], Program], source: str) -> None:
-        self._start = start
-        self._source = source
-        self.program = start(source)
-        self.began = time.monotonic()
-
-    def restart(self) -> None:
-        """Start the program again."""
-        self.program = self._start(self._source)
-        self.began = time.monotonic()
 
 
 def program_source(

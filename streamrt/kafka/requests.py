@@ -114,6 +114,23 @@ class AdminRequests:
 
         return retry("the cluster could not be described", ask, deadline)
 
+    def broker_count(self, timeout: float = 30) -> int:
+        """Return how many brokers the cluster has now.
+
+        Args:
+            timeout: seconds to wait for the answer; above 0.
+
+        Raises:
+            KafkaRequestError: if the answer did not come in time or was refused.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask() -> int:
+            future = self._client.describe_cluster(request_timeout=seconds_left(deadline))
+            return len(self._wait(future, seconds_left(deadline)).nodes)
+
+        return retry("the cluster could not be described", ask, deadline)
+
     @property
     def _client(self) -> AdminClient:
         if self._inner is None:

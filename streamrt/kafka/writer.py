@@ -155,4 +155,5 @@ def refused_record(topic: str, value: bytes | None, key: bytes | None, reason: K
 
 def lost_record(message: Message, reason: KafkaError) -> ProducerError:
     """Return the error for a record that the client took and could not deliver."""
-    return ProducerError(f"a record for topic {message.topic()!r} was not delivered: {reason.str()} ({reason.name()})")
+    topic = message.topic()
+    return ProducerError(f"a record for topic {topic!r} was not delivered: {reason.str()} ({reason.name()})", topic)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamrt.connectors import BaseSink
-from streamrt.errors import KeySerializationError, ValueSerializationError
+from streamrt.errors import KeySerializationError, TransactionError, ValueSerializationError
 from streamrt.models import Headers, merge_headers
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
@@ -97,6 +97,9 @@ class Collector:
                 # A key of None stays one: JSON would write `null`, and all such records would share a partition.
                 raw_key = None if key is None else to_key(key, headers)
                 self.writer.produce(name, data, raw_key, timestamp, headers and checked_headers(headers))
+            except TransactionError:
+                # It is not about this record: all of the range is processed again.
+                raise
             except Exception as error:
                 clear = _explain(error, name, (to_value, value), (to_key, key), headers)
                 if not self._on_error(clear, value, key, timestamp, headers):

@@ -35,9 +35,9 @@ A crash before 7 repeats records, and loses none; state may count them twice.
 
 import enum
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from streamrt.errors import StateError
+from streamrt.errors import ProducerError, StateError
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter, no_writer
 from streamrt.runtime.faults import reached
@@ -146,7 +146,11 @@ class Session:
         """Close the stores; what is not committed is dropped."""
         if self.status not in (SessionStatus.COMMITTED, SessionStatus.ABORTED):
             self.abort()
-        self.stores.close()
+        try:
+            self.stores.close()
+        except StateError as error:
+            # What is official is written, and the rest is dropped; the next session sees what the stores can be trusted with.
+            logger.warning("a store of %s could not be closed: %s", self.place, error)
 
     def _move(self, status: SessionStatus) -> None:
         if status not in self.status.successors:
@@ -234,19 +238,23 @@ class ExactlyOnceSession(Session):
             self.clients.release(self.place)
 
 
-def flush_writer(writer: RecordWriter, callbacks: ErrorCallbacks) -> "tuple[str, str, Exception] | None":
+def flush_writer(
+    writer: RecordWriter, callbacks: ErrorCallbacks, changelogs: Collection[str] = ()
+) -> "tuple[str, str, Exception] | None":
     """Wait until all outputs are durable.
 
     Args:
         writer: where they went.
         callbacks: `on_producer_error` may choose to do without a record that failed.
+        changelogs: topics whose records nobody may choose to do without.
 
     Returns:
         None, or kind, message and cause of the failure that a lost record is.
     """
     refusal = None
     for error in writer.flush():
-        refusal = refusal or _refusal(error, callbacks)
+        needed = isinstance(error, ProducerError) and error.topic in changelogs
+        refusal = refusal or _refusal(error, ErrorCallbacks() if needed else callbacks)
     reached("outputs-flushed")
     return refusal
 

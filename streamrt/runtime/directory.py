@@ -170,9 +170,9 @@ def clear(state_dir: Path, group: str) -> None:
                 )
             descriptors.append(descriptor)
         # Nothing else: a copy that starts now takes another part.
-        for part in parts:
-            if (root / part).is_dir():
-                shutil.rmtree(root / part)
+        for directory in (root / part for part in parts):
+            if directory.is_dir() and not directory.is_symlink():
+                shutil.rmtree(directory)
         (root / "owner.json").unlink(missing_ok=True)
     finally:
         for descriptor in descriptors:

@@ -1,5 +1,6 @@
 """What tasks need from Kafka, by real clients: one set for each process that runs tasks."""
 
+import logging
 import time
 import uuid
 from collections import OrderedDict
@@ -17,6 +18,8 @@ from streamrt.kafka import (
 )
 from streamrt.models import TopicPartition
 from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionWriter
+
+logger = logging.getLogger("streamrt")
 
 _PREFIX = "streamrt"
 _KEPT_WRITERS = 64
@@ -125,10 +128,13 @@ class KafkaTaskClients:
         """Tell whether a partition has committed records in an offset range, which may hold markers only."""
         low, _ = self.bounds(place)
         if start < low:
-            # What was there is deleted: nobody can tell any more.
-            return True
+            # Retention and purges take processed records and markers alike; nobody can tell any more which they were.
+            logger.warning(
+                "%s: what lay between offsets %d and %d is deleted; assuming that it was processed", place, start, low
+            )
+        begin = max(start, low)
         try:
-            return any(batch.keys for batch in self.changelog(place, start, end))
+            return begin < end and any(batch.keys for batch in self.changelog(place, begin, end))
         except ChangelogError:
             return True
 

@@ -6,11 +6,15 @@ from typing import Any
 
 from streamrt.connectors import SinkBatch
 from streamrt.errors import (
+    ChangelogError,
     ConsumerError,
     ProcessingError,
     ProducerError,
     SinkError,
     StateError,
+    StoreCorruptedError,
+    StoreLockedError,
+    StoreVersionError,
     StreamRTError,
 )
 from streamrt.models import OffsetRange, TopicPartition
@@ -23,6 +27,7 @@ _ERRORS: Mapping[str, type[StreamRTError]] = {
     "sink": SinkError,
     "state": StateError,
 }
+_STATE_ERRORS = (ChangelogError, StoreCorruptedError, StoreLockedError, StoreVersionError)
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,12 @@ class Failure:
     traceback: str = ""
 
     def error(self) -> StreamRTError:
-        """Return the exception for whoever runs the application."""
-        return _ERRORS[self.kind](self.message)
+        """Return the exception for whoever runs the application; where state is the trouble, of the most telling class."""
+        kind = _ERRORS[self.kind]
+        for special in _STATE_ERRORS if kind is StateError else ():
+            if isinstance(self.cause, special):
+                kind = special
+        return kind(self.message)
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,29 @@ class Output:
     topic: str
     partition: int
     offset: int
+
+    def as_dict(self, metadata: bool) -> dict[str, Any]:
+        """Return the value as a dict; one that is none is put under `_value`.
+
+        Args:
+            metadata: whether to add `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset`.
+
+        Example:
+            >>> Output(5, b"k", 0, None, "in", 0, 7).as_dict(metadata=False)
+            {'_value': 5}
+        """
+        value = self.value if isinstance(self.value, Mapping) else {"_value": self.value}
+        if not metadata:
+            return dict(value)
+        return {
+            "_key": self.key,
+            "_timestamp": self.timestamp,
+            "_headers": self.headers,
+            "_topic": self.topic,
+            "_partition": self.partition,
+            "_offset": self.offset,
+            **value,
+        }
 
 
 @dataclass(frozen=True)

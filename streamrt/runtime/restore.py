@@ -211,7 +211,9 @@ def check_position(
         # State and offset were not read at the same moment. Whoever works on the partition by now has fenced us.
         again = clients.committed(place)
         if again is not None and again > committed:
-            raise TransactionError(f"another process has taken {place} over, and has committed offset {again}", fenced=True)
+            raise TransactionError(
+                f"another process has taken {place} over, and has committed offset {again}", fenced=True
+            )
     raise ChangelogError(trouble)
 
 
@@ -247,10 +249,14 @@ def check_partitions(made_for: int, identity: StoreIdentity) -> None:
     """
     if made_for != identity.partitions:
         raise StateError(
-            f"store {identity.store!r} of topic {identity.topic!r} was made when the topic had {made_for} partitions, and "
-            f"now it has {identity.partitions}: keys are in other partitions than their state; read a topic with {made_for} "
-            "partitions, or start over with another consumer_group"
+            f"store {identity.store!r} of topic {identity.topic!r} was made when the topic had {_partitions(made_for)}, and "
+            f"now it has {_partitions(identity.partitions)}: keys are in other partitions than their state; read a topic "
+            f"with {_partitions(made_for)}, or start over with another consumer_group"
         )
+
+
+def _partitions(number: int) -> str:
+    return f"{number} partition" if number == 1 else f"{number} partitions"
 
 
 def refuse_without_changelog(stamp: Stamp | None, place: TopicPartition, store: str, *, known: bool) -> None:

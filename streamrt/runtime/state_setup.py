@@ -19,6 +19,7 @@ from streamrt.topology import Topology
 
 logger = logging.getLogger("streamrt")
 
+_SAFE_COPIES = 3
 _DELETE_RETENTION_MS = 86_400_000
 """Kafka's default of `delete.retention.ms`."""
 
@@ -178,9 +179,19 @@ def _changelog_settings(
     if not names:
         return {}
     ids = admin.topic_ids(names, timeout=timeout)
+    possible = min(_SAFE_COPIES, admin.broker_count(timeout=timeout))
     settings = {}
     for place, topic in changelogs.items():
         config = topics.broker_config(topic.name)
+        if config.replication_factor is not None and config.replication_factor < possible:
+            logger.warning(
+                "changelog topic %s has %d copies on a cluster that could keep %d: the loss of one disk can lose state; "
+                "raise its replication factor, and that of topic %s for changelogs to come",
+                topic.name,
+                config.replication_factor,
+                possible,
+                place[0],
+            )
         kept_ms = int(config.extra_config.get("delete.retention.ms", _DELETE_RETENTION_MS))
         settings[place] = ChangelogSettings(topic.name, ids[topic.name], max(1, kept_ms // 2))
     return settings

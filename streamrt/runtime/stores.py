@@ -201,9 +201,12 @@ class TaskStores:
                 continue
             bounds = self._clients.bounds(TopicPartition(changelog.topic, self._place.partition))
             stamp = None
-            with contextlib.suppress(StateError), contextlib.closing(
-                self._catalog.store(self._place.topic, spec).open(self._place.partition)
-            ) as partition:
+            with (
+                contextlib.suppress(StateError),
+                contextlib.closing(
+                    self._catalog.store(self._place.topic, spec).open(self._place.partition)
+                ) as partition,
+            ):
                 stamp = partition.stamp
             plan = self._plan(stamp, self._identity(spec, changelog), bounds, committed, changelog)
             total += max(0, bounds[1] - plan.start)
@@ -274,8 +277,8 @@ class TaskStores:
             damage: why.
 
         Raises:
-            StateError: if one of them has no changelog to be restored from, or `on_corrupted_recreate` forbids it; then nothing
-                is deleted.
+            StateError: if one of them has no changelog to be restored from, or `on_corrupted_recreate` forbids it; then
+                nothing is deleted.
         """
         with contextlib.suppress(StateError):
             self.close()
@@ -284,8 +287,8 @@ class TaskStores:
         for spec in self._specs:
             if self._source.stores.get(spec.name) is None:
                 raise StateError(
-                    f"{damage}; use_changelog_topics=False leaves nothing to restore store {spec.name!r} of {self._place} from: "
-                    "bring the directory back, or start over with another consumer_group"
+                    f"{damage}; use_changelog_topics=False leaves nothing to restore store {spec.name!r} of {self._place} "
+                    "from: bring the directory back, or start over with another consumer_group"
                 )
         logger.warning("%s; restoring it from its changelog", damage)
         for spec in self._specs:
@@ -320,6 +323,10 @@ class TaskStores:
             end = 0
             if changelog is None:
                 refuse_without_changelog(partition.stamp, self._place, spec.name, known=known)
+                stamp = partition.stamp
+                if stamp is not None:
+                    check_owner(stamp.identity, identity)
+                    self._check(stamp.input_offset, stamp.identity.topic_id, spec.name, committed, identity)
             else:
                 place = TopicPartition(changelog.topic, self._place.partition)
                 partition, end = self._restore(store, partition, identity, place, changelog, committed, deadline)

@@ -1,6 +1,7 @@
 """Tasks of one process: a session for each partition of a micro-batch, and the report about all of them."""
 
 import bisect
+import contextlib
 import time
 import traceback
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,7 @@ from streamrt.runtime.commit import (
     AtLeastOnceSession,
     ExactlyOnceSession,
     Session,
+    SessionStatus,
     flush_writer,
     take_back,
 )
@@ -33,11 +35,13 @@ from streamrt.runtime.sinks import TaskSinks, pause_of
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.stores import RestoreInterrupted, StateSettings, StoreCatalog, TaskStores
 from streamrt.runtime.task import Chunk, Limits, Task, TaskFailed, logger
+from streamrt.state import load_rocksdb
 
 PRINTED = -1
 """Stands for a node's id where no operator showed the line."""
 
 _DRAIN_S = 0.3
+_SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the changelog topic"
 _PASSING = (TransactionError, KafkaRequestError, KafkaBrokerUnavailableError, StoreLockedError)
 """Troubles that another attempt, from what is committed, may not meet."""
 
@@ -145,6 +149,17 @@ class Tasks:
             if self._spec.transactional:
                 report.workers[place] = self._clients.worker
         return report
+
+    def warm_up(self) -> None:
+        """Do ahead what the first micro-batch would do first: compose the operators, load RocksDB.
+
+        What fails here fails again when it is needed, and is told then. Sinks are not started before they are needed.
+        """
+        with contextlib.suppress(Exception):
+            for topic in () if self._spec.topology.sinks else self._spec.topology.sources:
+                self.task(topic)
+            if any(self._spec.topology.stores(topic) for topic in self._spec.topology.sources):
+                load_rocksdb()
 
     def show_line(self, line: str) -> None:
         """Add a line to what operators show, such as one that a user's function printed."""
@@ -263,7 +278,7 @@ class _Batch:
         if not self._prepared:
             return
         tasks = self._tasks
-        refusal = flush_writer(tasks.clients.writer(), tasks.spec.callbacks)
+        refusal = flush_writer(tasks.clients.writer(), tasks.spec.callbacks, self._changelogs())
         prepared, self._prepared = self._prepared, []
         try:
             for session in prepared:
@@ -299,6 +314,10 @@ class _Batch:
         if former is not None:
             # The partition comes a second time in one batch: what it left must be in the stores.
             self._settle_prepared()
+            if self.report.failure is not None or place in self.report.interrupted:
+                return None
+            # That is official now: what may be taken back later begins here.
+            self._counts.pop(place, None)
         session = self._tasks.session(place, self._context, None if former is None else former.end)
         self._session = session
         try:
@@ -400,7 +419,9 @@ class _Batch:
             return False
         except ProducerError as refusal:
             # No callback is asked: state that its changelog lacks a change of would be wrong after the next restore.
-            failure = Failure("producer", session.place, None, f"state could not be produced: {refusal}", refusal)
+            failure = Failure(
+                "producer", session.place, None, f"state could not be produced: {refusal}; {_SMALLER}", refusal
+            )
             self._give_up(session, failure)
             return False
         self.report.sunk += sinks.take()
@@ -408,8 +429,10 @@ class _Batch:
             self._gather(session)
             self._prepared.append(session)
             return True
-        self._gather(session)
-        return self._commit(session)
+        going_on = self._commit(session)
+        if session.status is SessionStatus.COMMITTED:
+            self._gather(session)
+        return going_on
 
     def _commit(self, session: Session) -> bool:
         try:
@@ -431,6 +454,11 @@ class _Batch:
             self._fail(_state_failure(session.place, refusal))
             return False
         return True
+
+    def _changelogs(self) -> set[str]:
+        state = self._tasks.spec.state
+        sources = () if state is None else state.sources.values()
+        return {log.topic for source in sources for log in source.stores.values() if log is not None}
 
     def _gather(self, session: Session) -> None:
         """Add what the operators put out during a session to the report."""
@@ -481,7 +509,11 @@ class _Batch:
         records, outputs = self._counts.pop(session.place, (0, 0))
         report.records -= records
         report.outputs -= outputs
-        report.collected = [output for output in report.collected if (output.topic, output.partition) != session.place]
+        report.collected = [
+            output
+            for output in report.collected
+            if (output.topic, output.partition) != session.place or output.offset < session.start
+        ]
         report.sunk = [(node, batch) for node, batch in report.sunk if (batch.topic, batch.partition) != session.place]
         take_back(report, session.place, session.start, failure)
 

@@ -97,7 +97,8 @@ class Commits:
             offsets = {place: done.end for place, done in report.ranges.items()}
             self._positions.update(offsets)
             if self._transactional:
-                self._purge.offer(offsets)
+                # Only what a transaction has committed: a session without records commits nothing.
+                self._purge.offer({place: at for place, at in offsets.items() if place in report.workers})
                 return
             self._schedule.processed(offsets, report.records)
             if self._schedule.due(time.monotonic()):

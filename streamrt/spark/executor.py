@@ -9,6 +9,7 @@ import gc
 import io
 import json
 import logging
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,12 +77,23 @@ class SpecReference:
         client_file: file with a `ClientSettings` as JSON. It holds secrets, so it travels as a Spark file with mode 0600
             and not inside the closure, which ends up in event logs and on disks.
         loglevel: level of the `streamrt` logger.
+        state_part: on a cluster, the application's part of a state directory: `<group>/<n>`. A machine whose environment
+            has `STREAMRT_STATE_DIR` keeps state in that part of its own directory; the others use the driver's path.
     """
 
     id: str
     spec: bytes
     client_file: str
     loglevel: int | str | None
+    state_part: str | None = None
+
+    def load(self) -> TaskSpec:
+        """Return the specification as it holds on this machine."""
+        spec = TaskSpec.loads(self.spec)
+        own_dir = os.environ.get("STREAMRT_STATE_DIR")
+        if spec.state is None or self.state_part is None or not own_dir:
+            return spec
+        return replace(spec, state=replace(spec.state, base_dir=Path(own_dir).absolute() / self.state_part))
 
 
 class RunTasks:
@@ -120,11 +132,18 @@ class RestoreStores:
                 yield report_batch(dump_report(tasks.restore(places, self._context)))
 
 
-def warm_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do nothing: that a worker could call this means that it has started and imported what tasks need."""
-    for _ in batches:
-        pass
-    yield from ()
+class WarmUp:
+    """A function for `mapInArrow` that gets a worker ready: started, with the operators composed and clients made."""
+
+    def __init__(self, reference: SpecReference) -> None:
+        self._reference = reference
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take what comes and return nothing."""
+        _Process.current(self._reference).tasks.warm_up()
+        for _ in batches:
+            pass
+        yield from ()
 
 
 class _Lines(io.TextIOBase):
@@ -151,7 +170,7 @@ class _Process:
         if reference.loglevel is not None:
             logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
             logger.setLevel(reference.loglevel)
-        spec = TaskSpec.loads(reference.spec)
+        spec = reference.load()
         self.clients = ClientSettings.from_json(_client_path(reference.client_file).read_text()).open()
         self.tasks = Tasks(spec, self.clients)
         # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.

@@ -16,7 +16,7 @@ from streamrt.state import Position, is_position
 
 logger = logging.getLogger("streamrt")
 
-_SETTLE_S = 1.0
+_SETTLE_S = 0.25
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from streamrt.runtime.sinks import DriverSinks
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import Commits, RepartitionPurge
-from streamrt.spark.executor import ClientSettings, SpecReference, warm_up
+from streamrt.spark.executor import ClientSettings, SpecReference, WarmUp
 from streamrt.spark.group import leave_group
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
@@ -60,6 +60,7 @@ _REVOKE_S = 30.0
 _TICK_S = 0.1
 _RESTARTS = 3
 _RESTORED_BY_TASKS = 50_000
+_FENCES = 8
 _ATTEMPTS = 8
 _LONGEST_PAUSE_S = 5.0
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
@@ -214,10 +215,11 @@ class SparkRunner:
         environment = self._wait_for(session)
         if environment is None:
             return
-        # Python workers take seconds to start; they do so while Spark plans the query.
-        threading.Thread(target=_warm_up, args=(environment,), name="streamrt-warm-up", daemon=True).start()
-        self._sinks.start(environment.session)
         reference = self._reference(environment)
+        # Python workers take seconds to start; they do so while Spark plans the query.
+        warming = threading.Thread(target=_warm_up, args=(environment, reference), name="streamrt-warm-up", daemon=True)
+        warming.start()
+        self._sinks.start(environment.session)
         logger.info("Spark is ready with %d slots; waiting for partitions", environment.slots)
         restarts = 0
         while not self._stop.is_set():
@@ -334,13 +336,16 @@ class SparkRunner:
 
     def _fence(self, places: Iterable[TopicPartition]) -> None:
         """End the transactions that dead tasks of input partitions have left open."""
-        clients = self._client_settings().open()
-        try:
-            for place in places:
+
+        def fence(place: TopicPartition) -> None:
+            clients = self._client_settings().open()
+            try:
                 clients.transactional(place, reuse=False)
-                clients.release(place)
-        finally:
-            clients.close()
+            finally:
+                clients.close()
+
+        with ThreadPoolExecutor(_FENCES, "streamrt-fence") as pool:
+            list(pool.map(fence, places))
 
     def _run_query(
         self, environment: SparkEnvironment, reference: SpecReference, start: Start
@@ -522,9 +527,12 @@ class SparkRunner:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(clients.to_json())
+        part: str | None = None
         if local_slots(environment.session.sparkContext.master) is None:
             environment.session.sparkContext.addFile(str(path))
-        return SpecReference(run_id, self._spec.dumps(), str(path), self._config.loglevel)
+            state_dir = self._config.state_dir.absolute()
+            part = None if self._spec.state is None else str(self._spec.state.base_dir.relative_to(state_dir))
+        return SpecReference(run_id, self._spec.dumps(), str(path), self._config.loglevel, part)
 
     def _client_settings(self) -> ClientSettings:
         return ClientSettings(
@@ -562,10 +570,10 @@ class SparkRunner:
             raise failure.error() from failure.cause
 
 
-def _warm_up(environment: SparkEnvironment) -> None:
+def _warm_up(environment: SparkEnvironment, reference: SpecReference) -> None:
     try:
         numbers = environment.session.range(0, environment.slots, 1, environment.slots)
-        numbers.mapInArrow(warm_up, REPORT_SCHEMA).collect()
+        numbers.mapInArrow(WarmUp(reference), REPORT_SCHEMA).collect()
     except Exception as error:  # noqa: BLE001 - then the first micro-batch starts the workers, and tells what is wrong
         logger.debug("the Python workers could not be started ahead: %s", error)
 

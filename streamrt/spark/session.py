@@ -143,7 +143,7 @@ def _close() -> None:
     global _open
     if _open is not None:
         environment, _open = _open[1], None
-        muted = getattr(SparkContext._gateway, "muted", None)
+        muted = _of_gateway("muted")
         if muted is not None:
             muted.set()
         with contextlib.suppress(Exception):
@@ -156,16 +156,21 @@ atexit.register(close_session)
 
 
 def _alive(environment: SparkEnvironment) -> bool:
-    process = getattr(SparkContext._gateway, "proc", None)
+    process = _of_gateway("proc")
     if process is not None and process.poll() is not None:
         return False
     return environment.session.sparkContext._jsc is not None
 
 
+def _of_gateway(name: str) -> Any:
+    """Return an attribute of the gateway, or None. To `getattr`, py4j makes up a member of Java's for any name."""
+    return vars(SparkContext._gateway).get(name) if SparkContext._gateway is not None else None
+
+
 def _forget_gateway() -> None:
     """End our JVM; the next session starts a new one."""
     gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
+    process = _of_gateway("proc")
     if gateway is None or process is None:
         return
     with contextlib.suppress(Exception):
@@ -272,8 +277,10 @@ def _gateway_errors() -> Iterator[None]:
     except ConfigurationError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise RunnerError(f"Spark could not be started: {first}") from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        # py4j says what was called, and in the next line what happened.
+        cause = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+        raise RunnerError(f"Spark could not be started: {cause}") from error
 
 
 def _runtime_dir() -> Path:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.mutants import MUTANTS, seeds_needed
 
-MOST = 3_000
+MOST = 6_000
 
 
 @pytest.mark.slow

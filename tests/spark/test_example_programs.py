@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import orjson
+import pyarrow.dataset
 import pytest
 
 from streamrt import Application
@@ -21,6 +22,8 @@ from streamrt.kafka import Consumer, Producer
 from streamrt.models import Headers
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.plugin import KafkaBroker
+from tests.support import Kafka
+from tests.support import running as in_this_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -80,6 +83,7 @@ INPUTS = {
         {"city": "Lyon"},
         {"city": "Nice Airport", "km": 4.0, "fare": 20.0, "tip": 5.0, "paid_by": "card"},
     ),
+    "inventory": given("movements", "cup", {"pieces": 12, "why": "delivered"}, {"pieces": -5, "why": "sold"}),
     "several_topics": [
         *given("page-views", None, {"user": "ann", "url": "/a"}, {"user": "bob", "url": "/b"}),
         *given("purchases", None, {"customer": "bob", "cents": 1999}),
@@ -87,9 +91,27 @@ INPUTS = {
 }
 
 
+# Examples that run together in this process, which costs less than a program for each.
+TOGETHER = {
+    "card_payments": [
+        Input("payments", b'{"merchant": "kiosk", "cents": 250}', b"4711", timestamp=at)
+        for at in (1_700_000_000_000, 1_700_000_300_000, 1_700_001_000_000)
+    ],
+    "routes": given(
+        "departures",
+        "UA",
+        {"origin": "JFK", "dest": "LAX", "delay_min": 12},
+        {"origin": "EWR", "dest": "IAH", "delay_min": None},
+        {"origin": "JFK", "dest": "LAX", "delay_min": 3},
+        {"origin": "JFK", "dest": "BOS", "delay_min": 0},
+    ),
+}
+WITH_CONNECTORS = {"frost", "outbox", "parquet"}
+
+
 def test_none_is_left_out() -> None:
     names = {path.stem for path in (REPOSITORY / "examples").glob("*.py")}
-    assert names - {"demo", "test_thermostat"} == set(INPUTS)
+    assert names - {"demo", "test_thermostat"} == {*INPUTS, *TOGETHER, *WITH_CONNECTORS}
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -97,11 +119,7 @@ def test_example(name: str, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     expected = run_in_driver(name)
     address = kafka_broker.bootstrap_servers
     make_app(name, address).setup_topics()
-    with Producer(address) as producer:
-        for record in INPUTS[name]:
-            headers = list(record.headers) or None
-            producer.produce(record.topic, record.value, record.key, headers, timestamp=record.timestamp)
-
+    produce(address, INPUTS[name])
     with running(name, address, tmp_path) as process:
         produced = consume(address, {topic: len(records) for topic, records in expected.items()}, process)
         process.send_signal(signal.SIGTERM)
@@ -113,6 +131,46 @@ def test_example(name: str, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
         assert "Rides" in (tmp_path / "stdout").read_text()
     if name == "dead_letters":
         assert "below absolute zero" in errors(tmp_path)
+
+
+def test_examples_with_state_run_together(kafka: Kafka) -> None:
+    app = kafka.app(processing_guarantee="exactly-once")
+    expected: dict[str, list[Produced]] = {}
+    for name in TOGETHER:
+        load(name).build(app)
+        expected |= run_in_driver(name)
+    app.setup_topics()
+    for inputs in TOGETHER.values():
+        produce(kafka.address, inputs)
+    with in_this_process(app):
+        for topic, records in expected.items():
+            # Records of a key keep their order; those of different keys may come from different partitions.
+            found = [(one.key, one.value, one.timestamp, ()) for one in kafka.receive(topic, len(records), START_S)]
+            for key in {record[0] for record in records}:
+                assert [one for one in found if one[0] == key] == [one for one in records if one[0] == key]
+            assert len(found) == len(records)
+
+
+def test_examples_with_connectors_run_together(kafka: Kafka, tmp_path: Path) -> None:
+    app = kafka.app()
+    outbox = load("outbox")
+    outbox.fill(tmp_path / "shop.sqlite")
+    outbox.build(app, tmp_path / "shop.sqlite")
+    load("frost").build(app, frost=tmp_path / "frost.csv")
+    load("parquet").build(app, path=tmp_path / "trips.parquet")
+    app.setup_topics()
+    kafka.produce("trips", [{"vehicle": "bus-7", "day": day, "km": 12.5} for day in ("2024-01-05", "2024-01-06")])
+    app.run(timeout=2)
+    assert [(one.key, one.value) for one in kafka.receive("parcels", 2)] == [
+        (b"ann", b'{"order":1,"item":"kettle","pieces":1}'),
+        (b"bob", b'{"order":2,"item":"cup","pieces":6}'),
+    ]
+    assert len((tmp_path / "frost.csv").read_text().splitlines()) == 6
+    written = pyarrow.dataset.dataset(tmp_path / "trips.parquet", partitioning="hive").to_table().to_pylist()
+    assert sorted((str(trip["day"]), trip["vehicle"], trip["km"], trip["_offset"]) for trip in written) == [
+        ("2024-01-05", "bus-7", 12.5, 0),
+        ("2024-01-06", "bus-7", 12.5, 1),
+    ]
 
 
 def test_example_that_is_a_test() -> None:
@@ -140,16 +198,24 @@ def load(name: str) -> ModuleType:
 
 def make_app(name: str, address: str) -> Application:
     module = load(name)
-    app = Application(broker_address=address, loglevel=None, **getattr(module, "CALLBACKS", {}))
+    settings = {**getattr(module, "CALLBACKS", {}), **getattr(module, "SETTINGS", {})}
+    app = Application(broker_address=address, loglevel=None, **settings)
     module.build(app)
     return app
+
+
+def produce(address: str, inputs: list[Input]) -> None:
+    with Producer(address) as producer:
+        for record in inputs:
+            headers = list(record.headers) or None
+            producer.produce(record.topic, record.value, record.key, headers, timestamp=record.timestamp)
 
 
 def run_in_driver(name: str) -> dict[str, list[Produced]]:
     """Return what the example produces in the test driver, by topic."""
     app = make_app(name, "unused:9092")
     with TopologyTestDriver(app) as driver:
-        for record in INPUTS[name]:
+        for record in (INPUTS | TOGETHER)[name]:
             headers: Headers | None = list(record.headers) or None
             driver.pipe_bytes(record.topic, record.value, key=record.key, timestamp=record.timestamp, headers=headers)
         outputs = set(app.topic_manager.all_topics) - set(app.topology.sources)

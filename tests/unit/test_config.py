@@ -11,7 +11,10 @@ import pytest
 
 from streamrt import Application, ConnectionConfig
 from streamrt.config import ApplicationConfig, configure_logging
+from streamrt.connectors import CSVSource
 from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.runtime.directory import StateDirectory
+from streamrt.state import RocksDBOptions
 from tests.unit.apps import application
 
 DEFAULTS = {
@@ -28,6 +31,7 @@ DEFAULTS = {
     "request_timeout": 30.0,
     "topic_create_timeout": 60.0,
     "processing_guarantee": "at-least-once",
+    "use_changelog_topics": True,
     "auto_recover_from_source_offset_out_of_range": True,
     "broker_availability_timeout": 120.0,
     "spark_master": "local[*]",
@@ -46,6 +50,8 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "auto_create_topics": ("false", False),
     "request_timeout": ("3", 3.0),
     "topic_create_timeout": ("4", 4.0),
+    "processing_guarantee": ("exactly-once", "exactly-once"),
+    "use_changelog_topics": ("no", False),
     "auto_recover_from_source_offset_out_of_range": ("0", False),
     "broker_availability_timeout": ("0", 0.0),
     "spark_master": ("local[2]", "local[2]"),
@@ -126,8 +132,9 @@ WRONG = [
     ("request_timeout", 0),
     ("request_timeout", [1]),
     ("topic_create_timeout", -1),
-    ("processing_guarantee", "exactly-once"),
     ("processing_guarantee", "at-most-once"),
+    ("processing_guarantee", None),
+    ("use_changelog_topics", "maybe"),
     ("auto_recover_from_source_offset_out_of_range", 7),
     ("broker_availability_timeout", -1),
     ("spark_master", ""),
@@ -178,8 +185,6 @@ def test_a_wrong_loglevel_gives_one_sentence(level: Any) -> None:
     [
         ("quix_sdk_token", "sdk-hunter2"),
         ("quix_config_builder", object()),
-        ("rocksdb_options", object()),
-        ("use_changelog_topics", False),
     ],
 )
 def test_parameters_that_are_not_supported_are_refused_by_name(name: str, value: Any) -> None:
@@ -210,7 +215,13 @@ def test_a_broker_address_of_another_type_is_named(address: Any, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("state_dir", 5), ("consumer_extra_config", 5), ("producer_extra_config", [1]), ("spark_config", 5)],
+    [
+        ("state_dir", 5),
+        ("consumer_extra_config", 5),
+        ("producer_extra_config", [1]),
+        ("spark_config", 5),
+        ("rocksdb_options", {"write_buffer_size": 1}),
+    ],
 )
 def test_settings_that_app_converts_itself_are_named_too(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
@@ -225,6 +236,19 @@ def test_options_of_producers_must_be_able_to_travel() -> None:
 def test_spark_settings_and_a_session_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError, match="spark_config has no effect on a given spark_session"):
         application(spark_config={"a": 1}, spark_session=object())
+
+
+def test_exactly_once_reads_no_records_of_aborted_transactions() -> None:
+    options = {"isolation.level": "read_uncommitted"}
+    application(consumer_extra_config=options)
+    with pytest.raises(ConfigurationError, match=r"read_uncommitted.* cannot be combined with .*exactly-once"):
+        application(consumer_extra_config=options, processing_guarantee="exactly-once")
+
+
+def test_options_of_stores_are_kept() -> None:
+    options = RocksDBOptions(open_max_retries=1)
+    assert application(rocksdb_options=options).rocksdb_options is options
+    assert application().rocksdb_options is None
 
 
 # -- Secrets ---------------------------------------------------------------------------------------------------------
@@ -295,21 +319,33 @@ def test_an_application_is_defined_without_the_network(monkeypatch: pytest.Monke
     assert not threads.exists() or set(threads.iterdir()) <= before
 
 
-def test_dataframes_need_a_topic_and_no_source() -> None:
+def test_dataframes_need_a_topic_or_a_source() -> None:
     app = application()
     for topic in (None, "in", 5):
         with pytest.raises(ConfigurationError, match=r"dataframe\(\) needs a topic made by Application.topic\(\)"):
             app.dataframe(cast("Any", topic))
-    with pytest.raises(ConfigurationError, match=r"^source is not supported: "):
-        app.dataframe(source=object())
+    for add in (lambda: app.dataframe(source=cast("Any", "in")), lambda: app.add_source(cast("Any", "in"))):
+        with pytest.raises(ConfigurationError, match=r"add_source\(\) needs a source derived from BaseSource, got str"):
+            add()
 
 
-def test_what_this_version_does_not_have_is_refused_with_an_alternative() -> None:
+def test_a_source_brings_its_topic_unless_it_is_given_one() -> None:
     app = application()
-    with pytest.raises(ConfigurationError, match=r"clear_state\(\) is not available in this version"):
-        app.clear_state()
-    with pytest.raises(ConfigurationError, match=r"add_source\(\) is not available in this version: .*get_producer"):
-        app.add_source(object())
+    assert app.dataframe(source=CSVSource("a.csv", "a")).topics[0].name == "source__a"
+    given = app.topic("given")
+    assert app.add_source(CSVSource("b.csv", "b"), given) is given
+    assert list(app.topic_manager.topics) == ["source__a", "given"]
+
+
+def test_state_is_cleared_for_this_application_alone(tmp_path: Path) -> None:
+    app = application(consumer_group="mine", state_dir=tmp_path)
+    app.clear_state()
+    for group in ("mine", "other"):
+        StateDirectory.take(tmp_path, group, "cluster").release()
+        (tmp_path / group / "0" / "in").mkdir(parents=True)
+    app.clear_state()
+    assert not (tmp_path / "mine" / "0").exists()
+    assert (tmp_path / "other" / "0" / "in").exists()
 
 
 @pytest.mark.parametrize("limits", [{"timeout": -1}, {"timeout": "5"}, {"count": -1}, {"count": True}, {"count": None}])

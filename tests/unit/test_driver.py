@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from streamrt import Application, Topic, message_context
+from streamrt.connectors import BatchingSink, ListSink, SinkBatch
 from streamrt.errors import (
     ConsumerError,
     InvalidOperationError,
     ProcessingError,
     ProducerError,
     SerializationError,
+    SinkBackpressureError,
+    SinkError,
     UnpicklableOperatorError,
 )
 from streamrt.kafka import TopicConfig
@@ -39,6 +42,13 @@ def remember(value: Any, state: State) -> Any:
     state.set("last", value)
     state.set_bytes("raw", repr(value).encode())
     return value
+
+
+def add_one(value: Any, state: State) -> int:
+    """Count."""
+    number: int = state.get("n", 0) + 1
+    state.set("n", number)
+    return number
 
 
 # -- Records in and out ----------------------------------------------------------------------------------------------
@@ -325,6 +335,51 @@ def test_state_that_does_not_exist_is_refused(stage: Stage) -> None:
         driver.state("in", b"k")
     with pytest.raises(InvalidOperationError, match="no dataframe reads topic 'out'; the application reads in"):
         driver.state("out", b"k")
+
+
+# -- Sinks -----------------------------------------------------------------------------------------------------------
+
+
+class Moody(BatchingSink):
+    """Writes to a list of the test; raises first what it is told to."""
+
+    def __init__(self, written: list[Any], moods: list[Exception]) -> None:
+        super().__init__()
+        self.written, self.moods = written, moods
+
+    def write(self, batch: SinkBatch) -> None:
+        if self.moods:
+            raise self.moods.pop(0)
+        self.written.extend((item.value, item.offset) for item in batch)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_sink_that_wants_no_records_gets_them_again_and_state_counts_them_once(guarantee: str) -> None:
+    written: list[Any] = []
+    stage = Stage(processing_guarantee=guarantee)
+    sdf = stage.sdf.apply(add_one, stateful=True)
+    sdf.to_topic(stage.out)
+    sdf.sink(Moody(written, [SinkBackpressureError(30), OSError("no space")]))
+    driver = stage.drive()
+    with pytest.raises(SinkBackpressureError, match="left alone for 30 s"):
+        driver.pipe("in", "a", key=b"k")
+    with pytest.raises(SinkError, match=r"the sink Moody failed on records of in\[0\]: OSError: no space"):
+        driver.pipe("in", "a", key=b"k")
+    assert driver.outputs() == []
+    assert driver.state("in", b"k").get("n") is None
+    driver.pipe("in", "b", key=b"k")
+    assert [value for value, _ in written] == [1]
+    assert driver.state("in", b"k").get("n") == 1
+
+
+def test_a_list_sink_is_filled_while_the_test_runs() -> None:
+    stage, results = Stage(), ListSink()
+    stage.sdf.sink(results)
+    with stage.drive() as driver:
+        driver.pipe("in", 1)
+        assert results == [1]
+        driver.pipe("in", 2)
+    assert results == [1, 2]
 
 
 # -- Around the driver -----------------------------------------------------------------------------------------------

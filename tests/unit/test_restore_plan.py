@@ -201,7 +201,13 @@ def test_a_replay_that_is_interrupted_goes_on_although_the_records_are_old() -> 
     starts = []
     while True:
         plan = plan_restore(
-            partition.stamp, MINE, clients.bounds(LOG), 7, transactional=True, now=clients.hour, longest_absence_ms=ABSENCE
+            partition.stamp,
+            MINE,
+            clients.bounds(LOG),
+            7,
+            transactional=True,
+            now=clients.hour,
+            longest_absence_ms=ABSENCE,
         )
         if plan.action is READY:
             break

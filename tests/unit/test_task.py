@@ -12,6 +12,7 @@ from streamrt.errors import (
 )
 from streamrt.models import Headers, OffsetRange, TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Tasks
+from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.task import Task
 from streamrt.serializers import Deserializer, SerializationContext
 from tests.unit.apps import Stage, application
@@ -111,7 +112,7 @@ def test_a_task_begins_at_a_source() -> None:
     stage.sdf.update(print)
     spec = stage.app.task_spec()
     with pytest.raises(TypeError, match="a task begins at a source"):
-        Task(spec, spec.topology.nodes[1], Writer())
+        Task(spec, spec.topology.nodes[1], TaskSinks(spec.topology))
 
 
 # -- Keys, tombstones, headers, timestamps ---------------------------------------------------------------------------

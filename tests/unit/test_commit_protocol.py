@@ -1,0 +1,609 @@
+"""The order of a commit's steps, and what happens to a session when one of them fails."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamrt.errors import (
+    ProducerError,
+    SinkBackpressureError,
+    StateError,
+    StoreCorruptedError,
+    StoreLockedError,
+    TransactionError,
+)
+from streamrt.kafka import KafkaRequestError
+from streamrt.models import Headers, OffsetRange, TopicPartition
+from streamrt.runtime import (
+    BatchContext,
+    ChangelogSettings,
+    RecordWriter,
+    Report,
+    SourceState,
+    StateSettings,
+    Tasks,
+    TransactionWriter,
+)
+from streamrt.runtime.commit import AtLeastOnceSession, Session, SessionStatus
+from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.state import POSITION_KEY, MemoryStore, State, Store, StorePartition, StoreSpec
+from streamrt.testing.memory import MemoryClients
+from tests.unit.apps import application
+from tests.unit.tasks import PLACE, chunk, numbers
+
+LOG = TopicPartition("log", 0)
+OTHER = TopicPartition("in", 1)
+
+
+class Clients(MemoryClients):
+    """Writes down what is asked of Kafka, and fails as told."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 1_000)
+        self.calls: list[str] = []
+        self.troubles: dict[str, Exception] = {}
+        self.lost: list[Exception] = []
+
+    def call(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.troubles:
+            raise self.troubles.pop(name)
+
+    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+        self.call("reuse" if reuse else "init")
+        return Transaction(self)
+
+    def release(self, place: TopicPartition) -> None:
+        self.call("release")
+
+    def committed(self, place: TopicPartition) -> int | None:
+        self.call("committed")
+        return super().committed(place)
+
+    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        self.call("bounds")
+        return super().bounds(place)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        self.call("position" if key == POSITION_KEY else topic)
+        super().produce(topic, value, key, timestamp, headers, partition)
+
+    def flush(self) -> list[Exception]:
+        self.call("flush")
+        lost, self.lost = self.lost, []
+        return lost
+
+
+class Transaction:
+    """A transaction whose records are written when it is committed."""
+
+    usable = True
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._held: list[tuple[Any, ...]] = []
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        self._clients.call("position" if key == POSITION_KEY else topic)
+        self._held.append((topic, value, key, timestamp, headers, partition))
+
+    def flush(self) -> list[Exception]:
+        return []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+        self._clients.call("commit")
+        for record in self._held:
+            MemoryClients.produce(self._clients, *record)
+        self._clients.end_transaction({LOG} if any(record[0] == "log" for record in self._held) else set(), offsets)
+
+    def abort(self) -> None:
+        self._clients.call("abort")
+
+
+class Damaged(StorePartition):
+    """A store partition that turns out to be damaged, or that cannot be written."""
+
+    def __init__(self, inner: StorePartition, calls: list[str], troubles: dict[str, Exception]) -> None:
+        self._inner, self._calls, self._troubles = inner, calls, troubles
+
+    def _call(self, name: str) -> None:
+        if name in self._troubles:
+            raise self._troubles.pop(name)
+
+    @property
+    def stamp(self) -> Any:
+        return self._inner.stamp
+
+    def get(self, key: bytes) -> bytes | None:
+        self._call("store get")
+        return self._inner.get(key)
+
+    def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        self._call("store scan")
+        return self._inner.scan(start, end, reverse=reverse)
+
+    def write(self, changes: Any, stamp: Any) -> None:
+        self._calls.append("store")
+        self._call("store write")
+        self._inner.write(changes, stamp)
+
+    def approximate_size(self) -> int:
+        return self._inner.approximate_size()
+
+    def close(self) -> None:
+        self._inner.close()
+        self._call("store close")
+
+
+class Catalog(StoreCatalog):
+    """Gives stores that fail as told."""
+
+    def __init__(self, settings: StateSettings, clients: Clients) -> None:
+        super().__init__(settings)
+        self.disk = MemoryStore("default", "in", Path("unused"))
+        self.destroyed = 0
+        outer = self
+
+        class Disk(MemoryStore):
+            def open(self, partition: int) -> Any:
+                if "store open" in clients.troubles:
+                    raise clients.troubles.pop("store open")
+                return Damaged(outer.disk.open(partition), clients.calls, clients.troubles)
+
+            def destroy(self, partition: int) -> None:
+                outer.destroyed += 1
+                outer.disk.destroy(partition)
+
+        self._store = Disk("default", "in", Path("unused"))
+
+    def store(self, topic: str, spec: StoreSpec) -> Store:
+        return self._store
+
+
+def count(value: int, state: State) -> int:
+    number: int = state.get("n", 0) + 1
+    state.set("n", number)
+    return number
+
+
+class World:
+    """An application of one topic, with what its tasks run on."""
+
+    def __init__(
+        self, *, transactional: bool = True, stateful: bool = True, changelog: bool = True, **settings: Any
+    ) -> None:
+        guarantee: Any = "exactly-once" if transactional else "at-least-once"
+        app = application(processing_guarantee=guarantee, **settings)
+        sdf = app.dataframe(app.topic("in"))
+        sdf = sdf.apply(count, stateful=True) if stateful else sdf
+        sdf.to_topic(app.topic("out"))
+        stores = {"default": ChangelogSettings("log") if changelog else None} if stateful else {}
+        state = StateSettings("group", Path("unused"), None, {"in": SourceState(None, 2, stores)})
+        spec = app.task_spec(count_outputs=True, collect=True)
+        self.clients = Clients()
+        self.catalog = Catalog(state, self.clients)
+        self.tasks = Tasks(replace(spec, state=state), self.clients, self.catalog)
+
+    def run(self, *chunks: Any, **context: Any) -> Report:
+        return self.tasks.run(chunks, BatchContext(**context))
+
+    @property
+    def counted(self) -> int:
+        """What the state of the key None says, which also shows that nobody holds the store."""
+        spec = self.tasks.spec
+        stores = TaskStores(self.catalog, (StoreSpec(),), PLACE, self.clients, transactional=False)
+        assert spec.state is not None
+        stores.open(0, known=False)
+        try:
+            number: int = stores.states("default")(None, 0).get("n", 0)
+            return number
+        finally:
+            stores.close()
+
+
+# -- The order -------------------------------------------------------------------------------------------------------
+
+
+def test_exactly_once_stores_are_written_last() -> None:
+    world = World()
+    report = world.run(numbers(2))
+    assert world.clients.calls == [
+        "init",
+        "committed",
+        "bounds",
+        *["out", "out"],
+        *["log", "position"],
+        "commit",
+        "store",
+    ]
+    assert report.ranges == {PLACE: OffsetRange("in", 0, 0, 2)}
+    assert report.workers == {PLACE: world.clients.worker}
+
+
+def test_at_least_once_stores_are_written_when_all_is_durable() -> None:
+    world = World(transactional=False)
+    world.run(numbers(2))
+    assert world.clients.calls == ["bounds", "out", "out", "log", "position", "flush", "bounds", "store"]
+
+
+def test_at_least_once_all_partitions_share_one_flush() -> None:
+    world = World(transactional=False, stateful=False)
+    report = world.run(numbers(2), numbers(1, partition=1))
+    assert world.clients.calls == ["out", "out", "out", "flush"]
+    assert {place: done.end for place, done in report.ranges.items()} == {PLACE: 2, OTHER: 1}
+
+
+def test_a_process_that_made_the_last_commit_goes_on_with_its_producer() -> None:
+    world = World()
+    first = world.run(numbers(2))
+    world.clients.calls.clear()
+    world.run(numbers(2, start=2), positions={PLACE: 2}, workers=first.workers)
+    assert world.clients.calls[:2] == ["reuse", "committed"]
+    world.run(numbers(2, start=4), positions={PLACE: 4}, workers={PLACE: "another"})
+    assert world.clients.calls.count("init") == 1
+
+
+def test_records_that_another_attempt_has_committed_are_dropped() -> None:
+    world = World()
+    world.clients.offsets[PLACE] = 3
+    report = world.run(numbers(5))
+    assert [output.offset for output in report.collected] == [3, 4]
+    assert report.ranges == {PLACE: OffsetRange("in", 0, 0, 5)}
+
+
+def test_if_all_is_committed_already_that_is_a_success() -> None:
+    world = World()
+    world.clients.offsets[PLACE] = 9
+    report = world.run(numbers(5))
+    assert report.ranges == {PLACE: OffsetRange("in", 0, 0, 9)}
+    assert "commit" not in world.clients.calls
+    assert report.complete
+    assert report.failure is None
+
+
+@pytest.mark.parametrize("committed", [None, 4])
+def test_an_offset_that_was_set_back_ends_the_application(committed: int | None) -> None:
+    world = World()
+    if committed is None:
+        world.clients.committed = lambda place: None  # type: ignore[method-assign]
+    else:
+        world.clients.offsets[PLACE] = committed
+    report = world.run(numbers(5, start=5), positions={PLACE: 5})
+    assert report.failure is not None
+    assert "set the offsets of the consumer group back" in report.failure.message
+
+
+def test_the_life_of_a_session() -> None:
+    assert {status: status.successors for status in SessionStatus} == {
+        SessionStatus.NEW: {SessionStatus.OPEN, SessionStatus.ABORTED},
+        SessionStatus.OPEN: {SessionStatus.PREPARED, SessionStatus.ABORTED},
+        SessionStatus.PREPARED: {SessionStatus.COMMITTED, SessionStatus.ABORTED},
+        SessionStatus.COMMITTED: frozenset(),
+        SessionStatus.ABORTED: frozenset(),
+    }
+
+
+def test_a_session_refuses_another_order() -> None:
+    def session() -> Session:
+        clients = Clients()
+        catalog = StoreCatalog(StateSettings("group", Path("unused")))
+        return AtLeastOnceSession(PLACE, clients, TaskStores(catalog, (), PLACE, clients, transactional=False), 0)
+
+    def nothing() -> None: ...
+
+    new = session()
+    with pytest.raises(RuntimeError, match="cannot go from new to prepared"):
+        new.prepare(1, nothing)
+    with pytest.raises(RuntimeError, match="cannot go from new to committed"):
+        session().commit()
+    done = session()
+    done.open(known=False)
+    done.prepare(1, nothing)
+    done.commit()
+    done.close()
+    with pytest.raises(RuntimeError, match="cannot go from committed to open"):
+        done.open(known=False)
+    assert done.status is SessionStatus.COMMITTED
+
+
+# -- Trouble that passes ---------------------------------------------------------------------------------------------
+
+TROUBLES: tuple[Callable[[], Exception], ...] = (
+    lambda: TransactionError("fenced", fenced=True),
+    lambda: KafkaRequestError("no answer", retriable=True),
+    lambda: StoreLockedError("somebody has it still"),
+)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("step", ["init", "committed", "bounds", "store open", "position", "commit"])
+def test_exactly_once_trouble_at_a_step_leaves_everything_as_it_was(
+    step: str, trouble: Callable[[], Exception]
+) -> None:
+    world = World()
+    world.run(numbers(2))
+    world.clients.troubles[step] = trouble()
+    report = world.run(numbers(3, start=2), positions={PLACE: 2})
+    assert report.failure is None
+    assert list(report.interrupted) == [PLACE]
+    assert not report.complete
+    assert report.ranges.get(PLACE, OffsetRange("in", 0, 2, 2)).end == 2
+    assert (report.records, report.outputs, report.collected, report.workers) == (0, 0, [], {})
+    assert world.counted == 2
+    again = world.run(numbers(3, start=2), positions={PLACE: 2})
+    assert again.ranges[PLACE].end == 5
+    assert world.counted == 5
+
+
+def test_a_transaction_that_fails_while_outputs_are_produced_is_tried_again() -> None:
+    # It is not about the record at hand, so no callback may skip that either.
+    asked = []
+
+    def skip(error: Exception, record: Any, logger: Any) -> bool:
+        asked.append(error)
+        return True
+
+    for callback in (None, skip):
+        world = World(on_producer_error=callback)
+        world.clients.troubles["out"] = TransactionError("fenced", fenced=True)
+        report = world.run(numbers(3))
+        assert report.failure is None
+        assert report.interrupted == {PLACE: "fenced"}
+        assert world.counted == 0
+    assert not asked
+
+
+def test_at_least_once_a_lock_that_somebody_holds_is_waited_for() -> None:
+    world = World(transactional=False)
+    world.clients.troubles["store open"] = StoreLockedError("somebody has it still")
+    report = world.run(numbers(2))
+    assert report.failure is None
+    assert report.interrupted == {PLACE: "somebody has it still"}
+    assert world.run(numbers(2)).ranges[PLACE].end == 2
+
+
+# -- Damage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("step", ["store open", "store get", "store scan"])
+def test_a_damaged_store_is_restored_from_its_changelog(step: str, transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.run(numbers(2))
+    world.clients.troubles[step] = StoreCorruptedError("a block is damaged")
+    report = world.run(numbers(3, start=2), positions={PLACE: 2})
+    if step != "store open":
+        assert report.interrupted == {PLACE: "a block is damaged"}
+        report = world.run(numbers(3, start=2), positions={PLACE: 2})
+    assert report.failure is None
+    assert report.ranges[PLACE].end == 5
+    assert world.catalog.destroyed == 1
+    # At least once, what the first attempt has produced already may count.
+    assert world.counted == 5 if transactional else world.counted >= 5
+
+
+def test_damage_that_shows_during_a_restore_is_repaired_too() -> None:
+    world = World()
+    world.run(numbers(2))
+    world.catalog.disk.destroy(0)
+    world.clients.troubles["store scan"] = StoreCorruptedError("a block is damaged")
+    report = world.tasks.restore([PLACE], BatchContext({PLACE: 2}))
+    assert report.interrupted == {PLACE: "a block is damaged"}
+    assert world.tasks.restore([PLACE], BatchContext({PLACE: 2})).complete
+    assert world.counted == 2
+
+
+@pytest.mark.parametrize("step", ["store get", "store scan"])
+def test_a_damaged_store_without_changelog_is_left_to_the_user(step: str) -> None:
+    world = World(transactional=False, changelog=False)
+    world.run(numbers(2))
+    world.clients.troubles[step] = StoreCorruptedError("a block is damaged")
+    report = world.run(numbers(3, start=2), positions={PLACE: 2})
+    assert report.failure is not None
+    assert "a block is damaged" in report.failure.message
+    assert "use_changelog_topics=False" in report.failure.message
+    assert world.catalog.destroyed == 0
+
+
+# -- What ends the application ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("step", ["log", "position"])
+def test_state_that_cannot_be_produced_ends_the_application(step: str, transactional: bool) -> None:
+    def skip(error: Exception, record: Any, logger: Any) -> bool:
+        return True
+
+    world = World(transactional=transactional, on_producer_error=skip)
+    world.run(numbers(2))
+    world.clients.troubles[step] = ProducerError("the record is too large")
+    report = world.run(numbers(3, start=2), positions={PLACE: 2})
+    assert report.failure is not None
+    assert (report.failure.kind, report.failure.partition) == ("producer", PLACE)
+    assert "the record is too large" in report.failure.message
+    assert report.ranges[PLACE].end == 2
+    assert world.counted == 2 if transactional else world.counted >= 2
+
+
+def test_exactly_once_a_store_that_cannot_be_written_catches_up_later() -> None:
+    world = World()
+    world.run(numbers(2))
+    world.clients.troubles["store write"] = StateError("the disk is full")
+    report = world.run(numbers(3, start=2), positions={PLACE: 2})
+    assert report.failure is not None
+    assert report.failure.message == "the disk is full"
+    assert world.clients.offsets[PLACE] == 5
+    assert world.counted == 5
+
+
+@pytest.mark.parametrize(
+    ("transactional", "step"),
+    [
+        (transactional, step)
+        for transactional in (True, False)
+        for step in ("out", "log", "position", "commit" if transactional else "flush", "store write", "store get")
+    ],
+)
+def test_whatever_is_raised_nobody_keeps_the_store(transactional: bool, step: str) -> None:
+    class Killed(BaseException):
+        pass
+
+    world = World(transactional=transactional)
+    world.clients.troubles[step] = Killed()  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        world.run(numbers(2))
+    assert world.run(numbers(2)).failure is None
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_store_that_cannot_be_closed_takes_nothing_back(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.clients.troubles["store close"] = StateError("the disk is full")
+    report = world.run(numbers(2))
+    assert report.failure is None
+    assert report.ranges[PLACE].end == 2
+    assert world.counted == 2
+
+
+# -- Stores without changelog ----------------------------------------------------------------------------------------
+
+
+def test_without_changelog_a_store_that_is_behind_is_refused() -> None:
+    world = World(transactional=False, changelog=False)
+    world.run(numbers(2))
+    report = world.run(numbers(2, start=4), positions={PLACE: 4})
+    assert report.failure is not None
+    assert "would be missing in the state" in report.failure.message
+
+
+def test_without_changelog_a_store_that_is_ahead_counts_twice() -> None:
+    world = World(transactional=False, changelog=False)
+    world.run(numbers(2))
+    assert world.run(numbers(3, start=1), positions={PLACE: 1}).failure is None
+    assert world.counted == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"group": "other"}, "a state_dir of its own"), ({"partitions": 3}, "had 3 partitions, and now it has 2")],
+)
+@pytest.mark.parametrize("changelog", [True, False])
+def test_a_store_of_somebody_else_is_refused(changes: dict[str, Any], message: str, changelog: bool) -> None:
+    world = World(transactional=False, changelog=changelog)
+    world.run(numbers(2))
+    with contextlib.closing(world.catalog.disk.open(0)) as partition:
+        stamp = partition.stamp
+        assert stamp is not None
+        partition.write([], replace(stamp, identity=replace(stamp.identity, **changes)))
+    report = world.run(numbers(2, start=2), positions={PLACE: 2})
+    assert report.failure is not None
+    assert message in report.failure.message
+
+
+# -- A partition that comes twice in one micro-batch -----------------------------------------------------------------
+
+
+def test_a_partition_may_come_twice() -> None:
+    for transactional in (True, False):
+        world = World(transactional=transactional)
+        report = world.run(numbers(2), chunk(b"7", partition=1), numbers(3, start=2))
+        assert report.ranges[PLACE] == OffsetRange("in", 0, 0, 5)
+        assert (report.records, report.outputs, len(report.collected)) == (6, 6, 6)
+        assert world.counted == 5
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+def test_if_the_first_part_is_lost_the_second_one_is_not_processed(stateful: bool) -> None:
+    world = World(transactional=False, stateful=stateful)
+    world.clients.lost = [ProducerError("not delivered")]
+    report = world.run(numbers(2), chunk(b"7", partition=1), numbers(3, start=2))
+    assert report.failure is not None
+    assert report.failure.kind == "producer"
+    assert report.ranges[PLACE].end == 0
+    assert report.collected == []
+
+
+def test_if_the_second_part_fails_the_first_one_stays() -> None:
+    world = World()
+    world.clients.troubles["release"] = AssertionError("a writer without trouble is kept")
+    first = numbers(2)
+    calls = 0
+
+    def second(place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            world.clients.troubles["commit"] = TransactionError("fenced")
+        return Transaction(world.clients)
+
+    world.clients.transactional = second  # type: ignore[method-assign]
+    report = world.run(first, chunk(b"7", partition=1), numbers(3, start=2))
+    assert report.ranges[PLACE] == OffsetRange("in", 0, 0, 2)
+    assert [(output.partition, output.offset) for output in report.collected] == [(0, 0), (0, 1), (1, 0)]
+    assert (report.records, report.outputs) == (3, 3)
+    assert report.interrupted == {PLACE: "fenced"}
+
+
+# -- Deliveries ------------------------------------------------------------------------------------------------------
+
+
+def test_at_least_once_a_lost_delivery_takes_all_ranges_of_the_flush_back() -> None:
+    world = World(transactional=False)
+    world.clients.lost = [ProducerError("not delivered")]
+    report = world.run(numbers(2), chunk(b"7", partition=1))
+    assert {place: done.end for place, done in report.ranges.items()} == {PLACE: 0, OTHER: 0}
+    assert report.failure is not None
+    assert "not delivered" in report.failure.message
+    assert "in[0], in[1]" in report.failure.message
+    assert (report.records, report.outputs, report.collected) == (0, 0, [])
+    assert world.catalog.disk.open(0).stamp is None
+
+
+def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
+    class Sinks:
+        def flush(self, place: TopicPartition) -> None:
+            raise SinkBackpressureError(2.0)
+
+        def pause(self) -> None: ...
+
+        def take(self) -> list[Any]:
+            return []
+
+    for transactional in (True, False):
+        world = World(transactional=transactional)
+        world.tasks._sinks = Sinks()  # type: ignore[assignment]
+        report = world.run(numbers(2))
+        assert report.stalled == {PLACE: 2.0}
+        assert report.ranges[PLACE].end == 0
+        assert world.counted == 0
+
+
+def test_the_writer_of_a_session_is_none_before_it_is_open() -> None:
+    world = World()
+    session = world.tasks.session(PLACE, BatchContext())
+    writer: RecordWriter = session.writer
+    assert writer.flush() == []
+    with pytest.raises(RuntimeError, match="no session is open"):
+        writer.produce("out", b"", None, 0, None)
+    session.close()
+    assert session.status is SessionStatus.ABORTED
