@@ -8,12 +8,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 BUILD_TOOLS := setuptools|wheel|packaging
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench lock jars clean
+.PHONY: help demo test test-long lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
 	@echo "make TARGET [PYTHON=python3.12]"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: jars  ## Run an application on 336,776 flights through an embedded Kafka broker, and watch it.
 	@$(BIN)/python -m examples.demo
@@ -23,6 +23,9 @@ test: jars  ## Lint, check types and run all tests.
 	$(MAKE) --no-print-directory lint types; \
 	echo "== pytest"; $(BIN)/python -m pytest; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
+
+test-long: jars  ## Run the tests that kill and restart processes for longer.
+	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/spark/test_chaos.py tests/sim
 
 lint: $(VENV)/.installed  ## Check style, format and who imports whom.
 	@echo "== ruff check"; $(BIN)/ruff check .
@@ -35,6 +38,7 @@ types: $(VENV)/.installed  ## Check types with mypy --strict.
 bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.latency
 	@$(BIN)/python -m bench.throughput
+	@$(BIN)/python -m bench.stateful
 
 jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and check the others.
 	@$(BIN)/streamrt jars --set all

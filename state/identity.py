@@ -83,7 +83,7 @@ class Stamp:
         input_offset: all input records below it are in the data; None while the data is restored part-way only.
         changelog_offset: all changelog records below it are in the data; None without changelog.
         stream_time: highest event time seen, in milliseconds; None before the first record.
-        written_at: wall clock, in milliseconds, of the last changelog record applied or produced.
+        written_at: wall clock, in milliseconds, at which the last commit was made, or the last replay began.
 
     Example:
         >>> identity = StoreIdentity("shop", "orders", 0, "default", None, None, 4)

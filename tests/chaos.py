@@ -1,6 +1,7 @@
 """What tests with kill -9 share: a program that counts by key, a flow of records into it, and a judge of what came out."""
 
 import json
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ if __name__ == "__main__":
     app.run()
 """
 KEYS = 100
+LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
+"""Whether there is time: `make test-long` says so."""
 
 
 def kill_tree(program: Program) -> None:

@@ -1,11 +1,13 @@
-"""Places where a crash is worth testing. Does nothing unless the environment asks for a fault.
+"""Places where a crash is worth testing. Does nothing unless the environment asks for faults.
 
-`STREAMRT_FAULT=<point>:<kind>[:<number>]` provokes one fault when the point is reached for the given time (1 by default)
-in this process: `exit` ends the process at once, as kill -9 would; `raise` raises; `stop` suspends the process
-(SIGSTOP), so that a rival can take over and the process goes on as a zombie later.
+`STREAMRT_FAULT` names a file. While that file exists, it holds one fault, `<point>:<kind>`, which the first process to
+reach the point provokes; that process deletes the file first, so each fault happens once. Kinds:
 
-The fault happens once: a file named by `STREAMRT_FAULT_DONE`, if given, is created first, and its existence disarms the
-fault in all processes.
+- `exit`: the process ends at once, as kill -9 would;
+- `raise`: `InjectedFaultError` is raised, which nobody expects;
+- `stop`: the process is suspended (SIGSTOP), so that a rival can take over; when it is continued, it is a zombie.
+
+Whoever tests writes the next fault whenever it suits: with `Path.replace`, so that nobody reads half of it.
 """
 
 import os
@@ -26,41 +28,43 @@ POINTS = (
 )
 """In the order in which a commit passes them; see `streamrt.runtime.commit`."""
 
+KINDS = ("exit", "raise", "stop")
+VARIABLE = "STREAMRT_FAULT"
+
 
 class InjectedFaultError(RuntimeError):
     """Raised where `STREAMRT_FAULT` asks for it."""
 
 
-class _Fault:
-    def __init__(self, text: str) -> None:
-        self.point, self.kind, *number = text.split(":")
-        if self.point not in POINTS or self.kind not in ("exit", "raise", "stop"):
-            raise ValueError(f"STREAMRT_FAULT={text!r}: use <point>:<exit|raise|stop>[:<number>], points: {POINTS}")
-        self.left = int(number[0]) if number else 1
-
-
-_armed = _Fault(os.environ["STREAMRT_FAULT"]) if "STREAMRT_FAULT" in os.environ else None
-
-
 def reached(point: str) -> None:
-    """Tell that a point is reached; provokes the fault that the environment asks for."""
-    if _armed is not None and _armed.point == point:
-        _provoke(_armed)
+    """Tell that a point is reached; provokes the fault that the environment asks for.
+
+    Raises:
+        InjectedFaultError: if that is asked for.
+        ValueError: if the file holds no fault.
+    """
+    file = os.environ.get(VARIABLE)
+    if file is not None:
+        _look(Path(file), point)
 
 
-def _provoke(fault: _Fault) -> None:
-    fault.left -= 1
-    if fault.left != 0:
+def _look(file: Path, point: str) -> None:
+    try:
+        text = file.read_text().strip()
+    except FileNotFoundError:
         return
-    done = os.environ.get("STREAMRT_FAULT_DONE")
-    if done is not None:
-        try:
-            Path(done).touch(exist_ok=False)
-        except FileExistsError:
-            return
-    if fault.kind == "exit":
+    wanted, _, kind = text.partition(":")
+    if wanted not in POINTS or kind not in KINDS:
+        raise ValueError(f"{VARIABLE}={file} holds {text!r}: use <point>:<kind>, points: {POINTS}, kinds: {KINDS}")
+    if wanted != point:
+        return
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        # Another process was quicker.
+        return
+    if kind == "exit":
         os._exit(137)
-    if fault.kind == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return
-    raise InjectedFaultError(f"a fault was asked for at {fault.point!r}")
+    if kind == "raise":
+        raise InjectedFaultError(f"a fault was asked for at {point!r}")
+    os.kill(os.getpid(), signal.SIGSTOP)

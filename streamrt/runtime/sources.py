@@ -24,32 +24,23 @@ import json
 import logging
 import multiprocessing.spawn
 import os
-import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping
-from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
+from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 import cloudpickle
 
-from streamrt.config import configure_logging
 from streamrt.connectors import BaseSource, StatefulSource
-from streamrt.connectors.sources.producer import KafkaSourceProducer
-from streamrt.errors import ChangelogError, ConfigurationError, InvalidOperationError, ProducerError, SourceError
+from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig, TopicConfig
-from streamrt.models import TopicPartition
-from streamrt.runtime.kafka_clients import KafkaTaskClients
-from streamrt.runtime.restore import replay
-from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StorePartition, StoreTransaction
+from streamrt.runtime.source_process import STOP
 from streamrt.topics import Topic
 
-__all__ = ["ChangelogStore", "SourceManager", "SourceProcess"]
+__all__ = ["SourceManager", "SourceProcess"]
 
 logger = logging.getLogger("streamrt.sources")
 
@@ -59,13 +50,9 @@ _BOOTSTRAP = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     "from multiprocessing.connection import Connection; pipe = Connection(int(sys.argv[1])); "
-    "sys.path[:] = pipe.recv(); from streamrt.runtime.sources import run_source; run_source(pipe)"
+    "sys.path[:] = pipe.recv(); from streamrt.runtime.source_process import run_source; run_source(pipe)"
 )
-_STOP = b"stop"
 _DEFAULT_SHUTDOWN_S = 10.0
-_LAST_FLUSH_S = 5.0
-_LOOK_FOR_PARENT_S = 1.0
-_LONGEST_TEXT = 20_000
 
 
 class SourceManager:
@@ -335,7 +322,7 @@ class SourceProcess:
             return
         self._asked_at = time.monotonic()
         with contextlib.suppress(OSError):
-            self._pipe.send_bytes(_STOP)
+            self._pipe.send_bytes(STOP)
 
     def wait_until_stopped(self) -> None:
         """Wait for the end of the process; kill it `shutdown_timeout` after it was asked to stop."""
@@ -384,190 +371,6 @@ class SourceProcess:
             logger.info("source %s has ended", self.name)
 
 
-class ChangelogStore:
-    """The state of a source: in memory, and in its changelog topic.
-
-    Args:
-        partition: the store partition, restored.
-        identity: whose data it is.
-        place: the changelog partition.
-        producer: writes the changelog.
-    """
-
-    def __init__(
-        self, partition: StorePartition, identity: StoreIdentity, place: TopicPartition, producer: KafkaSourceProducer
-    ) -> None:
-        self._partition = partition
-        self._identity = identity
-        self._place = place
-        self._producer = producer
-        self._transaction: StoreTransaction | None = None
-
-    def state(self) -> State:
-        """Return the state, changes since the last commit included. Time to live counts from now."""
-        if self._transaction is None:
-            self._transaction = StoreTransaction(self._partition)
-        return self._transaction.state(None, _now_ms())
-
-    def commit(self, timeout: float | None = None) -> None:
-        """Write the changes since the last commit to the changelog, then to memory.
-
-        A crash in between is harmless: the changelog is what a restart reads.
-
-        Args:
-            timeout: seconds to wait for the brokers; None and -1 wait for as long as it takes.
-
-        Raises:
-            ProducerError: if the brokers did not take the changes in time.
-        """
-        transaction, self._transaction = self._transaction, None
-        if transaction is None:
-            return
-        try:
-            changes = transaction.prepare()
-            now = _now_ms()
-            for key, value in changes:
-                self._producer.produce(self._place.topic, value, key, None, self._place.partition, now)
-            remaining = self._producer.flush(timeout) if changes else 0
-            if remaining:
-                raise ProducerError(
-                    f"{remaining} records for changelog topic {self._place.topic!r} were not delivered within {timeout:g} s: "
-                    "the brokers do not answer in time; see their logs, or give flush() a longer timeout"
-                )
-            transaction.flush(Stamp(self._identity, None, None, transaction.stream_time, now))
-        except BaseException:
-            transaction.discard()
-            raise
-
-
-class _Child:
-    """The process of a source: runs it in the main thread, and listens to the application in another."""
-
-    def __init__(self, pipe: Connection, order: dict[str, Any]) -> None:
-        self._pipe = pipe
-        self._order = order
-        self._name: str = order["name"]
-        self._stop = threading.Event()
-        self._source: BaseSource | None = None
-        # Signals arrive here even while the main thread is inside a library and cannot run Python.
-        self._signals, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-
-    def run(self) -> int:
-        """Run the source; return the exit code."""
-        threading.Thread(target=self._listen, name="streamrt-source-listener", daemon=True).start()
-        report: dict[str, str] = {}
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001 - whatever ends a source is told to the application
-            if not (isinstance(error, SystemExit) and error.code in (None, 0)):
-                report = {
-                    "error": _shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__),
-                    "traceback": _shortened(traceback.format_exc()),
-                }
-        with contextlib.suppress(OSError):
-            self._pipe.send_bytes(json.dumps(report).encode())
-        return 1 if report else 0
-
-    def _work(self) -> None:
-        order = self._order
-        connection = ConnectionConfig.from_secret_json(order["connection"])
-        source, topic = pickle.loads(order.pop("source"))
-        producer = KafkaSourceProducer(connection, order["options"])
-        if isinstance(source, StatefulSource):
-            store = self._restored(source, topic, connection, producer)
-            if store is None:
-                return
-            source.configure(topic, producer, store_partition=store)
-        else:
-            source.configure(topic, producer)
-        self._source = source
-        if self._stop.is_set():
-            # The wish came before there was anything to stop.
-            source.stop()
-        try:
-            source.start()
-        except BaseException:
-            # What was produced before the failure is as good as ever.
-            with contextlib.suppress(ProducerError):
-                producer.flush(_LAST_FLUSH_S)
-            raise
-        remaining = producer.flush(max(order["shutdown_timeout"], _LAST_FLUSH_S))
-        if remaining:
-            raise ProducerError(f"{remaining} records for topic {topic.name!r} were not delivered in time")
-
-    def _restored(
-        self, source: StatefulSource, topic: Topic, connection: ConnectionConfig, producer: KafkaSourceProducer
-    ) -> ChangelogStore | None:
-        """Return the store with all that the changelog holds, or None if the source is to stop."""
-        number, count = source.assigned_store_partition, source.store_partitions_count
-        place = TopicPartition(self._order["changelog"], number)
-        if not 0 <= number < count:
-            raise ChangelogError(
-                f"source {self._name} wants partition {number} of its state, which has {count} partitions"
-            )
-        identity = StoreIdentity(self._order["group"], topic.name, number, source.store_name, None, None, count)
-        partition = MemoryStore(source.store_name, topic.name, Path()).open(number)
-        clients = KafkaTaskClients(connection, self._order["group"])
-        try:
-            low, high = clients.bounds(place)
-            if low < high:
-                done = replay(partition, identity, place, low, high, clients, lambda *_: not self._stop.is_set())
-                if done is None:
-                    return None
-                logger.info("source %s restored %d changes of its state from %s", self._name, done.records, place)
-        finally:
-            clients.close()
-        return ChangelogStore(partition, identity, place, producer)
-
-    def _listen(self) -> None:
-        """Wait for a wish to stop, and for the end of the application."""
-        while True:
-            if os.getppid() != self._order["parent"]:
-                break
-            ready = wait([self._pipe, self._signals], _LOOK_FOR_PARENT_S)
-            if self._signals in ready and bytes([signal.SIGTERM]) in os.read(self._signals, 4096):
-                self._stop_source()
-            if self._pipe in ready:
-                try:
-                    self._pipe.recv_bytes()
-                except (EOFError, OSError):
-                    break
-                self._stop_source()
-        logger.info("source %s stops: the application is gone", self._name)
-        self._stop_source()
-        # The main thread exits the process if it can.
-        time.sleep(self._order["shutdown_timeout"])
-        os._exit(1)
-
-    def _stop_source(self) -> None:
-        self._stop.set()
-        if self._source is not None:
-            try:
-                self._source.stop()
-            except Exception:
-                logger.exception("stop() of source %s failed", self._name)
-
-
-def run_source(pipe: Connection) -> None:
-    """Run a source in this process, which the application has started for it.
-
-    Args:
-        pipe: the connection to the application.
-    """
-    os.set_inheritable(pipe.fileno(), False)
-    try:
-        order = pickle.loads(pipe.recv_bytes())
-    except EOFError:
-        # The application died before it could say what it wants.
-        sys.exit(1)
-    configure_logging(order["loglevel"])
-    sys.exit(_Child(pipe, order).run())
-
-
 def name_of(source: BaseSource) -> str:
     """Return what a source is called: its `name`, or that of its class."""
     return str(getattr(source, "name", "") or type(source).__name__)
@@ -589,11 +392,3 @@ def _exit_words(code: int) -> str:
     except ValueError:
         name = f"signal {-code}"
     return f"was ended by {name}{', perhaps for want of memory' if -code == signal.SIGKILL else ''}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} ..."
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
-from pyspark import SparkFiles
+from pyspark import SparkFiles, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import TopicPartition
@@ -106,9 +106,14 @@ class RunTasks:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process all records of one Spark task."""
         process = _Process.current(self._reference)
+        attempt = TaskContext.get()
+        context = self._context
+        if attempt is not None and attempt.attemptNumber() > 0:
+            # The attempt before may have taken the transactional ids: what this worker has of them is fenced.
+            context = replace(context, workers={})
         # What users' functions print belongs on the standard output of the process that called run().
         with contextlib.redirect_stdout(_Lines(process.tasks.show_line)):
-            report = process.tasks.run(chunks(batches), self._context)
+            report = process.tasks.run(chunks(batches), context)
         if process.clients.failed:
             _Process.forget()
         if report.ranges or report.shown or report.failure or report.interrupted:

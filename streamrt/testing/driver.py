@@ -407,16 +407,19 @@ def _state_settings(
     app: Application, topology: Topology, partitions: Mapping[str, int], directory: Path
 ) -> StateSettings:
     """Return what stores need to know, with changelogs in memory."""
-    sources = {}
-    for name in topology.sources:
-        stores = topology.stores(name)
-        if stores:
-            group = app.config.consumer_group
-            changelogs = {
-                store.name: ChangelogSettings(changelog_topic_name(group, name, store.name)) for store in stores
-            }
-            sources[name] = SourceState(None, partitions[name], changelogs)
-    return StateSettings(app.config.consumer_group, directory, app.rocksdb_options, sources, in_memory=True)
+    group = app.config.consumer_group
+
+    def changelog(topic: str, store: str) -> ChangelogSettings | None:
+        if not app.config.use_changelog_topics:
+            return None
+        return ChangelogSettings(changelog_topic_name(group, topic, store))
+
+    sources = {
+        name: SourceState(None, partitions[name], {store.name: changelog(name, store.name) for store in stores})
+        for name in topology.sources
+        if (stores := topology.stores(name))
+    }
+    return StateSettings(group, directory, app.rocksdb_options, sources, in_memory=True)
 
 
 def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:

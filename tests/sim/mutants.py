@@ -9,7 +9,7 @@ import streamrt.runtime.stores as stores_module
 from streamrt.runtime.commit import ExactlyOnceSession, SessionStatus
 from streamrt.runtime.restore import RestorePlan
 from streamrt.runtime.stores import TaskStores
-from streamrt.runtime.tasks import _Batch
+from streamrt.runtime.batch import Batch
 from streamrt.state import POSITION_KEY
 from tests.sim.simulation import Simulation, Violation, replaced
 
@@ -65,7 +65,7 @@ def _plan_without_age(*args: Any, longest_absence_ms: int, **options: Any) -> Re
     return _REAL_PLAN(*args, longest_absence_ms=1 << 62, **options)
 
 
-def _settle_before_flush(self: _Batch) -> None:
+def _settle_before_flush(self: Batch) -> None:
     prepared, self._prepared = self._prepared, []
     for session in prepared:
         self._commit(session)
@@ -98,7 +98,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "at least once, progress is reported before the flush": (
         "",
         False,
-        ((_Batch, "_settle_prepared", _settle_before_flush),),
+        ((Batch, "_settle_prepared", _settle_before_flush),),
     ),
     "at least once, no position is produced": ("", False, ((TaskStores, "prepare", _prepare_without_position),)),
     "at least once, the stamp's changelog offset is one too high": (

@@ -22,7 +22,7 @@ from streamrt.kafka import Consumer, Producer
 from streamrt.models import Headers
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.plugin import KafkaBroker
-from tests.support import Kafka
+from tests.support import Kafka, wait_until
 from tests.support import running as in_this_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -156,17 +156,19 @@ def test_examples_with_connectors_run_together(kafka: Kafka, tmp_path: Path) -> 
     outbox = load("outbox")
     outbox.fill(tmp_path / "shop.sqlite")
     outbox.build(app, tmp_path / "shop.sqlite")
-    load("frost").build(app, frost=tmp_path / "frost.csv")
-    load("parquet").build(app, path=tmp_path / "trips.parquet")
+    frost, trips = tmp_path / "frost.csv", tmp_path / "trips.parquet"
+    load("frost").build(app, frost=frost)
+    load("parquet").build(app, path=trips)
     app.setup_topics()
     kafka.produce("trips", [{"vehicle": "bus-7", "day": day, "km": 12.5} for day in ("2024-01-05", "2024-01-06")])
-    app.run(timeout=2)
-    assert [(one.key, one.value) for one in kafka.receive("parcels", 2)] == [
-        (b"ann", b'{"order":1,"item":"kettle","pieces":1}'),
-        (b"bob", b'{"order":2,"item":"cup","pieces":6}'),
-    ]
-    assert len((tmp_path / "frost.csv").read_text().splitlines()) == 6
-    written = pyarrow.dataset.dataset(tmp_path / "trips.parquet", partitioning="hive").to_table().to_pylist()
+    with in_this_process(app):
+        assert [(one.key, one.value) for one in kafka.receive("parcels", 2, START_S)] == [
+            (b"ann", b'{"order":1,"item":"kettle","pieces":1}'),
+            (b"bob", b'{"order":2,"item":"cup","pieces":6}'),
+        ]
+        wait_until(lambda: frost.exists() and len(frost.read_text().splitlines()) == 6, what="the days with frost")
+        wait_until(lambda: (kafka.committed(app.config.consumer_group, "trips") or 0) == 2, what="the trips")
+    written = pyarrow.dataset.dataset(trips, partitioning="hive").to_table().to_pylist()
     assert sorted((str(trip["day"]), trip["vehicle"], trip["km"], trip["_offset"]) for trip in written) == [
         ("2024-01-05", "bus-7", 12.5, 0),
         ("2024-01-06", "bus-7", 12.5, 1),

@@ -1,5 +1,6 @@
 """The documentation: its code runs, its links lead somewhere, and its lists are complete."""
 
+import dataclasses
 import inspect
 import re
 from dataclasses import dataclass
@@ -10,10 +11,19 @@ import pytest
 from typer.testing import CliRunner
 
 import streamrt
-from streamrt import Application, StreamingDataFrame, StreamingSeries, errors
+from streamrt import (
+    Application,
+    RocksDBOptions,
+    State,
+    StreamingDataFrame,
+    StreamingSeries,
+    connectors,
+    errors,
+)
 from streamrt.cli import app as cli
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import java as java_options
+from streamrt.runtime import faults
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -129,6 +139,44 @@ def test_every_variable_is_explained() -> None:
     assert read
     for variable in read:
         assert f"`{variable}`" in page, variable
+
+
+def test_every_option_of_stores_is_explained_with_its_default() -> None:
+    rows = table_rows("docs/state.md")
+    for field in dataclasses.fields(RocksDBOptions):
+        assert field.name in rows, field.name
+        told = rows[field.name].split("|")[2].strip().strip("`").replace(",", "")
+        if field.name.endswith(("size", "budget", "size_base")):
+            assert told == f"{getattr(RocksDBOptions(), field.name) // 1024**2} MiB", field.name
+        elif field.name not in ("dumps", "loads", "db_log_dir"):
+            assert told.strip('"') == str(field.default), field.name
+
+
+def test_every_method_of_state_is_explained() -> None:
+    rows = table_rows("docs/state.md")
+    methods = {term.partition("(")[0] for term in rows if "(" in term}
+    assert {name for name in vars(State) if not name.startswith("_")} <= methods
+
+
+def test_every_connector_is_explained() -> None:
+    text = "".join((ROOT / "docs" / name).read_text() for name in ("sinks.md", "sources.md"))
+    # The others are types of what connectors are given.
+    given = {"SinkItem", "SourceProducer", "SourceState", "SourceStore", "source_topic"}
+    for name in set(connectors.__all__) - given:
+        assert re.search(rf"\b{name}\b", text), name
+
+
+def test_every_place_for_a_crash_is_named() -> None:
+    text = (ROOT / "docs/testing.md").read_text()
+    assert all(f"`{point}`" in text for point in faults.POINTS)
+
+
+def test_every_error_of_state_and_connectors_is_explained() -> None:
+    text = (ROOT / "docs/errors.md").read_text()
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if issubclass(kind, (errors.StateError, errors.TransactionError)) or name.startswith(("Sink", "Source")):
+            assert f"| `{name}` |" in text or f"- `{name}`" in text, name
 
 
 def test_every_error_of_a_start_exists() -> None:

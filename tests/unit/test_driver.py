@@ -22,7 +22,7 @@ from streamrt.errors import (
 )
 from streamrt.kafka import TopicConfig
 from streamrt.models import RawRecord, TimestampType
-from streamrt.state import State
+from streamrt.state import POSITION_KEY, Position, State
 from streamrt.testing import TestRecord, TopologyTestDriver
 from tests.unit.apps import START, Stage, application
 
@@ -285,6 +285,20 @@ def test_state_can_be_looked_at_while_records_come() -> None:
     assert not driver.state(stage.source, "b").exists("last")
     driver.pipe("in", 6, key="a", partition=2)
     assert (view.get("last"), driver.state("in", "a", partition=2).get("last")) == (5, 6)
+
+
+@pytest.mark.parametrize("changelogs", [True, False])
+def test_changelogs_are_written_if_the_application_has_them(changelogs: bool) -> None:
+    stage = Stage(use_changelog_topics=changelogs)
+    stage.sdf.apply(add_one, stateful=True).to_topic(stage.out)
+    driver = stage.drive()
+    for value in range(3):
+        driver.pipe("in", value, key=b"k")
+    assert [record.value for record in driver.read("out")] == [1, 2, 3]
+    # One change and one position for each record.
+    written = driver._clients.written("changelog__group--in--default")
+    assert [record.key == POSITION_KEY for record in written] == ([False, True] * 3 if changelogs else [])
+    assert not changelogs or Position.decode(written[-1].value or b"").input_offset == 3
 
 
 def test_looking_at_state_moves_no_stream_time() -> None:
