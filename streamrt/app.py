@@ -487,7 +487,8 @@ class Application:
 
     def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         # Only here: whoever imports streamrt for tests or for topics need not wait for pyspark.
-        from streamrt.spark.runner import RunSettings, SparkRunner, StopConditions
+        from streamrt.spark.runner import SparkRunner
+        from streamrt.spark.settings import RunSettings, StopConditions
 
         display = Display(self.topology)
         spec = self.task_spec(count_outputs=count > 0, collect=collect, live_tables=display.live)

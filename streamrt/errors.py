@@ -137,14 +137,16 @@ class ProducerError(StreamRTError):
     Args:
         message: one sentence.
         topic: the topic of the record, where it is known.
+        refused: whether brokers do not take the record for what it is, so that they would refuse it again.
     """
 
-    def __init__(self, message: str, topic: str | None = None) -> None:
+    def __init__(self, message: str, topic: str | None = None, refused: bool = False) -> None:
         super().__init__(message)
         self.topic = topic
+        self.refused = refused
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.topic)
+        return type(self), (str(self), self.topic, self.refused)
 
 
 class TransactionError(StreamRTError):

@@ -550,7 +550,7 @@ class TransactionalWriter:
             why = f"another producer has taken its id, or it lasted longer than its timeout of {self._timeout_s:g} s"
         else:
             why = f"{reason.str()} ({reason.name()})"
-        advice = _ADVICE.get(reason.code())
+        advice = None if self._errors else _ADVICE.get(reason.code())
         self._failed = TransactionError(f"{what}: {why}" + (f"; {advice}" if advice else ""), fenced)
         return self._failed
 

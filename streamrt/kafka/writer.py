@@ -24,6 +24,16 @@ DEFAULTS: Mapping[str, Any] = {
 _POLL_EVERY = 2_000
 _FULL_QUEUE_WAIT_S = 0.1
 
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+# What is wrong with the record or its topic: sent again, it is refused again.
+_REFUSED_BY_BROKERS = _TOO_LARGE | {
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+}
+
 
 class KafkaRecordWriter:
     """Produces records and collects the errors of those that were not delivered.
@@ -155,5 +165,8 @@ def refused_record(topic: str, value: bytes | None, key: bytes | None, reason: K
 
 def lost_record(message: Message, reason: KafkaError) -> ProducerError:
     """Return the error for a record that the client took and could not deliver."""
-    topic = message.topic()
-    return ProducerError(f"a record for topic {topic!r} was not delivered: {reason.str()} ({reason.name()})", topic)
+    topic, code = message.topic(), reason.code()
+    text = f"a record for topic {topic!r} was not delivered: {reason.str()} ({reason.name()})"
+    if code in _TOO_LARGE:
+        text += "; raise max.message.bytes of the topic, or make the records smaller"
+    return ProducerError(text, topic, code in _REFUSED_BY_BROKERS)

@@ -287,6 +287,12 @@ class Batch:
     # -- Ends that are no commits ------------------------------------------------------------------------------------
 
     def _interrupt(self, session: Session, trouble: Exception) -> None:
+        cause = trouble.__cause__
+        if isinstance(cause, ProducerError) and cause.refused:
+            # Another attempt would end the same way. No callback is asked: the transaction is lost with the record.
+            message = f"{cause} (while processing {session.place})"
+            self._give_up(session, Failure("producer", session.place, None, message, cause))
+            return
         self._abort(session)
         self.report.interrupted[session.place] = str(trouble)
 

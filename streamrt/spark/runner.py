@@ -17,18 +17,15 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
-from streamrt.errors import RunnerError, SinkError
+from streamrt.errors import RunnerError, SinkError, TransactionError
 from streamrt.kafka import (
-    ConnectionConfig,
     GroupFencedError,
     GroupMember,
     KafkaRequestError,
@@ -49,6 +46,8 @@ from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.session import SparkEnvironment, local_slots, open_session
+from streamrt.spark.settings import RunSettings, StopConditions
+from streamrt.state import load_rocksdb
 
 logger = logging.getLogger("streamrt")
 
@@ -64,46 +63,6 @@ _FENCES = 8
 _ATTEMPTS = 8
 _LONGEST_PAUSE_S = 5.0
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """What the runner needs beside the configuration.
-
-    Attributes:
-        connection: how to reach Kafka.
-        member_options: options of the group member, in librdkafka's words.
-        java_options: options of Spark's Kafka client, in Java's words.
-        producer_options: the user's options for producers.
-        group_instance_id: for static membership; None for a member that leaves when it stops.
-        spark_config: additional Spark settings.
-        spark_session: a session to use.
-        on_message_processed: called in this process with topic, partition and offset of each processed record.
-        check: called often; raises what must end the application.
-    """
-
-    connection: ConnectionConfig
-    member_options: Mapping[str, Any]
-    java_options: Mapping[str, str]
-    producer_options: Mapping[str, Any]
-    group_instance_id: str | None
-    spark_config: Mapping[str, Any]
-    spark_session: Any
-    on_message_processed: Callable[[str, int, int], None] | None
-    check: Callable[[], None] = lambda: None
-
-
-@dataclass(frozen=True)
-class StopConditions:
-    """When `run` ends by itself.
-
-    Attributes:
-        count: after this many outputs; 0 for no limit.
-        timeout_s: after this many seconds without a new record; 0 for no limit.
-    """
-
-    count: int = 0
-    timeout_s: float = 0.0
 
 
 class SparkRunner:
@@ -250,11 +209,28 @@ class SparkRunner:
             self._recover(trouble, restarts)
 
     def _wait_for(self, session: "Future[SparkEnvironment]") -> SparkEnvironment | None:
+        prepared = False
         while not session.done():
             wait([session], timeout=_TICK_S)
             if self._stop.is_set() and session.cancel():
                 return None
+            prepared = prepared or self._prepare()
         return session.result()
+
+    def _prepare(self) -> bool:
+        """Do what needs no Spark while it boots, once there is an assignment; return whether there is one."""
+        current = self._group_member().current_assignment(timeout=0)
+        if current is None:
+            return False
+        if self._spec.transactional and current.partitions:
+            # What died before us may have left transactions, which hold back committed offsets and readers of our outputs.
+            try:
+                self._fence(current.partitions)
+            except (TransactionError, KafkaRequestError) as error:
+                logger.debug("open transactions were not ended ahead: %s", error)
+        if self._spec.state is not None:
+            load_rocksdb()
+        return True
 
     def _assignment(self) -> frozenset[TopicPartition] | None:
         current = self._group_member().current_assignment(timeout=_TICK_S)

@@ -145,25 +145,29 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: S
     ]
     began = time.monotonic()
     try:
-        with flow.running(per_step=30, pause_s=0.1):
-            for copy in copies:
-                copy.wait_for("processing ")
-            for number, point in enumerate(POINTS):
-                outputs.wait_for(flow.count)
-                faults[number % 2].ask(f"{point}:stop")
-                faults[number % 2].wait()
-                victim = copies[number % 2]
-                wait_until(lambda victim=victim: stopped(victim), what="the stop")
-                # The whole machine freezes, in the middle of a commit.
-                frozen = tree(victim)
-                signal_all(frozen, signal.SIGSTOP)
-                # The other copy does all the work...
-                outputs.wait_for(flow.count + 1, 30)
-                # ... and the zombie goes on where it was, and then comes back as a member.
-                told = len(victim.err)
-                signal_all(frozen, signal.SIGCONT)
-                wait_until(lambda victim=victim, told=told: any("processing " in line for line in victim.err[told:]))
-                print(f"{time.monotonic() - began:.1f} s: {point}")
+        for copy in copies:
+            copy.wait_for("processing ")
+        for number, point in enumerate(POINTS):
+            flow.produce(100)
+            outputs.wait_for(flow.count)
+            faults[number % 2].ask(f"{point}:stop")
+            flow.produce(100)
+            faults[number % 2].wait()
+            victim = copies[number % 2]
+            wait_until(lambda victim=victim: stopped(victim), what="the stop")
+            # The whole machine freezes, in the middle of a commit.
+            frozen = tree(victim)
+            signal_all(frozen, signal.SIGSTOP)
+            # The other copy does all the work...
+            flow.produce(100)
+            outputs.wait_for(flow.count, 30)
+            # ... and the zombie goes on where it was, and then comes back as a member.
+            told = len(victim.err)
+            signal_all(frozen, signal.SIGCONT)
+            back = lambda victim=victim, told=told: any("processing " in line for line in victim.err[told:])  # noqa: E731
+            wait_until(back, 30, "the copy that woke up")
+            print(f"{time.monotonic() - began:.1f} s: {point}")
+        flow.produce(100)
         outputs.wait_for(flow.count)
         for copy in copies:
             assert copy.end()[0] == 0
