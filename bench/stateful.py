@@ -34,7 +34,9 @@ def count(value: dict[str, Any], state: State) -> dict[str, Any]:
     return value
 
 
-def build(address: str, source: str, target: str, state_dir: Path, case: str, guarantee: Any, master: str) -> Application:
+def build(
+    address: str, source: str, target: str, state_dir: Path, case: str, guarantee: Any, master: str
+) -> Application:
     """Return the application of one case."""
     app = Application(
         address,

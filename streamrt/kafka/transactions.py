@@ -544,10 +544,11 @@ class TransactionalWriter:
         # What a request is answered after the failure tells less than what made it fail.
         reason = self._fatal or reason
         fenced = reason.code() in _FENCED
-        if self._errors:
-            why = str(self._errors[0])
-        elif fenced:
+        if fenced:
+            # Records that were dropped for it tell less.
             why = f"another producer has taken its id, or it lasted longer than its timeout of {self._timeout_s:g} s"
+        elif self._errors:
+            why = str(self._errors[0])
         else:
             why = f"{reason.str()} ({reason.name()})"
         advice = None if self._errors else _ADVICE.get(reason.code())

@@ -222,6 +222,9 @@ class Batch:
     def _end(self, session: Session) -> bool:
         end = self.report.ranges[session.place].end
         if end <= session.start:
+            if self._tasks.spec.transactional:
+                # There was nothing left to do, but the transactional id is this process's now: all others are fenced.
+                self.report.workers[session.place] = self._tasks.clients.worker
             session.close()
             return True
         sinks = self._tasks.sinks

@@ -131,7 +131,7 @@ class Report:
         interrupted: why partitions must be tried again, from what is committed.
         sunk: what sinks of the driver shall write, as pairs of a node's id and a batch.
         restores: restores under way, by input partition and store.
-        workers: the process that made the commit, by partition.
+        workers: the process that made the commit, or found it made, by partition.
         seconds: time spent.
     """
 

@@ -60,7 +60,7 @@ class TaskSinks:
                 raise
             except Exception as error:
                 raise SinkError(
-                    f"the sink {type(sink).__name__} failed on records of {place}: {type(error).__name__}: {error}"
+                    f"the sink {type(sink).__name__} failed on records of {place}: {_words(error)}"
                 ) from error
 
     def pause(self) -> None:
@@ -87,7 +87,7 @@ def start_sink(sink: BaseSink) -> None:
     try:
         sink.start()
     except Exception as error:
-        raise SinkError(f"the sink {type(sink).__name__} cannot start: {type(error).__name__}: {error}") from error
+        raise SinkError(f"the sink {type(sink).__name__} cannot start: {_words(error)}") from error
 
 
 def pause_of(error: SinkBackpressureError) -> float:
@@ -154,4 +154,6 @@ class DriverSinks:
 
 
 def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, SinkError) else f"{type(error).__name__}: {error}"
+    """Return class and first line; Spark adds whole query plans, which the cause of the exception still has."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[0] if isinstance(error, SinkError) else f"{type(error).__name__}: {lines[0]}"

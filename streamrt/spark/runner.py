@@ -24,7 +24,7 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
-from streamrt.errors import RunnerError, SinkError, TransactionError
+from streamrt.errors import RunnerError, SinkBackpressureError, SinkError, TransactionError
 from streamrt.kafka import (
     GroupFencedError,
     GroupMember,
@@ -396,6 +396,9 @@ class SparkRunner:
             self._stop.wait(min(_LONGEST_PAUSE_S, _TICK_S * 2**restarts))
             return
         if isinstance(trouble, SinkError):
+            if self._stop.is_set() and isinstance(trouble.__cause__, SinkBackpressureError):
+                # Nothing failed: the application was stopped while a sink paused. Its records are not committed.
+                return
             raise trouble
         cause = _spark_cause(trouble)
         if restarts >= _RESTARTS:

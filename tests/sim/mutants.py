@@ -6,10 +6,10 @@ from typing import Any
 
 import streamrt.runtime.restore as restore_module
 import streamrt.runtime.stores as stores_module
+from streamrt.runtime.batch import Batch
 from streamrt.runtime.commit import ExactlyOnceSession, SessionStatus
 from streamrt.runtime.restore import RestorePlan
 from streamrt.runtime.stores import TaskStores
-from streamrt.runtime.batch import Batch
 from streamrt.state import POSITION_KEY
 from tests.sim.simulation import Simulation, Violation, replaced
 

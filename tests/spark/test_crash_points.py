@@ -1,22 +1,28 @@
 """Crashes, exceptions and zombies at each step of a commit, on Kafka and Spark: each record counts once, in order."""
 
+import contextlib
+import functools
 import json
+import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from streamrt import Application
-from streamrt.kafka import Consumer, TopicAdmin
+from streamrt.kafka import ChangelogReader, ConnectionConfig, Consumer
+from streamrt.kafka.client import partition_offsets
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, Tasks
 from streamrt.runtime.faults import VARIABLE, InjectedFaultError
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.state_setup import complete_spec
+from streamrt.state import State
 from streamrt.testing import EmbeddedKafka
 from tests.chaos import Flow, Outputs, judge, program_source
 from tests.support import Kafka, Program, running, unique, wait_until
@@ -24,6 +30,7 @@ from tests.support import Kafka, Program, running, unique, wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 POINTS = ("fenced", "checked", "restored", "processed", "changelog-produced", "committed", "stored")
+ROUNDS = 6
 Start = Callable[..., Program]
 
 
@@ -60,9 +67,15 @@ class Faults:
         fresh.write_text(fault)
         fresh.replace(self._file)
 
-    def wait(self) -> None:
-        """Wait until it has happened."""
-        wait_until(lambda: not self._file.exists(), 60, "the fault")
+    def wait(self, flow: Flow | None = None) -> None:
+        """Wait until it has happened; that needs records, which `flow` produces if nobody else does."""
+
+        def happened() -> bool:
+            if flow is not None and self._file.exists():
+                flow.produce(5)
+            return not self._file.exists()
+
+        wait_until(happened, 60, "the fault")
 
 
 def tree(program: Program) -> list[psutil.Process]:
@@ -90,6 +103,19 @@ def signal_all(processes: list[psutil.Process], number: signal.Signals) -> None:
             continue
 
 
+def wait_for_line(program: Program, after: int, text: str) -> None:
+    """Wait until a program tells something, after what it told before."""
+    wait_until(lambda: any(text in line for line in program.err[after:]), 30, f"{text!r}")
+
+
+def committed_values(kafka: Kafka, topic: str) -> list[Any]:
+    """Return the values of all committed records of a topic with one partition, read as JSON."""
+    place = TopicPartition(topic, 0)
+    with contextlib.closing(ChangelogReader(ConnectionConfig(bootstrap_servers=kafka.address))) as reader:
+        batches = reader.read(place, *kafka.admin.bounds(place), timeout_s=30)
+        return [json.loads(value or b"null") for batch in batches for value in batch.values]
+
+
 def printed(program: Program) -> None:
     """Show what a program has told, without the stack traces of what it was asked to raise."""
     print("".join(line for line in program.err if line.startswith("[20")))
@@ -115,7 +141,7 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(kafka: Kafka, pr
             # A worker hangs in the middle of a commit, and the rest of the application is gone.
             faults.ask("changelog-produced:stop")
             faults.wait()
-            zombie = wait_until(lambda: stopped(app), what="the stop")
+            zombie = wait_until(partial(stopped, app), what="the stop")
             signal_all([process for process in tree(app) if process != zombie], signal.SIGKILL)
             app.kill()
             # The system hangs up on what is suspended and has no parents left, so the state is free.
@@ -134,7 +160,7 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: S
     kafka = quick_kafka
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
     flow, outputs = Flow(kafka.address, source, 2), Outputs(kafka.address, target)
-    member = {"session.timeout.ms": 1_500, "heartbeat.interval.ms": 300}
+    member: dict[str, object] = {"session.timeout.ms": 1_500, "heartbeat.interval.ms": 300}
     faults = [Faults(tmp_path / f"fault-{number}") for number in range(2)]
     copies = [
         program(
@@ -151,10 +177,9 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: S
             flow.produce(100)
             outputs.wait_for(flow.count)
             faults[number % 2].ask(f"{point}:stop")
-            flow.produce(100)
-            faults[number % 2].wait()
+            faults[number % 2].wait(flow)
             victim = copies[number % 2]
-            wait_until(lambda victim=victim: stopped(victim), what="the stop")
+            wait_until(functools.partial(stopped, victim), what="the stop")
             # The whole machine freezes, in the middle of a commit.
             frozen = tree(victim)
             signal_all(frozen, signal.SIGSTOP)
@@ -164,8 +189,7 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: S
             # ... and the zombie goes on where it was, and then comes back as a member.
             told = len(victim.err)
             signal_all(frozen, signal.SIGCONT)
-            back = lambda victim=victim, told=told: any("processing " in line for line in victim.err[told:])  # noqa: E731
-            wait_until(back, 30, "the copy that woke up")
+            wait_for_line(victim, told, "processing ")
             print(f"{time.monotonic() - began:.1f} s: {point}")
         flow.produce(100)
         outputs.wait_for(flow.count)
@@ -178,15 +202,17 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: S
             printed(copy)
 
 
-def test_a_transaction_that_lasts_too_long_is_tried_again(quick_kafka: Kafka, tmp_path: Path) -> None:
+def test_a_transaction_that_lasts_too_long_is_tried_again(
+    quick_kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     kafka = quick_kafka
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
     kafka.produce(source, list(range(100)))
     flag = tmp_path / "slept"
 
-    def count(value: int, state: object) -> list[int]:
-        n = state.get("n", 0) + 1  # type: ignore[attr-defined]
-        state.set("n", n)  # type: ignore[attr-defined]
+    def count(value: int, state: State) -> list[int]:
+        n = state.get("n", 0) + 1
+        state.set("n", n)
         if value == 50 and not flag.exists():
             flag.touch()
             time.sleep(5)
@@ -198,85 +224,115 @@ def test_a_transaction_that_lasts_too_long_is_tried_again(quick_kafka: Kafka, tm
         producer_extra_config={"transaction.timeout.ms": 2_000},
     )
     app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(target))
-    outputs = Committed(kafka, target)
     with running(app):
         wait_until(lambda: kafka.committed(group, source) == 100, what="the whole input")
-    assert flag.exists()
-    assert outputs.values() == [[n, n + 1] for n in range(100)]
+    assert "lasted longer than its timeout of 2 s" in caplog.text
+    assert committed_values(kafka, target) == [[n, n + 1] for n in range(100)]
 
 
 # -- Tasks in this process -----------------------------------------------------------------------------------------
 
 
-class Committed:
-    """The committed records of a topic with one partition."""
-
-    def __init__(self, kafka: Kafka, topic: str) -> None:
-        self._kafka = kafka
-        self._place = TopicPartition(topic, 0)
-
-    def values(self) -> list[object]:
-        """Return all values until the end of the topic."""
-        place = self._place
-        end = self._kafka.admin.bounds(place)[1]
-        out: list[object] = []
-        options = {"isolation.level": "read_committed", "enable.partition.eof": True}
-        with Consumer(self._kafka.address, unique("reader"), "earliest", extra_config=options) as consumer:
-            consumer.subscribe([place.topic])
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline:
-                message = consumer.poll(0.2)
-                if message is None:
-                    continue
-                if message.error() is not None:
-                    break
-                out.append(json.loads(message.value() or b"null"))
-        assert len(out) <= end
-        return out
-
-
 class Counting:
-    """An application that counts, as the tasks of several processes or attempts run it.
+    """An application that counts one key, as tasks of several processes or attempts run it.
 
     Args:
         kafka: the broker.
-        partitions: number of input partitions.
     """
 
-    def __init__(self, kafka: Kafka, partitions: int = 1) -> None:
+    def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
         self.group = unique("group")
-        self.source, self.target = kafka.topic("in", partitions), kafka.topic("out")
+        self.source, self.target = kafka.topic("in"), kafka.topic("out")
         self.place = TopicPartition(self.source, 0)
-        self.wait: Callable[[], None] = lambda: None
+        with Consumer(kafka.address, self.group, "earliest") as consumer:
+            consumer.commit(offsets=partition_offsets({self.place: 0}), asynchronous=False)
 
-    def tasks(self, state_dir: Path) -> tuple[Tasks, KafkaTaskClients]:
-        """Return tasks with clients of their own."""
-        app = Application(
-            self.kafka.address,
-            consumer_group=self.group,
-            processing_guarantee="exactly-once",
-            state_dir=state_dir,
-            loglevel=None,
-        )
-        sdf = app.dataframe(app.topic(self.source))
-        sdf.apply(self._count, stateful=True).to_topic(app.topic(self.target))
+    def tasks(self, state_dir: Path, pause: Callable[[], None] = lambda: None) -> tuple[Tasks, KafkaTaskClients]:
+        """Return tasks, as of a process of their own."""
+
+        def count(value: int, state: State) -> list[int]:
+            pause()
+            n = state.get("n", 0) + 1
+            state.set("n", n)
+            return [value, n]
+
+        app = self.kafka.app(self.group, processing_guarantee="exactly-once", state_dir=state_dir)
+        app.dataframe(app.topic(self.source)).apply(count, stateful=True).to_topic(app.topic(self.target))
         app.setup_topics()
-        admin = TopicAdmin(self.kafka.address)
-        spec = complete_spec(app.task_spec(), app.topic_manager, admin, state_dir, None, app.config)
-        clients = KafkaTaskClients(admin.connection, self.group)
+        spec = complete_spec(app.task_spec(), app.topic_manager, self.kafka.admin, state_dir, None, app.config)
+        clients = KafkaTaskClients(ConnectionConfig(bootstrap_servers=self.kafka.address), self.group)
         return Tasks(spec, clients), clients
-
-    def _count(self, value: int, state: object) -> list[int]:
-        self.wait()
-        n = state.get("n", 0) + 1  # type: ignore[attr-defined]
-        state.set("n", n)  # type: ignore[attr-defined]
-        return [value, n]
 
     def chunk(self, start: int, end: int) -> Chunk:
         """Produce records whose values are their offsets, and return them as a task gets them."""
         offsets = list(range(start, end))
-        self.kafka.produce(self.source, offsets, partition=0)
-        kinds = [TimestampType.TIMESTAMP_CREATE_TIME] * len(offsets)
-        values = [json.dumps(offset).encode() for offset in offsets]
-        return Chunk(self.source, 0, offsets, [b"key"] * len(offsets), values, [0] * len(offsets), kinds, None)
+        self.kafka.produce(self.source, offsets)
+        kinds = [int(TimestampType.TIMESTAMP_CREATE_TIME)] * len(offsets)
+        values: list[bytes | None] = [json.dumps(offset).encode() for offset in offsets]
+        return Chunk(self.source, 0, offsets, [b"key"] * len(offsets), values, [0] * len(offsets), kinds)
+
+    def outputs(self) -> list[list[int]]:
+        """Return all committed outputs."""
+        return committed_values(self.kafka, self.target)
+
+
+@pytest.mark.parametrize("reuse", [True, False], ids=["same-producer", "new-producer"])
+def test_after_an_exception_the_next_attempt_in_the_same_process_works(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reuse: bool
+) -> None:
+    counting, faults = Counting(kafka), Faults(tmp_path / "fault")
+    for name, value in faults.environment.items():
+        monkeypatch.setenv(name, value)
+    tasks, clients = counting.tasks(tmp_path / "state")
+    end = 0
+    workers: dict[TopicPartition, str] = {}
+    for point in POINTS:
+        begin, end = end, end + 10
+        chunk, context = counting.chunk(begin, end), BatchContext({counting.place: begin}, workers=workers)
+        faults.ask(f"{point}:raise")
+        with pytest.raises(InjectedFaultError):
+            tasks.run([chunk], context)
+        report = tasks.run([chunk], context)
+        assert (report.failure, report.interrupted) == (None, {})
+        assert report.ranges[counting.place].end == end
+        workers = dict(report.workers) if reuse else {}
+    clients.close()
+    assert counting.outputs() == [[n, n + 1] for n in range(end)]
+
+
+@pytest.mark.parametrize("disks", [1, 2], ids=["same-disk", "disks-of-their-own"])
+def test_two_attempts_at_the_same_records_commit_them_once(kafka: Kafka, tmp_path: Path, disks: int) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    counting = Counting(kafka)
+    attempts = [
+        counting.tasks(tmp_path / f"state-{number % disks}", lambda: time.sleep(chance.choice((0, 0, 0.01))))
+        for number in range(2)
+    ]
+    end, tries = 0, 0
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(ROUNDS):
+            begin, end = end, end + 20
+            chunk = counting.chunk(begin, end)
+            at = begin
+            while at < end:
+                tries += 1
+                context = BatchContext({counting.place: at})
+                delays = [chance.uniform(0, 0.1) for _ in attempts]
+
+                def attempt(number: int, context: BatchContext = context, delays: list[float] = delays) -> Report:
+                    time.sleep(delays[number])
+                    return attempts[number][0].run([chunk], context)  # noqa: B023 - used in this turn only
+
+                reports = list(pool.map(attempt, range(2)))
+                assert [report.failure for report in reports] == [None, None]
+                at = kafka.committed(counting.group, counting.source) or 0
+                done = max((report.ranges[counting.place].end for report in reports if report.ranges), default=begin)
+                assert done <= at, "no report tells of more than what is committed"
+    for _, clients in attempts:
+        clients.close()
+    print(f"{ROUNDS} rounds, {tries} tries")
+    assert tries < 3 * ROUNDS
+    assert counting.outputs() == [[n, n + 1] for n in range(end)]

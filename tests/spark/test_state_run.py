@@ -1,5 +1,6 @@
 """State on Spark and a real broker: counts that stay right through restarts, damage, errors and foreign writers."""
 
+import functools
 import json
 import logging
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from streamrt import Application
 from streamrt.errors import ProcessingError, ProducerError, StoreCorruptedError
 from streamrt.kafka import Producer
 from streamrt.models import TopicPartition
@@ -34,6 +36,10 @@ from tests.support import Kafka, running, unique, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COMMITTED = {"isolation.level": "read_committed"}
+
+
+def caught_up(app: Application, records: int) -> bool:
+    return app.progress().records >= records
 
 
 def read(kafka: Kafka, topic: str, records: int) -> list[tuple[str, Any]]:
@@ -120,8 +126,10 @@ def test_dataframes_of_two_topics_do_not_mix_their_state(kafka: Kafka) -> None:
     feed(kafka, right, "ac", 0)
     feed(kafka, right, "ab", 1)
     assert run() == Counter(
-        [(left, "a", 1), (left, "a", 2), (left, "b", 1)]
-        + [(right, "a", 1), (right, "c", 1), (right, "a", 1), (right, "b", 1)]
+        [
+            *[(left, "a", 1), (left, "a", 2), (left, "b", 1)],
+            *[(right, "a", 1), (right, "c", 1), (right, "a", 1), (right, "b", 1)],
+        ]
     )
     feed(kafka, left, "a")
     feed(kafka, right, "c", 0)
@@ -146,8 +154,7 @@ def test_state_in_memory_stays_right_when_micro_batches_change_their_process(kaf
             for partition in range(3):
                 if (number + partition) % 3:
                     feed(kafka, source, "ab", partition)
-            done = kafka.end(source)
-            wait_until(lambda done=done: app.progress().records >= done, what="a round")
+            wait_until(functools.partial(caught_up, app, kafka.end(source)), what="a round")
     batches = app.progress().batches
     values = Counter(read(kafka, target, kafka.end(source)))
     assert batches >= rounds
@@ -237,8 +244,8 @@ def test_group_by_brings_keys_together_over_a_repartition_topic(kafka: Kafka, gu
             wait_until(lambda: lag(kafka, group, internal, 3) == 0, what="lag 0")
         return Counter(read(kafka, target, total))
 
-    for number, value in enumerate(values):
-        kafka.produce(source, [value], key=None, partition=number % 3)
+    for number in range(3):
+        kafka.produce(source, values[number::3], key=None, partition=number)
     assert run(30, 30) == Counter((who, number) for who in "abcde" for number in range(1, 7))
     found = kafka.admin.inspect_topics([internal])[internal]
     assert found is not None
@@ -265,11 +272,11 @@ def test_group_by_on_one_partition_needs_no_internal_topic(kafka: Kafka) -> None
 
     def run() -> list[Any]:
         app = kafka.app(group)
-        sdf = app.dataframe(app.topic(source)).update(lambda value, state: value.update(all=count(0, state)), stateful=True)
-        by_day = sdf.group_by("who").apply(lambda value, state: {**value, "mine": count(0, state)}, stateful=True)
-        by_day.group_by("day").apply(
-            lambda value, state: [value["all"], value["mine"], count(0, state)], stateful=True
+        sdf = app.dataframe(app.topic(source)).update(
+            lambda value, state: value.update(all=count(0, state)), stateful=True
         )
+        by_day = sdf.group_by("who").apply(lambda value, state: {**value, "mine": count(0, state)}, stateful=True)
+        by_day.group_by("day").apply(lambda value, state: [value["all"], value["mine"], count(0, state)], stateful=True)
         return [row["_value"] for row in app.run(timeout=0.5)]
 
     kafka.produce(source, [{"who": "a", "day": 1}, {"who": "b", "day": 1}, {"who": "a", "day": 2}])
@@ -285,8 +292,9 @@ def test_group_by_on_one_partition_needs_no_internal_topic(kafka: Kafka) -> None
 
 def test_group_by_may_follow_group_by(kafka: Kafka) -> None:
     source, group, target = kafka.topic("in", 2), unique("nested"), kafka.topic("out")
-    for number in range(12):
-        kafka.produce(source, [{"who": "ab"[number % 2], "day": number % 3}], key=None, partition=number % 2)
+    values = [{"who": "ab"[number % 2], "day": number % 3} for number in range(12)]
+    for number in range(2):
+        kafka.produce(source, values[number * 6 :][:6], key=None, partition=number)
     app = kafka.app(group, processing_guarantee="exactly-once")
     by_who = app.dataframe(app.topic(source)).group_by("who")
     by_who = by_who.apply(lambda value, state: {**value, "who_count": count(0, state)}, stateful=True)
@@ -296,7 +304,8 @@ def test_group_by_may_follow_group_by(kafka: Kafka) -> None:
     with running(app) as thread:
         wait_until(lambda: not thread.is_alive() or kafka.end(target) >= 12, what="the outputs")
         wait_until(lambda: lag(kafka, group, names[1], 2) == 0, what="lag 0")
-    assert sorted(value for _, value in read(kafka, target, 12)) == [[day, number] for day in range(3) for number in range(1, 5)]
+    expected = [[day, number] for day in range(3) for number in range(1, 5)]
+    assert sorted(value for _, value in read(kafka, target, 12)) == expected
     logs = [
         f"changelog__{group}--repartition.{source}.who--default",
         f"changelog__{group}--repartition.repartition.{source}.who.day--default",
