@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +140,7 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(kafka: Kafka, pr
             # A worker hangs in the middle of a commit, and the rest of the application is gone.
             faults.ask("changelog-produced:stop")
             faults.wait()
-            zombie = wait_until(partial(stopped, app), what="the stop")
+            zombie = wait_until(functools.partial(stopped, app), what="the stop")
             signal_all([process for process in tree(app) if process != zombie], signal.SIGKILL)
             app.kill()
             # The system hangs up on what is suspended and has no parents left, so the state is free.
