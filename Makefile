@@ -25,7 +25,7 @@ test: jars  ## Lint, check types and run all tests.
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
 
 test-long: jars  ## Run the tests that kill and restart processes for longer.
-	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/spark/test_chaos.py tests/sim
+	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/spark/test_chaos.py tests/spark/test_crash_points.py tests/sim
 
 lint: $(VENV)/.installed  ## Check style, format and who imports whom.
 	@echo "== ruff check"; $(BIN)/ruff check .

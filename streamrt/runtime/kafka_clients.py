@@ -129,7 +129,7 @@ class KafkaTaskClients:
         low, _ = self.bounds(place)
         if start < low:
             # Retention and purges take processed records and markers alike; nobody can tell any more which they were.
-            logger.warning(
+            logger.info(
                 "%s: what lay between offsets %d and %d is deleted; assuming that it was processed", place, start, low
             )
         begin = max(start, low)

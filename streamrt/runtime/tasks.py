@@ -117,11 +117,14 @@ class Tasks:
         return report
 
     def warm_up(self) -> None:
-        """Do ahead what the first micro-batch would do first: compose the operators, load RocksDB.
+        """Do ahead what the first micro-batch would do first: compose the operators, load RocksDB, connect to Kafka.
 
         What fails here fails again when it is needed, and is told then. Sinks are not started before they are needed.
         """
         with contextlib.suppress(Exception):
+            if not self._spec.transactional:
+                # An idempotent producer takes half a second until it can begin.
+                self._clients.writer()
             for topic in () if self._spec.topology.sinks else self._spec.topology.sources:
                 self.task(topic)
             if any(self._spec.topology.stores(topic) for topic in self._spec.topology.sources):

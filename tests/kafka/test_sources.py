@@ -446,6 +446,8 @@ class TestPrograms:
         topic = kafka.topic()
         body = "\n    ".join(
             [
+                # A shell that starts the tests in the background lets them, and so the program, ignore Ctrl-C.
+                "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)",
                 "try:",
                 "    time.sleep(60)",
                 "except KeyboardInterrupt:",
