@@ -1,6 +1,9 @@
 """Serializers and deserializers: objects to bytes and back, by name or as objects."""
 
+from collections.abc import Iterable
+
 from streamrt.errors import ConfigurationError, IgnoreMessage, SerializationError
+from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
 from streamrt.serializers.base import (
     BoundDeserializer,
     BoundSerializer,
@@ -12,6 +15,14 @@ from streamrt.serializers.base import (
     SerializerType,
 )
 from streamrt.serializers.json import JSONDeserializer, JSONSerializer
+from streamrt.serializers.protobuf import ProtobufDeserializer, ProtobufSerializer
+from streamrt.serializers.quix import QuixDeserializer, QuixEventsSerializer, QuixTimeseriesSerializer
+from streamrt.serializers.registry import (
+    RegistrySchema,
+    SchemaReference,
+    SchemaRegistryClientConfig,
+    SchemaRegistrySerializationConfig,
+)
 from streamrt.serializers.simple import (
     BytesDeserializer,
     BytesSerializer,
@@ -26,6 +37,8 @@ from streamrt.serializers.simple import (
 __all__ = [
     "DESERIALIZERS",
     "SERIALIZERS",
+    "AvroDeserializer",
+    "AvroSerializer",
     "BoundDeserializer",
     "BoundSerializer",
     "BytesDeserializer",
@@ -40,6 +53,15 @@ __all__ = [
     "JSONDeserializer",
     "JSONSerializer",
     "MessageField",
+    "ProtobufDeserializer",
+    "ProtobufSerializer",
+    "QuixDeserializer",
+    "QuixEventsSerializer",
+    "QuixTimeseriesSerializer",
+    "RegistrySchema",
+    "SchemaReference",
+    "SchemaRegistryClientConfig",
+    "SchemaRegistrySerializationConfig",
     "SerializationContext",
     "SerializationError",
     "Serializer",
@@ -57,6 +79,8 @@ SERIALIZERS: dict[str, type[Serializer]] = {
     "int": IntegerSerializer,
     "integer": IntegerSerializer,
     "json": JSONSerializer,
+    "quix_events": QuixEventsSerializer,
+    "quix_timeseries": QuixTimeseriesSerializer,
     "str": StringSerializer,
     "string": StringSerializer,
 }
@@ -69,10 +93,14 @@ DESERIALIZERS: dict[str, type[Deserializer]] = {
     "int": IntegerDeserializer,
     "integer": IntegerDeserializer,
     "json": JSONDeserializer,
+    "quix": QuixDeserializer,
     "str": StringDeserializer,
     "string": StringDeserializer,
 }
 """Deserializers by the names that `Application.topic()` accepts."""
+
+_OBJECTS = {"avro": "Avro{}(schema)", "protobuf": "Protobuf{}(msg_type)"}
+"""Formats that a name alone does not say enough about, with the object to give instead."""
 
 
 def resolve_serializer(serializer: SerializerType) -> Serializer:
@@ -92,9 +120,7 @@ def resolve_serializer(serializer: SerializerType) -> Serializer:
         return serializer
     if isinstance(serializer, str) and serializer in SERIALIZERS:
         return SERIALIZERS[serializer]()
-    raise ConfigurationError(
-        f"unknown serializer {serializer!r}: give a Serializer object or one of {', '.join(SERIALIZERS)}"
-    )
+    raise ConfigurationError(_advice(serializer, "serializer", SERIALIZERS))
 
 
 def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
@@ -110,6 +136,10 @@ def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
         return deserializer
     if isinstance(deserializer, str) and deserializer in DESERIALIZERS:
         return DESERIALIZERS[deserializer]()
-    raise ConfigurationError(
-        f"unknown deserializer {deserializer!r}: give a Deserializer object or one of {', '.join(DESERIALIZERS)}"
-    )
+    raise ConfigurationError(_advice(deserializer, "deserializer", DESERIALIZERS))
+
+
+def _advice(given: object, kind: str, names: Iterable[str]) -> str:
+    if isinstance(given, str) and given in _OBJECTS:
+        return f"the {kind} {given!r} needs more than its name: give {_OBJECTS[given].format(kind.capitalize())}"
+    return f"unknown {kind} {given!r}: give a {kind.capitalize()} object or one of {', '.join(names)}"

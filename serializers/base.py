@@ -13,12 +13,13 @@ import abc
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from streamrt.models import Headers, HeadersMapping
 
 BoundSerializer = Callable[[Any, "Headers | None"], "bytes | None"]
 BoundDeserializer = Callable[[bytes, "Headers | None"], Any]
+Bound = TypeVar("Bound", BoundSerializer, BoundDeserializer)
 
 
 class MessageField(str, enum.Enum):
@@ -60,6 +61,11 @@ class Serializer(abc.ABC):
     def extra_headers(self) -> HeadersMapping:
         """Headers that are appended to every record serialized by this object."""
         return {}
+
+    @property
+    def writes_headers(self) -> bool:
+        """Whether the bound function appends to the headers that it is given; then it needs a list of the record's own."""
+        return False
 
     @abc.abstractmethod
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:
@@ -135,6 +141,48 @@ class Deserializer(abc.ABC):
         return deserialize
 
 
-SerializerName = Literal["bytes", "str", "string", "int", "integer", "double", "float", "json"]
+class BoundFunctions(Generic[Bound]):
+    """Keeps what `bind` returns, for a `__call__` where binding is expensive. A copy in another process begins anew."""
+
+    def __init__(self) -> None:
+        self._functions: dict[tuple[str, MessageField], Bound] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BoundFunctions, ()
+
+    # What was kept so far is no difference between two serializers.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BoundFunctions)
+
+    def __hash__(self) -> int:
+        return hash(BoundFunctions)
+
+    def of(self, owner: Any, ctx: SerializationContext) -> Bound:
+        """Return the function of `owner` for a topic and field, made at the first call.
+
+        Args:
+            owner: the serializer or deserializer.
+            ctx: what has the topic and the field.
+        """
+        place = (ctx.topic, ctx.field)
+        function = self._functions.get(place)
+        if function is None:
+            function = self._functions[place] = owner.bind(*place)
+        return function
+
+
+SerializerName = Literal[
+    "bytes",
+    "str",
+    "string",
+    "int",
+    "integer",
+    "double",
+    "float",
+    "json",
+    "quix_timeseries",
+    "quix_events",
+]
+DeserializerName = Literal["bytes", "str", "string", "int", "integer", "double", "float", "json", "quix"]
 SerializerType = SerializerName | Serializer
-DeserializerType = SerializerName | Deserializer
+DeserializerType = DeserializerName | Deserializer

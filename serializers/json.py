@@ -1,20 +1,33 @@
-"""JSON by orjson: compact, UTF-8, key order kept, NaN and infinities written as null."""
+"""JSON by orjson: compact, UTF-8, key order kept, NaN and infinities written as null; validated if there is a schema."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamrt.errors import IgnoreMessage, SerializationError
+from streamrt.errors import ConfigurationError, IgnoreMessage, SerializationError
 from streamrt.models import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
+    BoundFunctions,
     BoundSerializer,
     Deserializer,
     MessageField,
     SerializationContext,
     Serializer,
 )
+from streamrt.serializers.json_schema import Check, offline, schema_check, schema_of, schema_text, validator_check
+
+if TYPE_CHECKING:
+    from streamrt.serializers.registry import (
+        RegisteredSchema,
+        RegistrySchema,
+        SchemaRegistry,
+        SchemaRegistryClientConfig,
+        SchemaRegistrySerializationConfig,
+    )
+
+JSONSchema = Mapping[str, Any]
 
 
 class JSONSerializer(Serializer):
@@ -23,22 +36,85 @@ class JSONSerializer(Serializer):
     Args:
         dumps: function from an object to JSON as bytes or str; orjson by default, which refuses bytes, sets, datetimes,
             Decimals, dictionaries whose keys are not strings and integers beyond 64 bits.
+        schema: JSON Schema that values must follow: a mapping, or a `RegistrySchema` where it refers to other schemas
+            of the registry. Its dialect is what `$schema` says, or else draft 2020-12. A `$ref` is never fetched.
+        validator: object whose method `validate(value)` raises if a value is wrong, such as a validator of jsonschema; it
+            counts instead of the schema.
+        schema_registry_client_config: how to reach a schema registry. The schema is registered there, and each value
+            begins with its id.
+        schema_registry_serialization_config: how to use the registry.
+
+    Raises:
+        ConfigurationError: if the schema is not valid or refers to what is not in it, a package is missing, or the
+            arguments contradict each other.
+
+    Example:
+        >>> from streamrt.serializers import MessageField, SerializationContext
+        >>> write = JSONSerializer(schema={"type": "object", "required": ["id"]})
+        >>> write({"id": 1}, SerializationContext("orders", MessageField.VALUE))
+        b'{"id":1}'
     """
 
-    def __init__(self, dumps: Callable[[Any], bytes | str] | None = None) -> None:
+    def __init__(
+        self,
+        dumps: Callable[[Any], bytes | str] | None = None,
+        schema: "JSONSchema | RegistrySchema | None" = None,
+        validator: Any = None,
+        schema_registry_client_config: "SchemaRegistryClientConfig | None" = None,
+        schema_registry_serialization_config: "SchemaRegistrySerializationConfig | None" = None,
+    ) -> None:
         self._dumps = dumps
+        self._rules = _Rules(schema, validator, schema_registry_client_config)
+        self._calls = BoundFunctions[BoundSerializer]()
+        self._writer = None
+        if schema_registry_client_config is not None:
+            from streamrt.serializers.registry import SchemaWriter
 
-    def __call__(self, value: Any, ctx: SerializationContext) -> bytes:  # noqa: D102
-        if self._dumps is None:
-            return _dumps(value, None)
-        try:
-            text = self._dumps(value)
-            return text.encode() if isinstance(text, str) else text
-        except Exception as error:
-            raise SerializationError(f"the value has no JSON form: {str(error) or type(error).__name__}") from error
+            settings = schema_registry_serialization_config
+            self._writer = SchemaWriter("JSON", schema_registry_client_config, settings)
+            fixed = settings is not None and (settings.use_latest_version or settings.use_schema_id is not None)
+            if schema is None and not fixed:
+                raise ConfigurationError(
+                    "a JSONSerializer that uses a schema registry needs a schema, unless it uses the registry's by "
+                    "use_latest_version or use_schema_id"
+                )
+        elif schema_registry_serialization_config is not None:
+            raise ConfigurationError("schema_registry_serialization_config needs schema_registry_client_config")
+
+    @property
+    def writes_headers(self) -> bool:  # noqa: D102
+        return self._writer is not None and self._writer.writes_headers
+
+    def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
+        data: bytes | None = self._calls.of(self, ctx)(value, ctx.headers)
+        return data
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
-        return _dumps if self._dumps is None else super().bind(topic, field)
+        plain = _dumps if self._dumps is None else _dumping(self._dumps)
+        if self._writer is not None:
+            title = self._rules.title
+            return self._writer.bind(topic, field, self._rules.schema(), self._encoder, record_name=title)
+        check = self._rules.check()
+        if check is None:
+            return plain
+
+        def serialize(value: Any, headers: Headers | None) -> bytes:
+            check(value)
+            return plain(value, None)
+
+        return serialize
+
+    def _encoder(self, registered: "RegisteredSchema", registry: "SchemaRegistry") -> Callable[[Any], bytes]:
+        plain = _dumps if self._dumps is None else _dumping(self._dumps)
+        # The id that is written must be that of a schema which the value follows: the own one counts if it is that.
+        own = self._rules.given is not None or registered.schema.text == self._rules.text
+        check = (self._rules.check() if own else None) or _registered_check(registered, registry)
+
+        def encode(value: Any) -> bytes:
+            check(value)
+            return plain(value, None)
+
+        return encode
 
 
 class JSONDeserializer(Deserializer):
@@ -46,23 +122,178 @@ class JSONDeserializer(Deserializer):
 
     Args:
         loads: function from bytes to an object; orjson by default.
+        schema: JSON Schema that values must follow, as for `JSONSerializer`. With a registry, values are validated
+            against this schema instead of the one that they were written with; everything follows `{}`, which saves the
+            time.
+        validator: object whose method `validate(value)` raises if a value is wrong; it counts instead of the schema.
+        schema_registry_client_config: how to reach a schema registry. Each value begins with the id of its schema, and is
+            validated against it.
+
+    Raises:
+        ConfigurationError: if the schema is not valid or refers to what is not in it, or a package is missing.
+
+    Example:
+        >>> from streamrt.serializers import MessageField, SerializationContext
+        >>> read = JSONDeserializer(schema={"type": "object", "required": ["id"]})
+        >>> read(b'{"id": 1}', SerializationContext("orders", MessageField.VALUE))
+        {'id': 1}
     """
 
-    def __init__(self, loads: Callable[[bytes], Any] | None = None) -> None:
+    def __init__(
+        self,
+        loads: Callable[[bytes], Any] | None = None,
+        schema: "JSONSchema | RegistrySchema | None" = None,
+        validator: Any = None,
+        schema_registry_client_config: "SchemaRegistryClientConfig | None" = None,
+    ) -> None:
         self._loads = loads
+        self._rules = _Rules(schema, validator, schema_registry_client_config)
+        self._calls = BoundFunctions[BoundDeserializer]()
+        self._reader = None
+        if schema_registry_client_config is not None:
+            from streamrt.serializers.registry import SchemaReader
+
+            self._reader = SchemaReader("JSON", schema_registry_client_config)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> Any:  # noqa: D102
-        if self._loads is None:
-            return _loads(value, None)
+        return self._calls.of(self, ctx)(value, ctx.headers)
+
+    def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
+        if self._reader is not None:
+            return self._reader.bind(topic, field, self._decoder)
+        plain = _loads if self._loads is None else _loading(self._loads)
+        check = self._rules.check()
+        if check is None:
+            return plain
+
+        def deserialize(data: bytes, headers: Headers | None) -> Any:
+            value = plain(data, None)
+            check(value)
+            return value
+
+        return deserialize
+
+    def _decoder(self, registered: "RegisteredSchema", registry: "SchemaRegistry") -> Callable[[bytes], Any]:
+        plain = _loads if self._loads is None else _loading(self._loads)
+        check = self._rules.check() or _registered_check(registered, registry)
+
+        def decode(data: bytes) -> Any:
+            value = plain(data, None)
+            check(value)
+            return value
+
+        return decode
+
+
+class _Rules:
+    """What values must follow, in a form that travels to other processes; functions are made there, once."""
+
+    def __init__(
+        self,
+        schema: "JSONSchema | RegistrySchema | None",
+        validator: Any,
+        client_config: "SchemaRegistryClientConfig | None",
+    ) -> None:
+        self.given = None if validator is None else offline(validator)
+        self.text: str | None = None
+        self.title: str | None = None
+        self._references: tuple[Any, ...] = ()
+        self._client_config = client_config
+        self._check: Check | None = None
+        if schema is not None:
+            self.text, self._references = _own(schema)
+            contents = _parsed(self.text)
+            title = contents.get("title") if isinstance(contents, Mapping) else None
+            self.title = title if isinstance(title, str) else None
+            if self._references and client_config is None:
+                raise ConfigurationError("a schema with references needs schema_registry_client_config")
+        if self.given is not None:
+            validator_check(self.given)
+        elif not self._references:
+            self.check()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_check": None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rules) and self.__getstate__() == other.__getstate__()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def schema(self) -> "RegistrySchema | None":
+        """Return the schema as the registry takes it."""
+        if self.text is None:
+            return None
+        from streamrt.serializers.registry import RegistrySchema
+
+        return RegistrySchema(self.text, self._references)
+
+    def check(self) -> Check | None:
+        """Return the function that validates values; None if nothing was asked for."""
+        if self._check is None:
+            if self.given is not None:
+                self._check = validator_check(self.given)
+            elif self.text is not None:
+                self._check = schema_check(_parsed(self.text), self._others())
+        return self._check
+
+    def _others(self) -> dict[str, Any]:
+        own = self.schema() if self._references else None
+        if own is None or self._client_config is None:
+            return {}
+        from streamrt.serializers.registry import open_registry
+
+        found = open_registry(self._client_config).references(own)
+        return {name: schema_of(other.schema.text) for name, other in found.items()}
+
+
+def _own(schema: "JSONSchema | RegistrySchema") -> tuple[str, tuple[Any, ...]]:
+    if isinstance(schema, Mapping):
+        return schema_text(schema), ()
+    # The class itself is not asked for: importing it takes longer than all the rest.
+    text, references = getattr(schema, "text", None), getattr(schema, "references", None)
+    if not isinstance(text, str) or not isinstance(references, tuple):
+        raise ConfigurationError(f"a JSON Schema is a mapping or a RegistrySchema, not a {type(schema).__name__}")
+    return text, references
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return schema_of(text)
+    except SerializationError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _registered_check(registered: "RegisteredSchema", registry: "SchemaRegistry") -> Check:
+    """Return the function that validates values against a schema of the registry."""
+    others = {name: schema_of(other.schema.text) for name, other in registry.references(registered.schema).items()}
+    try:
+        return schema_check(schema_of(registered.schema.text), others)
+    except ConfigurationError as error:
+        raise SerializationError(f"{registered} of the registry cannot be used: {error}") from error
+
+
+def _dumping(dumps: Callable[[Any], bytes | str]) -> Callable[[Any, Headers | None], bytes]:
+    def serialize(value: Any, headers: Headers | None) -> bytes:
         try:
-            return self._loads(value)
+            text = dumps(value)
+            return text.encode() if isinstance(text, str) else text
+        except Exception as error:
+            raise SerializationError(f"the value has no JSON form: {str(error) or type(error).__name__}") from error
+
+    return serialize
+
+
+def _loading(loads: Callable[[bytes], Any]) -> BoundDeserializer:
+    def deserialize(data: bytes, headers: Headers | None) -> Any:
+        try:
+            return loads(data)
         except IgnoreMessage:
             raise
         except Exception as error:
             raise SerializationError(f"the bytes are not JSON: {str(error) or type(error).__name__}") from error
 
-    def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
-        return _loads if self._loads is None else super().bind(topic, field)
+    return deserialize
 
 
 def _dumps(

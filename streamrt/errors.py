@@ -17,11 +17,14 @@ __all__ = [
     "KafkaStartError",
     "KeyDeserializationError",
     "KeySerializationError",
+    "LookupUnavailableError",
     "MissingColumnError",
     "OffsetOutOfRangeError",
     "ProcessingError",
     "ProducerError",
     "RunnerError",
+    "SchemaRegistryError",
+    "SchemaRegistryUnavailableError",
     "SerializationError",
     "SinkBackpressureError",
     "SinkError",
@@ -117,6 +120,18 @@ class KeySerializationError(SerializationError):
 
 class ValueSerializationError(SerializationError):
     """The value of a record could not be serialized."""
+
+
+class SchemaRegistryError(StreamRTError):
+    """The schema registry refuses what the application asks of it: no record is to blame, and none is skipped for it."""
+
+
+class SchemaRegistryUnavailableError(SchemaRegistryError):
+    """The schema registry did not answer within its retries; the work is tried again from what is committed."""
+
+
+class LookupUnavailableError(StreamRTError):
+    """What a lookup asks did not answer within its retries: no record is to blame, and none is skipped for it."""
 
 
 class IgnoreMessage(StreamRTError):  # noqa: N818 - the name is part of the public API

@@ -16,6 +16,7 @@ class SetName(str, Enum):
 
     spark = "spark"
     kafka = "kafka"
+    registry = "registry"
     all = "all"
 
 
@@ -30,7 +31,11 @@ def jars(
     ] = None,
     set_name: Annotated[
         SetName | None,
-        typer.Option("--set", help="Which libraries: Spark's Kafka connector, the embedded broker, or all."),
+        typer.Option(
+            "--set",
+            help="Which: Spark's Kafka connector, the embedded broker, the embedded schema registry (160 MB), or all; "
+            "without it, the first two.",
+        ),
     ] = None,
     list_paths: Annotated[
         bool, typer.Option("--list", help="Print comma-separated paths, as spark.jars wants them.")
@@ -40,11 +45,12 @@ def jars(
     if list_paths:
         if set_name is SetName.all:
             raise typer.BadParameter("the sets hold different versions: list one of them", param_hint="--set")
-        chosen: JarSet = "kafka" if set_name is SetName.kafka else "spark"
+        chosen: JarSet = "spark" if set_name is None else set_name.value
         typer.echo(",".join(str(path) for path in fetch_jars(chosen, directory=directory)))
         return
     for name in get_args(JarSet):
-        if set_name in (None, SetName.all, SetName(name)):
+        # The registry is for those who test with one, and larger than all others together.
+        if set_name in (SetName.all, SetName(name)) or (set_name is None and name != "registry"):
             paths = fetch_jars(name, directory=directory)
             size = sum(path.stat().st_size for path in paths) / 1e6
             place = f" in {directory}" if directory is not None else ""

@@ -1,4 +1,4 @@
-"""Provide the Java libraries that Spark's Kafka connector and the embedded broker need.
+"""Provide the Java libraries that Spark's Kafka connector, the embedded broker and the embedded schema registry need.
 
 `jars.json` locks every library with its SHA-256. `fetch_jars` looks for each of them in
 
@@ -33,7 +33,7 @@ __all__ = ["Jar", "JarSet", "fetch_jars", "locked_jars", "provide_jars"]
 
 logger = logging.getLogger(__name__)
 
-JarSet = Literal["spark", "kafka"]
+JarSet = Literal["spark", "kafka", "registry"]
 
 _THREADS = 4
 _ATTEMPTS = 2
@@ -53,6 +53,8 @@ class Jar:
         version: version.
         size: size in bytes.
         sha256: checksum in hexadecimal.
+        packaging: ending of the file.
+        classifier: which of several files of the artifact it is; empty for the main one.
 
     Example:
         >>> jar = Jar("org.apache.kafka", "kafka-clients", "3.9.2", 9, "ab")
@@ -65,6 +67,8 @@ class Jar:
     version: str
     size: int
     sha256: str
+    packaging: str = "jar"
+    classifier: str = ""
 
     @property
     def coordinates(self) -> str:
@@ -74,7 +78,8 @@ class Jar:
     @property
     def file_name(self) -> str:
         """Plain name of the file."""
-        return f"{self.artifact}-{self.version}.jar"
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.artifact}-{self.version}{classifier}.{self.packaging}"
 
     @property
     def repository_path(self) -> Path:
@@ -86,7 +91,7 @@ def locked_jars(set_name: JarSet) -> tuple[Jar, ...]:
     """Return the libraries of a set without looking for their files.
 
     Args:
-        set_name: "spark" (for `spark.jars`) or "kafka" (the embedded broker).
+        set_name: "spark" (for `spark.jars`), "kafka" (the embedded broker) or "registry" (the embedded schema registry).
 
     Returns:
         The locked libraries, in class path order.
@@ -107,7 +112,7 @@ def fetch_jars(set_name: JarSet, *, progress: bool | None = None, directory: Pat
     repository than the default one is used if `STREAMRT_MAVEN_REPOSITORY` holds its address.
 
     Args:
-        set_name: "spark" (for `spark.jars`) or "kafka" (the embedded broker).
+        set_name: "spark" (for `spark.jars`), "kafka" (the embedded broker) or "registry" (the embedded schema registry).
         progress: show a progress bar on stderr while downloading; by default only if stderr is a terminal.
             Without a bar one line is logged.
         directory: put all files of the set under their plain names into this directory, for an image that has
@@ -192,7 +197,11 @@ def _is_intact(path: Path, jar: Jar) -> bool:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _difference(path: Path, jar: Jar) -> str:
@@ -282,7 +291,8 @@ def _download(jar: Jar, target: Path, staging: Path, advance: Advance) -> None:
         remote_repos={"mirror": mirror.rstrip("/")} if mirror else None,
         timeout=_TIMEOUT_S,
     )
-    artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
+    artifact = context.project(jar.group, jar.artifact).at_version(jar.version)
+    artifact = artifact.artifact(classifier=jar.classifier, packaging=jar.packaging)
     problem = ""
     for _ in range(_ATTEMPTS):
         try:

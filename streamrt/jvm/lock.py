@@ -27,6 +27,8 @@ _KAFKA_BROKER = ("org.apache.kafka", "kafka_2.13", "4.1.1")
 # Kafka's own library names no logging backend, and without one a broker that fails says nothing at all.
 # The version is that of the slf4j-api which Kafka depends on.
 _KAFKA_LOGGING = ("org.slf4j", "slf4j-simple", "1.7.36")
+# One archive with all that it needs.
+_REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.3.3", "all", "tar.gz")
 
 
 def write_lock(path: Path = LOCK_FILE) -> int:
@@ -43,15 +45,15 @@ def write_lock(path: Path = LOCK_FILE) -> int:
 
     Example:
         >>> write_lock(Path("/tmp/jars.json"))  # doctest: +SKIP
-        50
+        51
     """
     from jgo.maven import Dependency, MavenContext
 
     with tempfile.TemporaryDirectory(prefix="streamrt-lock-") as repository:
         context = MavenContext(repo_cache=Path(repository), timeout=60)
 
-        def artifact(group: str, name: str, version: str) -> Any:
-            return context.project(group, name).at_version(version).artifact()
+        def artifact(group: str, name: str, version: str, classifier: str = "", packaging: str = "jar") -> Any:
+            return context.project(group, name).at_version(version).artifact(classifier=classifier, packaging=packaging)
 
         broker = artifact(*_KAFKA_BROKER)
         _, nodes = context.resolver.get_dependency_list([Dependency(broker, scope="runtime")])
@@ -63,6 +65,7 @@ def write_lock(path: Path = LOCK_FILE) -> int:
         sets = {
             "spark": [artifact(*coordinates) for coordinates in _SPARK],
             "kafka": [broker, artifact(*_KAFKA_LOGGING), *needed],
+            "registry": [artifact(*_REGISTRY)],
         }
         with ThreadPoolExecutor(max_workers=4) as pool:
             lock = {name: list(pool.map(_entry, artifacts)) for name, artifacts in sets.items()}
@@ -71,15 +74,16 @@ def write_lock(path: Path = LOCK_FILE) -> int:
 
 
 def _entry(artifact: Any) -> dict[str, str | int]:
-    if artifact.packaging != "jar" or artifact.classifier:
-        raise RuntimeError(f"{artifact} is not a plain jar, which the lock has no place for")
     content = artifact.resolve().read_bytes()
+    special = {"packaging": artifact.packaging, "classifier": artifact.classifier}
+    plain = {"packaging": "jar", "classifier": ""}
     return {
         "group": artifact.groupId,
         "artifact": artifact.artifactId,
         "version": artifact.version,
         "size": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
+        **{name: value for name, value in special.items() if value != plain[name]},
     }
 
 

@@ -22,6 +22,7 @@ from streamrt.kafka import ConnectionConfig
 from streamrt.models import TopicPartition
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.restore import replay
+from streamrt.secret import accept_secrets
 from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StorePartition, StoreTransaction
 from streamrt.topics import Topic
 
@@ -128,6 +129,7 @@ class _Child:
     def _work(self) -> None:
         order = self._order
         connection = ConnectionConfig.from_secret_json(order["connection"])
+        accept_secrets(order.pop("secrets"))
         source, topic = pickle.loads(order.pop("source"))
         producer = KafkaSourceProducer(connection, order["options"])
         if isinstance(source, StatefulSource):

@@ -38,6 +38,7 @@ from streamrt.connectors import BaseSource, StatefulSource
 from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.runtime.source_process import STOP
+from streamrt.secret import collect_secrets
 from streamrt.topics import Topic
 
 __all__ = ["SourceManager", "SourceProcess"]
@@ -276,7 +277,8 @@ class SourceProcess:
     def _order(self) -> bytes:
         """Return what the process needs, secrets included."""
         try:
-            source = cloudpickle.dumps((self.source, self.topic))
+            with collect_secrets() as collected:
+                source = cloudpickle.dumps((self.source, self.topic))
         except Exception as error:
             raise SourceError(
                 f"the source {self.name} cannot be sent to its process ({type(error).__name__}: {error}): make clients, "
@@ -285,6 +287,7 @@ class SourceProcess:
         order = {
             "name": self.name,
             "source": source,
+            "secrets": collected,
             "connection": self._connection.to_secret_json(),
             "group": self._group,
             "options": dict(self._options),

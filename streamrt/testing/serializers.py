@@ -169,11 +169,13 @@ class DeserializerConformance:
     Attributes:
         accepted: pairs of bytes and their value.
         refused: bytes that must raise `SerializationError`.
+        headers: headers that go with the bytes, for formats that need some.
         values: what the serializer accepts, for the round trip; None leaves random round trips out.
     """
 
     accepted: ClassVar[Sequence[tuple[bytes, Any]]]
     refused: ClassVar[Sequence[bytes]] = ()
+    headers: ClassVar[Headers | None] = None
     values: ClassVar[st.SearchStrategy[Any] | None] = None
 
     def make(self) -> Deserializer:
@@ -238,18 +240,30 @@ class DeserializerConformance:
     @_thoroughly
     def test_random_bytes_give_a_value_or_a_declared_exception(self, data: bytes) -> None:
         """Other exceptions would reach users as bugs of ours."""
-        outcome = self._agree(self.make(), data, MessageField.VALUE)
-        assert outcome.error is None or isinstance(outcome.error, SerializationError | IgnoreMessage), repr(
-            outcome.error
-        )
+        self._declares(data)
+
+    def test_damaged_bytes_give_a_value_or_a_declared_exception(self) -> None:
+        """Bytes that are cut short, longer or flipped come from disks, networks and other programs."""
+        for data, _ in self.accepted:
+            places = range(0, len(data), max(1, len(data) // 20))
+            for place in places:
+                self._declares(data[:place])
+                self._declares(data[place:])
+                for bit in range(8):
+                    self._declares(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :])
+            self._declares(data + data)
+
+    def _declares(self, data: bytes) -> None:
+        error = self._agree(self.make(), data, MessageField.VALUE).error
+        assert error is None or isinstance(error, SerializationError | IgnoreMessage), (data, error)
 
     def _read(self, deserializer: Deserializer, data: bytes, field: MessageField = MessageField.VALUE) -> Any:
-        value = deserializer(data, SerializationContext(_TOPIC, field))
+        value = deserializer(data, SerializationContext(_TOPIC, field, self.headers))
         return list(value) if deserializer.split_values else value
 
     def _agree(self, deserializer: Deserializer, data: bytes, field: MessageField) -> _Outcome:
         def bound() -> Any:
-            value = deserializer.bind(_TOPIC, field)(data, None)
+            value = deserializer.bind(_TOPIC, field)(data, self.headers)
             return list(value) if deserializer.split_values else value
 
         outcome = _Outcome(bound)

@@ -153,6 +153,9 @@ class Topic:
             SerializationError: if key or value cannot be serialized.
         """
         pairs = _pairs(headers)
+        if self._key_serializer.writes_headers or self._value_serializer.writes_headers:
+            # They append to it.
+            pairs = list(pairs or ())
         key_bytes = None if key is None else self._key_serializer(key, self._context(MessageField.KEY, pairs))
         value_bytes = self._value_serializer(value, self._context(MessageField.VALUE, pairs))
         extra = self._value_serializer.extra_headers

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 from streamrt.serializers import (
+    AvroDeserializer,
+    AvroSerializer,
     BytesDeserializer,
     BytesSerializer,
     Deserializer,
@@ -240,7 +242,7 @@ class TestJSONDeserializerWithAFunction(DeserializerConformance):
 
 
 class Split(Deserializer):
-    """A record per line, as user code may write it; ours have none that splits."""
+    """A record per line, as user code may write it."""
 
     @property
     def split_values(self) -> bool:
@@ -255,3 +257,73 @@ class TestSplittingDeserializer(DeserializerConformance):
 
     def make(self) -> Deserializer:
         return Split()
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "pieces", "type": {"type": "array", "items": "long"}},
+        {"name": "note", "type": ["null", "string"], "default": None},
+    ],
+}
+AVRO_VALUES: tuple[tuple[dict[str, Any], bytes], ...] = (
+    ({"id": "a", "pieces": [], "note": None}, b"\x02a\x00\x00"),
+    ({"id": "", "pieces": [1, -1], "note": "\xe4"}, b"\x00\x04\x02\x01\x00\x02\x04\xc3\xa4"),
+)
+AVRO_LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["null", "List"]}]}
+
+
+class TestAvroSerializer(SerializerConformance):
+    accepted = (*AVRO_VALUES, ({"id": "a", "pieces": (), "more": 1}, b"\x02a\x00\x00"))
+    refused = (
+        5,
+        "",
+        [],
+        {},
+        {"id": 5, "pieces": []},
+        {"id": "", "pieces": [2**63]},
+        {"id": "", "pieces": [], "note": 1},
+    )
+
+    def make(self) -> Serializer:
+        return AvroSerializer(AVRO)
+
+
+class TestAvroDeserializer(DeserializerConformance):
+    accepted = tuple((data, value) for value, data in AVRO_VALUES)
+    refused = (b"", b"\x02a\x00", b"\x02a\x00\x00\x00", b"\x02\xff\x00\x00", b"\x02a\x00\x06", b"\xff" * 20)
+    values = st.fixed_dictionaries(
+        {
+            "id": TEXT,
+            "pieces": st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5),
+            "note": st.one_of(st.none(), TEXT),
+        }
+    )
+
+    def make(self) -> Deserializer:
+        return AvroDeserializer(AVRO)
+
+    def make_serializer(self) -> Serializer:
+        return AvroSerializer(AVRO)
+
+
+class TestAvroSerializerWithASchemaThatContainsItself(SerializerConformance):
+    accepted = (({"next": None}, b"\x00"), ({"next": {"next": None}}, b"\x02\x00"))
+    refused = (5, {"next": 5}, {"next": {"next": 5}})
+
+    def make(self) -> Serializer:
+        return AvroSerializer(AVRO_LIST, strict=True)
+
+
+class TestAvroDeserializerWithASchemaThatContainsItself(DeserializerConformance):
+    accepted = ((b"\x00", {"next": None}), (b"\x02\x00", {"next": {"next": None}}))
+    refused = (b"", b"\x02", b"\x04", b"\x02" * 1000 + b"\x00")
+
+    def make(self) -> Deserializer:
+        return AvroDeserializer(AVRO_LIST)
+
+    def make_serializer(self) -> Serializer:
+        return AvroSerializer(AVRO_LIST)

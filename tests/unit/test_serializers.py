@@ -5,13 +5,21 @@ import enum
 import math
 import uuid
 from collections import OrderedDict, namedtuple
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, cast, get_args
 
+import jsonschema
 import pytest
 
-from streamrt.errors import ConfigurationError, IgnoreMessage, SerializationError
+from streamrt.errors import (
+    ConfigurationError,
+    ConsumerError,
+    IgnoreMessage,
+    SerializationError,
+    ValueDeserializationError,
+)
 from streamrt.serializers import (
     DESERIALIZERS,
     SERIALIZERS,
@@ -24,6 +32,10 @@ from streamrt.serializers import (
     JSONDeserializer,
     JSONSerializer,
     MessageField,
+    ProtobufDeserializer,
+    ProtobufSerializer,
+    QuixDeserializer,
+    QuixEventsSerializer,
     SerializationContext,
     Serializer,
     StringDeserializer,
@@ -31,6 +43,9 @@ from streamrt.serializers import (
     resolve_deserializer,
     resolve_serializer,
 )
+from streamrt.serializers.base import DeserializerName, SerializerName
+from streamrt.topics import Topic
+from tests.messages import message_class
 from tests.unit.apps import Stage
 
 CONTEXT = SerializationContext("topic", MessageField.VALUE)
@@ -83,7 +98,7 @@ UNICODE = {"ä": "€", "quote": '"', "control": "\x01\n"}
     ],
 )
 def test_json_is_compact_unescaped_and_in_order(value: Any, data: str) -> None:
-    assert JSONSerializer()(value, CONTEXT).decode() == data
+    assert JSONSerializer()(value, CONTEXT) == data.encode()
 
 
 @pytest.mark.parametrize(
@@ -194,11 +209,26 @@ def test_an_unknown_encoding_is_refused_when_the_serializer_is_made(kind: Any, c
 # -- By name ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["bytes", "str", "string", "int", "integer", "double", "float", "json"])
-def test_serializers_are_found_by_name(name: Any) -> None:
-    assert type(resolve_serializer(name)) is SERIALIZERS[name]
-    assert type(resolve_deserializer(name)) is DESERIALIZERS[name]
-    assert SERIALIZERS.keys() == DESERIALIZERS.keys()
+BOTH_WAYS = ("bytes", "str", "string", "int", "integer", "double", "float", "json")
+WRITTEN = (*BOTH_WAYS, "quix_timeseries", "quix_events")
+READ = (*BOTH_WAYS, "quix")
+
+
+def test_serializers_are_found_by_name() -> None:
+    assert {name: type(resolve_serializer(cast("Any", name))) for name in WRITTEN} == SERIALIZERS
+    assert {name: type(resolve_deserializer(cast("Any", name))) for name in READ} == DESERIALIZERS
+
+
+def test_the_types_of_names_list_all_names() -> None:
+    assert sorted(get_args(SerializerName)) == sorted(WRITTEN)
+    assert sorted(get_args(DeserializerName)) == sorted(READ)
+
+
+@pytest.mark.parametrize("name", ["avro", "protobuf"])
+def test_names_that_do_not_say_enough_are_refused_with_what_to_give(name: Any) -> None:
+    for resolve, kind in ((resolve_serializer, "Serializer"), (resolve_deserializer, "Deserializer")):
+        with pytest.raises(ConfigurationError, match=f"needs more than its name: give {name.capitalize()}{kind}"):
+            resolve(name)
 
 
 def test_objects_are_taken_as_they_are() -> None:
@@ -207,13 +237,47 @@ def test_objects_are_taken_as_they_are() -> None:
     assert resolve_deserializer(deserializer) is deserializer
 
 
-@pytest.mark.parametrize("given", ["avro", "JSON", "", None, 5, JSONSerializer, lambda value: value])
+@pytest.mark.parametrize("given", ["JSON", "", None, 5, JSONSerializer, lambda value: value])
 def test_unknown_serializers_are_refused_with_the_names_that_there_are(given: Any) -> None:
     for resolve, kind in ((resolve_serializer, "serializer"), (resolve_deserializer, "deserializer")):
-        with pytest.raises(
-            ConfigurationError, match=f"unknown {kind} .*bytes, double, float, int, integer, json, str, string"
-        ):
+        with pytest.raises(ConfigurationError, match=f"unknown {kind} .*bytes, .*integer, json, .*str, string"):
             resolve(given)
+
+
+EQUAL: list[Any] = [
+    *(lambda name=name: resolve_serializer(name) for name in WRITTEN),
+    *(lambda name=name: resolve_deserializer(name) for name in READ),
+    lambda: JSONDeserializer(schema={"type": "integer"}),
+    lambda: JSONDeserializer(validator=jsonschema.Draft7Validator({"type": "integer"})),
+    lambda: ProtobufSerializer(message_class(), deterministic=True),
+    lambda: ProtobufDeserializer(message_class()),
+    lambda: QuixDeserializer(max_records=5),
+    lambda: QuixEventsSerializer(as_legacy=False),
+]
+
+
+@pytest.mark.parametrize("make", EQUAL)
+def test_two_definitions_of_a_topic_agree_whatever_was_serialized_so_far(make: Any) -> None:
+    one, other = make(), make()
+    name = "value_serializer" if isinstance(one, Serializer) else "value_deserializer"
+    first, second = Topic("t", **{name: one}), Topic("t", **{name: other})
+    with suppress(SerializationError, IgnoreMessage):
+        _ = one(1 if isinstance(one, Serializer) else b"1", CONTEXT)
+    assert first.differences(second) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (JSONDeserializer(schema={}), JSONDeserializer()),
+        (JSONDeserializer(schema={}), JSONDeserializer(schema={"type": "integer"})),
+        (ProtobufDeserializer(message_class()), ProtobufDeserializer(message_class("shop.Price"))),
+        (ProtobufDeserializer(message_class()), ProtobufDeserializer(message_class(), to_dict=False)),
+        (QuixDeserializer(), QuixDeserializer(max_records=5)),
+    ],
+)
+def test_serializers_with_other_settings_do_not_agree(one: Any, other: Any) -> None:
+    assert Topic("t", value_deserializer=one).differences(Topic("t", value_deserializer=other))
 
 
 def test_a_deserializer_is_no_serializer() -> None:
@@ -268,3 +332,36 @@ def test_a_value_of_none_is_a_tombstone_except_in_json(name: str) -> None:
     (record,) = driver.read("out")
     assert record.value is None
     assert record.raw_value == (b"null" if name == "json" else None)
+
+
+@pytest.mark.parametrize(
+    ("deserializer", "data", "message"),
+    [
+        ("json", b"{", "the bytes are not JSON"),
+        (JSONDeserializer(schema={"type": "integer"}), b"{}", "the value breaks its JSON Schema at \\$"),
+        (ProtobufDeserializer(message_class()), b"\xff", r"the bytes are no shop\.Order"),
+        ("quix", b"{}", "the header __Q_ModelKey holds no Quix model key"),
+    ],
+)
+def test_errors_say_where_the_record_is_and_what_is_wrong(deserializer: Any, data: bytes, message: str) -> None:
+    stage = Stage({"value_deserializer": deserializer, "key_deserializer": "bytes"})
+    with pytest.raises(
+        ConsumerError, match=rf"the value of in\[0\] at offset 0 cannot be deserialized: {message}"
+    ) as caught:
+        stage.drive().pipe_bytes("in", data)
+    assert isinstance(caught.value.__cause__, ValueDeserializationError)
+    assert isinstance(caught.value.__cause__.__cause__, SerializationError)
+
+
+@pytest.mark.parametrize(
+    ("deserializer", "data"),
+    [
+        (JSONDeserializer(schema={"type": "integer"}), b"{}"),
+        (ProtobufDeserializer(message_class()), b"\xff"),
+        (IntegerDeserializer(), b"\xff"),
+    ],
+)
+def test_keys_have_errors_of_their_own(deserializer: Any, data: bytes) -> None:
+    stage = Stage({"key_deserializer": deserializer})
+    with pytest.raises(ConsumerError, match=r"the key of in\[0\] at offset 0 cannot be deserialized"):
+        stage.drive().pipe_bytes("in", b"1", key=data)

@@ -1,0 +1,387 @@
+"""Avro schemas, checked before fastavro reads anything with them.
+
+fastavro's reader is written in C, and trusts what it reads. Three things must not reach it:
+
+- **Depth.** It calls itself for each level, and a few thousand levels crash the process. A schema must not be nested
+  deeper than `MAX_TYPE_DEPTH`; with one that contains itself, the depth of each value is checked.
+- **Values that cost no bytes.** `null`, empty records and fixed types of size 0 take no bytes, so an array of them says
+  "fifty million items" in five bytes. Where the items of an array may be such, or bring many such values along, the
+  number of values is checked.
+- **Large decimals.** Turning a megabyte into a decimal number takes minutes.
+
+`check` walks over the bytes of a value and refuses it before fastavro sees it. It is made for those schemas alone that
+need it; all others are read without.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamrt.errors import ConfigurationError
+
+MAX_TYPE_DEPTH = 64
+"""How deep the types of a schema may be nested."""
+MAX_VALUE_DEPTH = 150
+"""How deep values of a schema that contains itself may be nested."""
+
+_MAX_JSON_DEPTH = 250
+_MAX_JSON_NODES = 400_000
+_MAX_FREE_VALUES = 100_000
+_FREE_VALUES_PER_ITEM = 8
+_VALUES_WITHOUT_BYTES = 1000
+_MAX_DECIMAL_BYTES = 4096
+_MAX_FIXED = 2**31 - 1
+_INTERNAL = ("__fastavro_parsed", "__named_schemas")
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_WIDTHS = {"boolean": 1, "float": 4, "double": 8}
+
+Check = Callable[[bytes], None]
+
+
+class InvalidAvroSchemaError(ValueError):
+    """A schema is none, or is one that values cannot be read with safely. It never leaves this package."""
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A schema that fastavro can use at once.
+
+    Attributes:
+        parsed: the schema as fastavro's functions take it.
+        named: the types with a name, by their full names.
+        name: full name of the type of values; the type itself where it has no name; None for a union.
+        recursive: whether a type contains itself.
+        check: refuses bytes that must not reach fastavro's reader; None where there are no such bytes.
+    """
+
+    parsed: Any
+    named: dict[str, Any] = field(repr=False)
+    name: str | None
+    recursive: bool
+    check: Check | None
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether values are bytes, which Confluent's serializers write without a length."""
+        return isinstance(self.parsed, dict) and self.parsed["type"] == "bytes"
+
+
+def load_fastavro() -> Any:
+    """Import fastavro.
+
+    Raises:
+        ConfigurationError: if it is not installed.
+    """
+    try:
+        import fastavro
+    except ImportError as error:
+        raise ConfigurationError('Avro needs the package fastavro: run pip install "streamrt[avro]"') from error
+    return fastavro
+
+
+def load_schema(schema: Any) -> Any:
+    """Return a schema as lists, dicts and strings, and nothing that fastavro added to it.
+
+    Args:
+        schema: such objects, or JSON, or the name of a primitive type.
+
+    Raises:
+        InvalidAvroSchemaError: if it is none of these, or too large.
+    """
+    if isinstance(schema, str) and schema.strip()[:1] in ("{", "[", '"'):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise InvalidAvroSchemaError(f"it is not JSON: {error}") from error
+    if not isinstance(schema, dict | list | str):
+        raise InvalidAvroSchemaError(f"it is a {type(schema).__name__} and not a dict, a list or a string")
+    left = _MAX_JSON_NODES
+    root: list[Any] = [None]
+    # The third tells where the copy goes; a function that calls itself would not get far enough.
+    waiting: list[tuple[Any, int, Any, Any]] = [(schema, 0, root, 0)]
+    while waiting:
+        item, depth, parent, place = waiting.pop()
+        left -= 1 + (len(item) if isinstance(item, dict | list) else 0)
+        if depth > _MAX_JSON_DEPTH or left < 0:
+            raise InvalidAvroSchemaError("it is too large" if left < 0 else "it is nested too deeply")
+        if isinstance(item, dict):
+            kept = [key for key in item if key not in _INTERNAL]
+            parent[place] = dict.fromkeys(kept)
+            waiting += [(item[key], depth + 1, parent[place], key) for key in kept]
+        elif isinstance(item, list):
+            parent[place] = [None] * len(item)
+            waiting += [(value, depth + 1, parent[place], index) for index, value in enumerate(item)]
+        else:
+            parent[place] = item
+    return root[0]
+
+
+def compile_schema(schema: Any, definitions: Iterable[Any] = ()) -> AvroSchema:
+    """Prepare a schema for reading and writing.
+
+    Args:
+        schema: what `load_schema` returned.
+        definitions: the same of the schemas that it refers to; those that others refer to come first.
+
+    Raises:
+        InvalidAvroSchemaError: if it is not a valid schema, or values cannot be read with it safely.
+        ConfigurationError: if fastavro is not installed.
+    """
+    parse = load_fastavro().parse_schema
+    named: dict[str, Any] = {}
+    try:
+        for definition in definitions:
+            parse(definition, named)
+        parsed = _with_hint(parse(schema, named), named)
+    except Exception as error:
+        # Wrong schemas raise whatever fastavro runs into, such as KeyError.
+        raise InvalidAvroSchemaError(f"{type(error).__name__}: {error}") from error
+    analysis = _Analysis(named)
+    whole = analysis.visit(parsed, 0)
+    if whole.free > _MAX_FREE_VALUES:
+        raise InvalidAvroSchemaError(f"one value has {whole.free} parts that take no bytes")
+    risky = analysis.recursive or analysis.amplifies
+
+    def check(data: bytes) -> None:
+        if risky or len(data) > _MAX_DECIMAL_BYTES:
+            _Walk(named, data, whole.free).run(parsed)
+
+    return AvroSchema(
+        parsed, named, _name_of(parsed), analysis.recursive, check if risky or analysis.decimals else None
+    )
+
+
+def check_value_depth(value: Any) -> None:
+    """Refuse a value that is nested so deeply that fastavro's writer, which calls itself, would crash the process.
+
+    Raises:
+        ValueError: if so.
+    """
+    level = [value]
+    for _ in range(MAX_VALUE_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list | tuple):
+                below.extend(item)
+        if not below:
+            return
+        level = below
+    raise ValueError(f"the value is nested deeper than {MAX_VALUE_DEPTH} levels")
+
+
+def _with_hint(parsed: Any, named: dict[str, Any]) -> Any:
+    """Return a parsed schema in a form that fastavro does not parse again for each value."""
+    hint = {"__fastavro_parsed": True, "__named_schemas": named}
+    if isinstance(parsed, dict):
+        return {**parsed, **hint}
+    if isinstance(parsed, list):
+        return [_with_hint(branch, named) for branch in parsed]
+    return {**named[parsed], **hint} if parsed in named else {"type": parsed, **hint}
+
+
+def _name_of(parsed: Any) -> str | None:
+    if isinstance(parsed, list):
+        return None
+    name: str = parsed.get("name") or parsed["type"]
+    return name
+
+
+@dataclass(frozen=True)
+class _Size:
+    """What values of a type cost.
+
+    Attributes:
+        least: the fewest bytes that a value takes.
+        free: how many parts of a value take no bytes, at most, where arrays and maps are empty.
+        depth: how deep the types are nested.
+    """
+
+    least: int
+    free: int
+    depth: int
+
+
+class _Analysis:
+    """Finds out whether bytes need to be checked before they are read with a schema."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        self.recursive = False
+        self.amplifies = False
+        self.decimals = False
+        self._named = named
+        self._done: dict[str, _Size] = {}
+        self._open: set[str] = set()
+
+    def visit(self, schema: Any, depth: int) -> _Size:
+        size = self._visit(schema, depth)
+        if depth > MAX_TYPE_DEPTH or size.depth > MAX_TYPE_DEPTH:
+            raise InvalidAvroSchemaError(f"its types are nested deeper than {MAX_TYPE_DEPTH} levels")
+        return size
+
+    def _visit(self, schema: Any, depth: int) -> _Size:
+        if depth > MAX_TYPE_DEPTH:
+            return _Size(0, 0, depth)
+        if isinstance(schema, list):
+            branches = [self.visit(branch, depth + 1) for branch in schema]
+            if not branches:
+                return _Size(1, 0, 1)
+            return _Size(
+                1 + min(one.least for one in branches),
+                max(one.free for one in branches),
+                1 + max(one.depth for one in branches),
+            )
+        if isinstance(schema, str):
+            if schema in _PRIMITIVES:
+                return _primitive(schema)
+            return self._named_type(schema, self._named[schema], depth)
+        kind = schema["type"]
+        if kind in ("array", "map"):
+            item = self.visit(schema["items" if kind == "array" else "values"], depth + 1)
+            least = item.least + (kind == "map")
+            if least == 0 or item.free > _FREE_VALUES_PER_ITEM:
+                self.amplifies = True
+            return _Size(1, 0, 1 + item.depth)
+        if schema.get("logicalType") == "decimal" and kind == "bytes":
+            self.decimals = True
+        if kind in ("record", "error", "fixed", "enum"):
+            return self._named_type(schema["name"], schema, depth)
+        return _primitive(kind)
+
+    def _named_type(self, name: str, schema: Any, depth: int) -> _Size:
+        if name in self._open:
+            self.recursive = True
+            # What it costs is counted where it began.
+            return _Size(1, 0, 1)
+        done = self._done.get(name)
+        if done is None:
+            self._open.add(name)
+            done = self._done[name] = self._measure(schema, depth)
+            self._open.remove(name)
+        return done
+
+    def _measure(self, schema: Any, depth: int) -> _Size:
+        kind = schema["type"]
+        if kind == "enum":
+            return _Size(1, 0, 1)
+        if kind == "fixed":
+            size = schema["size"]
+            if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MAX_FIXED:
+                raise InvalidAvroSchemaError(f"the size of {schema['name']} is {size!r}")
+            if schema.get("logicalType") == "decimal" and size > _MAX_DECIMAL_BYTES:
+                raise InvalidAvroSchemaError(f"decimals of {size} bytes are not supported")
+            return _Size(size, int(size == 0), 1)
+        fields = [self.visit(one["type"], depth + 1) for one in schema["fields"]]
+        return _Size(
+            sum(one.least for one in fields),
+            1 + sum(one.free for one in fields),
+            1 + max((one.depth for one in fields), default=0),
+        )
+
+
+def _primitive(name: str) -> _Size:
+    return _Size(0, 1, 1) if name == "null" else _Size(_WIDTHS.get(name, 1), 0, 1)
+
+
+class _Walk:
+    """Walks over the bytes of one value: how deep it is nested, and how many values it has."""
+
+    def __init__(self, named: dict[str, Any], data: bytes, free: int) -> None:
+        self._named = named
+        self._data = data
+        self._at = 0
+        # Each value takes a byte, but for the few that the schema gives away, and a share for those in arrays.
+        self._left = _VALUES_WITHOUT_BYTES + free + (1 + _FREE_VALUES_PER_ITEM) * len(data)
+
+    def run(self, schema: Any) -> None:
+        """Walk.
+
+        Raises:
+            ValueError: if the value must not be read.
+        """
+        self._value(schema, 0)
+
+    def _value(self, schema: Any, depth: int) -> None:
+        if depth > MAX_VALUE_DEPTH:
+            raise ValueError(f"the value is nested deeper than {MAX_VALUE_DEPTH} levels")
+        self._count(1)
+        if isinstance(schema, list):
+            index = self._long()
+            if not 0 <= index < len(schema):
+                raise ValueError(f"the union has no branch {index}")
+            self._value(schema[index], depth + 1)
+            return
+        logical = None
+        if isinstance(schema, dict):
+            kind, logical = schema["type"], schema.get("logicalType")
+        elif schema in _PRIMITIVES:
+            kind = schema
+        else:
+            schema = self._named[schema]
+            kind, logical = schema["type"], schema.get("logicalType")
+        if kind in ("record", "error"):
+            for one in schema["fields"]:
+                self._value(one["type"], depth + 1)
+        elif kind == "array":
+            self._items(schema["items"], False, depth)
+        elif kind == "map":
+            self._items(schema["values"], True, depth)
+        elif kind in ("int", "long", "enum"):
+            self._long()
+        elif kind in ("bytes", "string"):
+            length = self._long()
+            if logical == "decimal" and length > _MAX_DECIMAL_BYTES:
+                raise ValueError(f"a decimal of {length} bytes is too long")
+            self._skip(length)
+        elif kind == "fixed":
+            self._skip(schema["size"])
+        else:
+            self._skip(_WIDTHS.get(kind, 0))
+
+    def _items(self, item: Any, keyed: bool, depth: int) -> None:
+        count = self._long()
+        while count:
+            if count < 0:
+                count = -count
+                self._long()
+            self._left -= count
+            if self._left < 0:
+                raise ValueError(f"it has {count} items in {len(self._data)} bytes")
+            self._left += count
+            for _ in range(count):
+                if keyed:
+                    self._skip(self._long())
+                self._value(item, depth + 1)
+            count = self._long()
+
+    def _count(self, number: int) -> None:
+        self._left -= number
+        if self._left < 0:
+            raise ValueError(f"it has too many values for {len(self._data)} bytes")
+
+    def _skip(self, length: int) -> None:
+        self._at += length
+        if length < 0 or self._at > len(self._data):
+            raise ValueError("the bytes end too early" if length >= 0 else f"a length is {length}")
+
+    def _long(self) -> int:
+        result = shift = 0
+        data, at = self._data, self._at
+        while True:
+            if at >= len(data):
+                raise ValueError("the bytes end too early")
+            byte = data[at]
+            at += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            # fastavro's reader and this one must never differ, and longer ones would overflow there.
+            if shift > 63:
+                raise ValueError("a number is longer than 64 bits")
+        self._at = at
+        if result >> 64:
+            raise ValueError("a number is longer than 64 bits")
+        return (result >> 1) ^ -(result & 1)

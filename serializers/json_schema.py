@@ -1,0 +1,219 @@
+"""Validation with JSON Schema. A schema is complete in itself: nothing is ever fetched to resolve a `$ref`."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamrt.errors import ConfigurationError, SerializationError
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+    from referencing import Registry, Resource
+    from referencing._core import Resolver
+
+Check = Callable[[Any], None]
+"""Raises SerializationError if a value breaks the schema."""
+
+_LONGEST = 300
+_ABOUT_NAMES = frozenset({"required", "dependentRequired", "additionalProperties", "unevaluatedProperties"})
+"""Rules whose messages name properties; those of the others repeat the value, which does not belong into logs."""
+
+
+def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
+    """Return the function that validates values against a schema.
+
+    Args:
+        schema: the schema; its dialect is what `$schema` says, or else draft 2020-12.
+        others: further schemas, by the names that `$ref` has for them.
+
+    Raises:
+        ConfigurationError: if it is no valid schema, refers to what is neither in it nor in `others`, or jsonschema is
+            not installed.
+
+    Example:
+        >>> check = schema_check({"properties": {"age": {"type": "integer"}}})
+        >>> check({"age": 5})
+        >>> check({"age": "five"})
+        Traceback (most recent call last):
+            ...
+        streamrt.errors.SerializationError: the value breaks its JSON Schema at $.age: 'type' must be 'integer'
+    """
+    validators, referencing = _libraries()
+    dialect = validators.validator_for(schema, default=None) if _names_dialect(schema) else None
+    if dialect is None:
+        if _names_dialect(schema):
+            raise ConfigurationError(f"the JSON Schema is of an unknown dialect: $schema is {schema['$schema']!r}")
+        dialect = validators.Draft202012Validator
+    try:
+        dialect.check_schema(schema)
+        registry, resource = _registry(referencing, dialect, schema, others or {})
+        _check_references(resource, registry.resolver_with_root(resource))
+        validator = validators.extend(dialect, {"uniqueItems": _unique_items})(schema, registry=registry)
+        # A schema that is nothing but a circle of references shows itself with any value.
+        validator.is_valid(None)
+    except referencing.exceptions.Unresolvable as error:
+        raise ConfigurationError(
+            f"the JSON Schema refers to {error.ref!r}, which is not in it; schemas are never fetched, put it into '$defs'"
+        ) from error
+    except RecursionError:
+        raise ConfigurationError("the JSON Schema refers to itself without end") from None
+    except Exception as error:
+        where = getattr(error, "json_path", "$")
+        reason = _short(getattr(error, "message", None) or str(error) or type(error).__name__)
+        raise ConfigurationError(f"the JSON Schema is not valid at {where}: {reason}") from error
+
+    def check(value: Any) -> None:
+        try:
+            error = next(validator.iter_errors(value), None)
+        except RecursionError:
+            raise SerializationError("the value is nested too deeply to be validated") from None
+        except Exception as trouble:
+            raise SerializationError(f"the value cannot be validated: {_short(trouble)}") from trouble
+        if error is not None:
+            raise SerializationError(_explain(error))
+
+    return check
+
+
+def validator_check(validator: Any) -> Check:
+    """Return the function that validates values with a validator of the user.
+
+    Args:
+        validator: an object with a method `validate(value)` that raises, such as those of jsonschema.
+    """
+    validate = getattr(validator, "validate", None)
+    if not callable(validate):
+        raise ConfigurationError(f"a validator has a method validate(value); {type(validator).__name__} has none")
+
+    def check(value: Any) -> None:
+        try:
+            validate(value)
+        except Exception as error:
+            known = hasattr(error, "json_path") and hasattr(error, "validator_value")
+            message = _explain(error) if known else f"the validator refuses the value: {_short(error)}"
+            raise SerializationError(message) from error
+
+    return check
+
+
+def offline(validator: Any) -> Any:
+    """Return the validator, without the fetching of schemas that jsonschema's validators do unless told otherwise.
+
+    A validator that was made with a registry of its own keeps it.
+
+    Raises:
+        ConfigurationError: if it was made with a `RefResolver`, the old way to fetch schemas.
+    """
+    validators, _ = _libraries() if type(validator).__module__.startswith("jsonschema") else (None, None)
+    unset = getattr(validators, "_REMOTE_WARNING_REGISTRY", None)
+    if getattr(validator, "_ref_resolver", None) is not None:
+        raise ConfigurationError("a validator with a RefResolver would fetch schemas: make it with registry= instead")
+    if unset is None or getattr(validator, "_registry", None) is not unset:
+        return validator
+    # Not `evolve`, which keeps how references are resolved.
+    return type(validator)(validator.schema, format_checker=validator.format_checker, registry=_public_drafts())
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import jsonschema.validators
+        import referencing.exceptions
+        import referencing.jsonschema
+    except ImportError as error:
+        raise ConfigurationError(
+            f'JSON Schema needs packages that are not installed ({error}): run pip install "streamrt[json-schema]"'
+        ) from error
+    return jsonschema.validators, referencing
+
+
+def _public_drafts() -> "Registry[Any]":
+    # By name: it comes without types. The registry has no way to fetch what it lacks.
+    drafts: Registry[Any] = importlib.import_module("jsonschema_specifications").REGISTRY
+    return drafts
+
+
+def _names_dialect(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and isinstance(schema.get("$schema"), str)
+
+
+def _registry(
+    referencing: Any, dialect: "type[Validator]", schema: Any, others: Mapping[str, Any]
+) -> "tuple[Registry[Any], Resource[Any]]":
+    """Return a registry that holds the schemas and the public drafts; what it lacks it does not find."""
+    default = referencing.jsonschema.specification_with(dialect.META_SCHEMA["$schema"])
+
+    def resource(contents: Any) -> "Resource[Any]":
+        made: Resource[Any] = referencing.Resource.from_contents(contents, default_specification=default)
+        return made
+
+    registry: Registry[Any] = _public_drafts().with_resources(
+        (name, resource(contents)) for name, contents in others.items()
+    )
+    return registry, resource(schema)
+
+
+def _check_references(resource: "Resource[Any]", resolver: "Resolver[Any]") -> None:
+    contents = resource.contents
+    if isinstance(contents, Mapping) and isinstance(contents.get("$ref"), str):
+        resolver.lookup(contents["$ref"])
+    for part in resource.subresources():
+        _check_references(part, resolver.in_subresource(part))
+
+
+def _unique_items(validator: Any, wanted: bool, items: Any, schema: Any) -> Iterable[Any]:
+    # The rule of the library compares all pairs: minutes for a record of a megabyte.
+    from jsonschema.exceptions import ValidationError
+
+    if wanted and validator.is_type(items, "array") and len({_frozen(item) for item in items}) < len(items):
+        yield ValidationError("the items are not unique")
+
+
+def _frozen(value: Any) -> Any:
+    """Return something hashable that is equal for equal JSON: 1 equals 1.0, but not true."""
+    if isinstance(value, bool):
+        return (bool, value)
+    if isinstance(value, Mapping):
+        return (dict, frozenset((key, _frozen(item)) for key, item in value.items()))
+    if isinstance(value, list | tuple):
+        return (list, *(_frozen(item) for item in value))
+    return value
+
+
+def _explain(error: Any) -> str:
+    if error.validator in _ABOUT_NAMES:
+        rule = _short(error.message)
+    elif error.validator is None:
+        rule = "no value is allowed"
+    else:
+        rule = f"{error.validator!r} must be {_short(repr(error.validator_value))}"
+    return f"the value breaks its JSON Schema at {_short(error.json_path)}: {rule}"
+
+
+def _short(message: object) -> str:
+    text = " ".join(str(message).split()) or type(message).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """Return a schema as JSON, its keys in their order.
+
+    Raises:
+        ConfigurationError: if it has no JSON form.
+    """
+    try:
+        return json.dumps(schema, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the JSON Schema has no JSON form: {error}") from error
+
+
+def schema_of(text: str) -> Any:
+    """Return the schema that a text holds.
+
+    Raises:
+        SerializationError: if it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"the text of the schema is not JSON: {_short(error)}") from error

@@ -1,0 +1,427 @@
+"""Protobuf: messages of generated classes, or of classes made from descriptors at run time, as bytes and as dicts."""
+
+import base64
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.models import Headers
+from streamrt.serializers.base import (
+    BoundDeserializer,
+    BoundFunctions,
+    BoundSerializer,
+    Deserializer,
+    MessageField,
+    SerializationContext,
+    Serializer,
+)
+from streamrt.serializers.proto_text import NoTextError, proto_text
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from streamrt.serializers.registry import (
+        RegistrySchema,
+        SchemaRegistry,
+        SchemaRegistryClientConfig,
+        SchemaRegistrySerializationConfig,
+    )
+
+_KNOWN_TYPES = "google/protobuf/"
+_MAX_INDEXES = 100
+_LONGEST = 300
+
+
+class ProtobufSerializer(Serializer):
+    r"""Writes Protobuf: messages of one type, or what can be turned into one as Protobuf's JSON mapping says.
+
+    A dict may name fields as the .proto file does or in lowerCamelCase; bytes are base64 text, 64-bit integers numbers or
+    text, enums names or numbers, timestamps text. Turning a dict into a message takes far longer than writing one.
+    None becomes a tombstone.
+
+    Args:
+        msg_type: class of the messages. A generated class is imported by name where tasks run; one that was made from
+            descriptors at run time travels with its descriptors.
+        deterministic: whether the entries of maps are sorted, so that equal messages give equal bytes.
+        ignore_unknown_fields: whether fields of a dict that the message has not are dropped instead of refused.
+        schema_registry_client_config: how to reach a schema registry. The .proto file is registered there, and those
+            that it imports, and each value begins with its id.
+        schema_registry_serialization_config: how to use the registry.
+
+    Raises:
+        ConfigurationError: if `msg_type` is no message class, or a package is missing, or the arguments contradict each
+            other.
+
+    Example:
+        >>> from google.protobuf.wrappers_pb2 import StringValue
+        >>> from streamrt.serializers import MessageField, SerializationContext
+        >>> ProtobufSerializer(StringValue)(StringValue(value="a"), SerializationContext("t", MessageField.VALUE))
+        b'\n\x01a'
+    """
+
+    def __init__(
+        self,
+        msg_type: "type[Message]",
+        deterministic: bool = False,
+        ignore_unknown_fields: bool = False,
+        schema_registry_client_config: "SchemaRegistryClientConfig | None" = None,
+        schema_registry_serialization_config: "SchemaRegistrySerializationConfig | None" = None,
+    ) -> None:
+        self._class = _MessageClass(msg_type)
+        self._deterministic = deterministic
+        self._ignore_unknown_fields = ignore_unknown_fields
+        self._calls = BoundFunctions[BoundSerializer]()
+        self._writer = None
+        if schema_registry_client_config is not None:
+            from streamrt.serializers.registry import SchemaWriter
+
+            self._writer = SchemaWriter("PROTOBUF", schema_registry_client_config, schema_registry_serialization_config)
+        elif schema_registry_serialization_config is not None:
+            raise ConfigurationError("schema_registry_serialization_config needs schema_registry_client_config")
+
+    @property
+    def writes_headers(self) -> bool:  # noqa: D102
+        return self._writer is not None and self._writer.writes_headers
+
+    def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
+        data: bytes | None = self._calls.of(self, ctx)(value, ctx.headers)
+        return data
+
+    def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
+        encode = self._encoder()
+        if self._writer is not None:
+            descriptor = self._class.type.DESCRIPTOR
+            suffix = _index_bytes(_indexes(descriptor), self._writer.config.use_deprecated_format)
+            return self._writer.bind(
+                topic,
+                field,
+                functools.partial(_schema_with_imports, self._writer.config, descriptor.file),
+                lambda registered, registry: encode,
+                record_name=descriptor.full_name,
+                suffix=suffix,
+            )
+
+        def serialize(value: Any, headers: Headers | None) -> bytes | None:
+            return None if value is None else encode(value)
+
+        return serialize
+
+    def _encoder(self) -> Callable[[Any], bytes]:
+        from google.protobuf.json_format import ParseDict
+        from google.protobuf.message import Message
+
+        kind, deterministic, ignore = self._class.type, self._deterministic, self._ignore_unknown_fields
+        name = kind.DESCRIPTOR.full_name
+        pool: Any = kind.DESCRIPTOR.file.pool
+        # Google's own types are text, numbers or lists in JSON.
+        from_json: Any = object if name.startswith("google.protobuf.") else Mapping
+
+        def encode(value: Any) -> bytes:
+            try:
+                if isinstance(value, Message):
+                    message = _converted(value, kind)
+                elif isinstance(value, from_json):
+                    message = ParseDict(value, kind(), ignore_unknown_fields=ignore, descriptor_pool=pool)
+                else:
+                    raise SerializationError(f"the protobuf serializer of {name} got a {type(value).__name__}")
+                data: bytes = message.SerializeToString(deterministic=deterministic)
+            except SerializationError:
+                raise
+            except Exception as error:
+                raise SerializationError(f"the value is no {name}: {_short(error)}") from error
+            return data
+
+        return encode
+
+
+class ProtobufDeserializer(Deserializer):
+    """Reads Protobuf into dicts, as Protobuf's JSON mapping says, or into messages.
+
+    In dicts, fields without a value have their default, unset sub-messages are absent, 64-bit integers and bytes (in
+    base64) are text, timestamps are text in RFC 3339. Making a dict takes far longer than reading the message.
+
+    Args:
+        msg_type: class of the messages, as for `ProtobufSerializer`.
+        use_integers_for_enums: whether enums are numbers instead of names.
+        preserving_proto_field_name: whether fields are named as in the .proto file instead of in lowerCamelCase.
+        to_dict: whether to return dicts; else messages are returned.
+        schema_registry_client_config: how to reach a schema registry. Each value begins with the id of the schema that
+            it was written with; it is read as a `msg_type` nevertheless, as Protobuf's rules of evolution allow.
+        schema_registry_serialization_config: only its `use_deprecated_format` counts, for values that confluent-kafka
+            older than 1.8 wrote.
+
+    Raises:
+        ConfigurationError: if `msg_type` is no message class, or a package is missing, or the arguments contradict each
+            other.
+
+    Example:
+        >>> from google.protobuf.struct_pb2 import Struct
+        >>> from streamrt.serializers import MessageField, SerializationContext
+        >>> message = Struct()
+        >>> message["celsius"] = 31.5
+        >>> ctx = SerializationContext("t", MessageField.VALUE)
+        >>> ProtobufDeserializer(Struct)(message.SerializeToString(), ctx)
+        {'celsius': 31.5}
+    """
+
+    def __init__(
+        self,
+        msg_type: "type[Message]",
+        use_integers_for_enums: bool = False,
+        preserving_proto_field_name: bool = False,
+        to_dict: bool = True,
+        schema_registry_client_config: "SchemaRegistryClientConfig | None" = None,
+        schema_registry_serialization_config: "SchemaRegistrySerializationConfig | None" = None,
+    ) -> None:
+        self._class = _MessageClass(msg_type)
+        self._use_integers_for_enums = use_integers_for_enums
+        self._preserving_proto_field_name = preserving_proto_field_name
+        self._to_dict = to_dict
+        self._calls = BoundFunctions[BoundDeserializer]()
+        self._reader = None
+        self._deprecated = False
+        if schema_registry_client_config is not None:
+            from streamrt.serializers.registry import SchemaReader, checked_configs
+
+            checked_configs(schema_registry_client_config, schema_registry_serialization_config)
+            self._reader = SchemaReader("PROTOBUF", schema_registry_client_config)
+            if schema_registry_serialization_config is not None:
+                self._deprecated = _reading_format(schema_registry_serialization_config)
+        elif schema_registry_serialization_config is not None:
+            raise ConfigurationError("schema_registry_serialization_config needs schema_registry_client_config")
+
+    def __call__(self, value: bytes, ctx: SerializationContext) -> Any:  # noqa: D102
+        return self._calls.of(self, ctx)(value, ctx.headers)
+
+    def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
+        decode = self._decoder()
+        if self._reader is not None:
+            deprecated = self._deprecated
+
+            def decode_behind_indexes(data: bytes) -> Any:
+                return decode(data[_end_of_indexes(data, deprecated) :])
+
+            return self._reader.bind(topic, field, lambda registered, registry: decode_behind_indexes)
+
+        def deserialize(value: bytes, headers: Headers | None) -> Any:
+            return decode(value)
+
+        return deserialize
+
+    def _decoder(self) -> Callable[[bytes], Any]:
+        from google.protobuf.json_format import MessageToDict
+
+        descriptor = self._class.type.DESCRIPTOR
+        parse = self._class.type.FromString
+        to_dict = functools.partial(
+            MessageToDict,
+            always_print_fields_with_no_presence=True,
+            preserving_proto_field_name=self._preserving_proto_field_name,
+            use_integers_for_enums=self._use_integers_for_enums,
+            descriptor_pool=cast("Any", descriptor.file.pool),
+        )
+        convert: Callable[[Any], Any] | None = to_dict if self._to_dict else None
+
+        def decode(data: bytes) -> Any:
+            try:
+                message = parse(data)
+                return message if convert is None else convert(message)
+            except Exception as error:
+                raise SerializationError(f"the bytes are no {descriptor.full_name}: {_short(error)}") from error
+
+        return decode
+
+
+class _MessageClass:
+    """A message class that can be sent to other processes, whether a module has it or not."""
+
+    def __init__(self, msg_type: Any) -> None:
+        try:
+            from google.protobuf.message import Message
+        except ImportError as error:
+            raise ConfigurationError(
+                f'Protobuf needs packages that are not installed ({error}): run pip install "streamrt[protobuf]"'
+            ) from error
+        if not isinstance(msg_type, type) or not issubclass(msg_type, Message) or msg_type is Message:
+            raise ConfigurationError(f"msg_type must be a class of Protobuf messages, not {msg_type!r}")
+        self.type: type[Message] = msg_type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _MessageClass) and self.type is other.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        module, name = self.type.__module__, self.type.__qualname__
+        if _found(module, name) is self.type:
+            return _from_module, (module, name)
+        return _from_files, (_files(self.type.DESCRIPTOR.file), self.type.DESCRIPTOR.full_name)
+
+
+def _found(module: str | None, name: str) -> Any:
+    """Return what a loaded module has under a name, or None."""
+    found: Any = sys.modules.get(module or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _from_module(module: str, name: str) -> _MessageClass:
+    importlib.import_module(module)
+    return _MessageClass(_found(module, name))
+
+
+@functools.lru_cache(maxsize=100)
+def _from_files(files: tuple[bytes, ...], name: str) -> _MessageClass:
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    # A pool of its own: the default one may have another version of the same file.
+    pool = DescriptorPool()
+    for file in files:
+        pool.AddSerializedFile(file)
+    return _MessageClass(GetMessageClass(pool.FindMessageTypeByName(name)))
+
+
+def _files(file: Any) -> tuple[bytes, ...]:
+    """Return serialized descriptors of a file and of all that it imports, those that others import first."""
+    found: dict[str, bytes] = {}
+
+    def visit(one: Any) -> None:
+        if one.name not in found:
+            for imported in one.dependencies:
+                visit(imported)
+            found[one.name] = one.serialized_pb
+
+    visit(file)
+    return tuple(found.values())
+
+
+def _converted(message: "Message", kind: "type[Message]") -> "Message":
+    if isinstance(message, kind):
+        return message
+    if message.DESCRIPTOR.full_name != kind.DESCRIPTOR.full_name:
+        raise SerializationError(
+            f"the protobuf serializer of {kind.DESCRIPTOR.full_name} got a {message.DESCRIPTOR.full_name}"
+        )
+    # A class that was made from descriptors is another one in each process.
+    return kind.FromString(message.SerializeToString())
+
+
+# -- The registry ----------------------------------------------------------------------------------------------------
+
+
+def _reading_format(config: "SchemaRegistrySerializationConfig") -> bool:
+    """Return whether indexes are of the old form; refuse settings that readers have no use for."""
+    wrong = [name for name in config.model_fields_set if name != "use_deprecated_format"]
+    if wrong:
+        raise ConfigurationError(
+            f"{sorted(wrong)[0]} is for serializers alone: leave it out for a ProtobufDeserializer"
+        )
+    return config.use_deprecated_format
+
+
+def _schema_with_imports(
+    config: "SchemaRegistrySerializationConfig", file: Any, registry: "SchemaRegistry", ctx: SerializationContext
+) -> "RegistrySchema":
+    """Return the schema of a file; what it imports is registered, or looked up, before."""
+    from streamrt.serializers.registry import RegistrySchema, SchemaReference
+
+    done: dict[str, SchemaReference] = {}
+
+    def schema(one: Any) -> RegistrySchema:
+        references = [reference(imported) for imported in one.dependencies if not skipped(imported)]
+        return RegistrySchema(_text(one), tuple(references))
+
+    def skipped(one: Any) -> bool:
+        return config.skip_known_types and str(one.name).startswith(_KNOWN_TYPES)
+
+    def reference(one: Any) -> SchemaReference:
+        if one.name not in done:
+            subject = config.reference_subject_name_strategy(ctx, SchemaReference(one.name, "", 0))
+            if not isinstance(subject, str) or not subject:
+                raise ConfigurationError(
+                    f"the reference subject name strategy gave {subject!r} for {one.name}, which "
+                    f"{file.name} imports; it must give the name of a subject"
+                )
+            own = schema(one)
+            version = None
+            if config.auto_register_schemas:
+                version = registry.register(subject, own, "PROTOBUF", config.normalize_schemas).version
+            if version is None:
+                version = registry.lookup(subject, own, "PROTOBUF", config.normalize_schemas).version
+            if version is None:
+                raise ConfigurationError(f"the schema registry gave no version of {one.name} (subject {subject!r})")
+            done[one.name] = SchemaReference(one.name, subject, version)
+        return done[one.name]
+
+    return schema(file)
+
+
+def _text(file: Any) -> str:
+    """Return a file as registries take it: as text, which all of them understand, or else as its descriptor."""
+    try:
+        return proto_text(file.serialized_pb)
+    except NoTextError:
+        return base64.b64encode(file.serialized_pb).decode()
+
+
+def _indexes(descriptor: Any) -> list[int]:
+    """Return where a message type is in its file: its place, below that of the type that contains it, and so on."""
+    path = []
+    while descriptor.containing_type is not None:
+        path.append(next(i for i, t in enumerate(descriptor.containing_type.nested_types) if t == descriptor))
+        descriptor = descriptor.containing_type
+    # Not by position in `message_types_by_name`: the serialized file says the order.
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    file = FileDescriptorProto.FromString(descriptor.file.serialized_pb)
+    path.append(next(i for i, t in enumerate(file.message_type) if t.name == descriptor.name))
+    return path[::-1]
+
+
+def _index_bytes(indexes: list[int], deprecated: bool) -> bytes:
+    if indexes == [0]:
+        return b"\0"
+    return b"".join(_varint(number if deprecated else number << 1) for number in (len(indexes), *indexes))
+
+
+def _varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def _end_of_indexes(data: bytes, deprecated: bool) -> int:
+    """Return where the message begins behind the message indexes."""
+    if data[:1] == b"\0":
+        return 1
+    count, end = _read_varint(data, 0, deprecated)
+    if not 0 < count <= _MAX_INDEXES:
+        raise SerializationError(f"the value names {count} message indexes; 1 to {_MAX_INDEXES} are possible")
+    for _ in range(count):
+        index, end = _read_varint(data, end, deprecated)
+        if index < 0:
+            raise SerializationError(f"the value has the message index {index}, which cannot be")
+    return end
+
+
+def _read_varint(data: bytes, start: int, deprecated: bool) -> tuple[int, int]:
+    number = 0
+    for place, byte in enumerate(data[start : start + 10]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number if deprecated else (number >> 1) ^ -(number & 1), start + place + 1
+    raise SerializationError("the message indexes of the value are cut short or too long")
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,92 @@
+"""Hostile bytes for every deserializer, in a process with limits; `python -m tests.fuzz` is what runs there."""
+
+import os
+import random
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
+COUNT = 1_000_000 if LONG else 50_000
+# The long test looks for what is new, the short one for what has come back.
+SEED = random.SystemRandom().randrange(1 << 32) if LONG else 0
+
+
+def fuzz(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=3_600,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_hostile_bytes_give_a_value_or_the_declared_exception(tmp_path: Path) -> None:
+    progress = tmp_path / "seed"
+    done = fuzz("--seed", str(SEED), "--count", str(COUNT), "--cpu", str(COUNT // 1_000), "--progress", progress)
+    if done.returncode < 0:
+        (seed,) = struct.unpack("<Q", progress.read_bytes())
+        shown = fuzz("--seed", str(seed), "--describe").stdout
+        pytest.fail(f"signal {-done.returncode} ended the process\n{shown}{done.stderr[-2_000:]}")
+    assert done.returncode == 0, done.stdout + done.stderr[-2_000:]
+    assert f"{COUNT} inputs" in done.stdout
+    assert "'read'" in done.stdout
+
+
+@pytest.mark.slow
+def test_an_input_can_be_replayed_and_shown() -> None:
+    shown = fuzz("--seed", "7", "--describe")
+    assert "replay: python -m tests.fuzz --seed 7 --count 1" in shown.stdout
+    assert "input (hex): " in shown.stdout
+    assert shown.stdout == fuzz("--seed", "7", "--describe").stdout
+    assert fuzz("--seed", "7").stdout.startswith("seeds 7 to 7\n1 inputs")
+
+
+HARMFUL = {
+    "KeyError": "raise KeyError('undeclared')",
+    "MemoryError": "return bytearray(2**30)",
+    "contacted": "import socket; socket.socket().connect_ex(('127.0.0.2', 9)); return 1",
+    "took ": "x = time.process_time()\n        while time.process_time() - x < 1.1: pass",
+    "RecursionError": "return self(value, ctx)",
+    "3000 characters": "raise SerializationError('x' * 3_000)",
+}
+PROGRAM = """
+import sys, time
+from streamrt.errors import SerializationError
+from streamrt.serializers import Deserializer
+from tests.fuzz import __main__ as fuzz
+from tests.fuzz.targets import Target
+
+class Harmful(Deserializer):
+    def __call__(self, value, ctx):
+        if value == b"abc":
+            return value
+        {body}
+
+sys.exit(fuzz.main([Target("harmful", Harmful(), [b"abc"])]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("complaint", HARMFUL)
+def test_harm_is_noticed_and_the_input_is_shown(complaint: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(body=HARMFUL[complaint]), "--seed", "1"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert complaint in done.stdout
+    assert "replay: python -m tests.fuzz --seed 1 --count 1" in done.stdout
