@@ -1,6 +1,8 @@
 """State of stream processors: what operators see of it, transactions, stores, and the format of changelogs."""
 
+from streamrt.state.base import Transaction
 from streamrt.state.changelog import POSITION_KEY, Position, RestoredChanges, is_position, restore_changes
+from streamrt.state.encoding import Cell, dumps_exact, loads_exact, pack, unpack
 from streamrt.state.identity import Stamp, StoreIdentity
 from streamrt.state.memory import MemoryStore
 from streamrt.state.options import CompressionType, RocksDBOptions
@@ -9,11 +11,14 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
 from streamrt.state.store import DEFAULT_STORE, Store, StorePartition
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.timed import NEVER, TimedTransaction
+from streamrt.state.transaction import StoreTransaction, state_of
 
 __all__ = [
     "DEFAULT_STORE",
+    "NEVER",
     "POSITION_KEY",
+    "Cell",
     "CompressionType",
     "MemoryStore",
     "Position",
@@ -27,8 +32,15 @@ __all__ = [
     "StorePartition",
     "StoreSpec",
     "StoreTransaction",
+    "TimedTransaction",
+    "Transaction",
     "TransactionStatus",
+    "dumps_exact",
     "is_position",
     "load_rocksdb",
+    "loads_exact",
+    "pack",
     "restore_changes",
+    "state_of",
+    "unpack",
 ]

@@ -2,17 +2,27 @@
 
 Records of a changelog have exactly the keys and the value bytes of the store; a null value deletes. Each commit adds one
 **position record** under a key of its own, `POSITION_KEY`. Its value is JSON with a version: `{"v":1,"input_offset":...,
-"topic_id":...,"partitions":...,"stream_time":...}`. So a changelog tells which input records its state contains, also when
+"topic_id":...,"partitions":...,"stream_time":...}`, and of version 2 with `"inputs":{...}`, the offset of each topic, where
+state is made from several (see `identity.py`). So a changelog tells which input records its state contains, also when
 the local files and the offsets of the group are gone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamrt.errors import ChangelogError
-from streamrt.state.identity import decode_versioned, encode_versioned
-from streamrt.state.layout import EXPIRY_SPACE, FIRST_LOCAL_SPACE, POSITION_SPACE, expiry_key, split_expiry_key
+from streamrt.state.identity import decode_versioned, encode_with_inputs
+from streamrt.state.layout import (
+    EXPIRY_SPACE,
+    FIRST_KEY,
+    FIRST_LOCAL_SPACE,
+    HEAD_SPACE,
+    LATEST_EXPIRY,
+    POSITION_SPACE,
+    expiry_key,
+    split_expiry_key,
+)
 from streamrt.state.store import StorePartition
 
 __all__ = ["POSITION_KEY", "Position", "RestoredChanges", "is_position", "restore_changes"]
@@ -20,7 +30,7 @@ __all__ = ["POSITION_KEY", "Position", "RestoredChanges", "is_position", "restor
 POSITION_KEY: Final = bytes((POSITION_SPACE,)) + b"position"
 """Key of the position record."""
 
-_VERSION = 1
+_VERSION = 2
 _EXPIRING_FLAG = 1
 _EXPIRY_START = bytes((EXPIRY_SPACE,))
 _EXPIRY_END = bytes((EXPIRY_SPACE + 1,))
@@ -41,10 +51,11 @@ class Position:
     """What the state in a changelog contains.
 
     Attributes:
-        input_offset: all input records below it are in the state.
-        topic_id: Kafka's id of the source topic; None in the test driver.
+        input_offset: all input records below it are in the state. Of several source topics, it is the sum of their offsets.
+        topic_id: Kafka's id of the source topic; of several, their ids, joined by commas; None in the test driver.
         partitions: partition count of the source topic.
         stream_time: highest event time seen, in milliseconds; None before the first record.
+        inputs: offset of each source topic, where there are several.
 
     Example:
         >>> position = Position(input_offset=12, topic_id=None, partitions=4, stream_time=1_000)
@@ -56,10 +67,12 @@ class Position:
     topic_id: str | None
     partitions: int
     stream_time: int | None
+    inputs: Mapping[str, int] | None = None
 
     def encode(self) -> bytes:
         """Return the value of the position record."""
-        return encode_versioned(_VERSION, dict(vars(self)))
+        fields = dict(vars(self))
+        return encode_with_inputs(fields, fields.pop("inputs"))
 
     @classmethod
     def decode(cls, data: bytes) -> "Position":
@@ -96,7 +109,8 @@ def restore_changes(
     Args:
         records: keys and values of consecutive changelog records, in their order.
         partition: where the changes will be written. With it, the index entries of values that are overwritten are deleted
-            at once; without it, they stay until their time has come, and have no effect.
+            at once; without it, they stay until their time has come, and have no effect. A store with deadlines that is not
+            empty needs it.
 
     Returns:
         The changes, one for each key, and the last position.
@@ -122,6 +136,7 @@ def restore_changes(
         position = Position.decode(data)
     changes: list[tuple[bytes, bytes | None]] = []
     index: list[tuple[bytes, bytes | None]] = []
+    first = LATEST_EXPIRY + 1
     for change in last.items():
         key, value = change
         if not key or key[0] >= FIRST_LOCAL_SPACE:
@@ -131,7 +146,12 @@ def restore_changes(
             )
         changes.append(change)  # type: ignore[arg-type]
         if value and value[0] == _EXPIRING_FLAG:
-            index.append((expiry_key(int.from_bytes(value[1:9], "big"), key), b""))
+            expiry = int.from_bytes(value[1:9], "big")
+            index.append((expiry_key(expiry, key), b""))
+            if key[0] == HEAD_SPACE:
+                first = min(first, expiry)
+    if first < index_start(partition):
+        index.append((FIRST_KEY, first.to_bytes(8, "big")))
     if partition is not None and changes and _has_index(partition):
         # Deletions first: a value that was written again with the same expiry keeps its entry.
         return RestoredChanges(changes + overwritten_index(partition, [key for key, _ in changes]) + index, position)
@@ -139,7 +159,13 @@ def restore_changes(
 
 
 def _has_index(partition: StorePartition) -> bool:
-    return next(partition.scan(_EXPIRY_START, _EXPIRY_END), None) is not None
+    return next(partition.scan(expiry_key(index_start(partition), b""), _EXPIRY_END), None) is not None
+
+
+def index_start(partition: StorePartition | None) -> int:
+    """Return an expiry that no entry of the index is before; 0 if nothing is known."""
+    data = None if partition is None else partition.get(FIRST_KEY)
+    return 0 if data is None else int.from_bytes(data, "big")
 
 
 def overwritten_index(partition: StorePartition, keys: list[bytes]) -> list[tuple[bytes, bytes | None]]:

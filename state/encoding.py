@@ -1,13 +1,30 @@
-"""How keys and values of states become bytes: JSON by orjson, as `JSONSerializer` writes it, or by users' functions."""
+"""How keys and values of states become bytes: JSON by orjson, as `JSONSerializer` writes it, or by users' functions.
 
+**Exact JSON** is for what must come back as it was, such as sums: orjson writes NaN and infinities as null, and refuses whole
+numbers beyond 64 bits. Values that have them are written by the json module, which knows them, and begin with `~`, as no
+JSON does.
+"""
+
+import json
+import math
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
+from streamrt.errors import SerializationError, StoreCorruptedError
 from streamrt.state.options import RocksDBOptions
 
-__all__ = ["dumps_of", "loads_of"]
+__all__ = ["Cell", "dumps_exact", "dumps_of", "loads_exact", "loads_of", "pack", "packing_of", "unpack"]
+
+Cell = int | float | str | bool | None
+"""What stands in a head for a user's value: numbers, truth values and None for themselves, a str for all other values."""
+
+PLAIN_TYPES = frozenset((int, float, bool, type(None)))
+"""Types of values that are their own cells: nobody can change such an object."""
+
+_EXACT_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_MARK = b"~"
 
 
 def dumps_of(options: RocksDBOptions) -> Callable[[Any], bytes]:
@@ -20,9 +37,158 @@ def loads_of(options: RocksDBOptions) -> Callable[[bytes], Any]:
     return orjson.loads if options.loads is None else options.loads
 
 
+def dumps_exact(value: Any) -> bytes:
+    """Return bytes from which `loads_exact` makes an equal value.
+
+    Numbers come back as they were, floats bit for bit; the sign and the payload of a NaN may be others. Only tuples come back
+    as lists.
+
+    Args:
+        value: nested lists, tuples and dicts with str keys, of int, float, str, bool and None.
+
+    Raises:
+        SerializationError: if something else is in it.
+
+    Example:
+        >>> dumps_exact([1, 0.5, "a"])
+        b'[1,0.5,"a"]'
+        >>> dumps_exact([2**64, float("inf")])
+        b'~[18446744073709551616, Infinity]'
+    """
+    try:
+        data = orjson.dumps(value, _as_json, _EXACT_OPTIONS)
+    except TypeError as error:
+        # Maybe only for a large number, a lone surrogate, or lists that are nested deeply.
+        return _dumps_all(value, error)
+    # Null stands for None as well as for NaN and infinities; comparing tells without a loop whether anything was lost.
+    if b"null" in data and orjson.loads(data) != value and _has_more_than_json(value):
+        return _dumps_all(value, None)
+    return data
+
+
+def loads_exact(data: bytes) -> Any:
+    """Return the value of which `dumps_exact` has made bytes.
+
+    Raises:
+        StoreCorruptedError: if it did not.
+
+    Example:
+        >>> loads_exact(dumps_exact((1, -0.0, 10**30)))
+        [1, -0.0, 1000000000000000000000000000000]
+    """
+    try:
+        if data[:1] == _MARK:
+            return json.loads(data[1:])
+        return orjson.loads(data)
+    except ValueError as error:
+        raise StoreCorruptedError(f"a value of the store is no JSON ({error}): {data[:40]!r}") from error
+
+
+def pack(value: Any) -> Cell:
+    """Return the cell of a user's value: what changes an object later does not change its cell.
+
+    Raises:
+        SerializationError: if the value cannot be stored exactly.
+
+    Example:
+        >>> pack(5), pack("five"), pack({"five": 5})
+        (5, '"five"', '{"five":5}')
+    """
+    return value if type(value) in PLAIN_TYPES else dumps_exact(value).decode()
+
+
+def unpack(cell: Cell) -> Any:
+    """Return the value of a cell, as an object of its own.
+
+    Example:
+        >>> unpack(pack({"five": (5,)}))
+        {'five': [5]}
+    """
+    if type(cell) is not str:
+        return cell
+    return json.loads(cell[1:]) if cell[:1] == "~" else orjson.loads(cell)
+
+
+def packing_of(options: RocksDBOptions) -> tuple[Callable[[Any], Cell], Callable[[Cell], Any]]:
+    """Return the two functions that make cells and read them: `pack` and `unpack`, or such with users' functions."""
+    if options.dumps is None and options.loads is None:
+        return pack, unpack
+    dumps, loads = exact_of(options)
+
+    def pack_by_user(value: Any) -> Cell:
+        # Bytes of any kind become text of the same length.
+        return value if type(value) in PLAIN_TYPES else dumps(value).decode("latin-1")
+
+    def unpack_by_user(cell: Cell) -> Any:
+        return loads(cell.encode("latin-1")) if type(cell) is str else cell
+
+    return pack_by_user, unpack_by_user
+
+
+def exact_of(options: RocksDBOptions) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Return the two functions that store users' values exactly; those of the user where there are some.
+
+    The first raises SerializationError for what cannot be stored, the second SerializationError for what cannot be read.
+    """
+    dumps = dumps_exact if options.dumps is None else _Clear(_Dumps(options.dumps), "has no stored form")
+    loads = loads_exact if options.loads is None else _Clear(options.loads, "cannot be read by RocksDBOptions.loads")
+    return dumps, loads
+
+
 def _dumps(value: Any, *, _dump: Any = orjson.dumps, _option: int = orjson.OPT_PASSTHROUGH_DATETIME) -> bytes:
     data: bytes = _dump(value, None, _option)
     return data
+
+
+def _as_json(value: Any) -> Any:
+    """Return what orjson may write for what it does not know: named tuples, and floats of a class of their own."""
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is no type of JSON")
+
+
+def _has_more_than_json(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    return any(map(_has_more_than_json, value))
+
+
+def _dumps_all(value: Any, cause: TypeError | None) -> bytes:
+    try:
+        _check(value)
+        return _MARK + json.dumps(value).encode()
+    except RecursionError:
+        reason = "it is nested too deeply, or contains itself"
+    except (TypeError, ValueError) as error:
+        reason = str(error)
+    raise SerializationError(
+        f"a value of type {type(value).__name__} cannot be stored exactly: {reason}; make it of lists, dicts with str keys, "
+        "numbers, str, bool and None"
+    ) from cause
+
+
+def _check(value: Any) -> None:
+    """Raise TypeError for what the json module would change."""
+    if value is None or isinstance(value, str | float):
+        return
+    if isinstance(value, int):
+        int.__repr__(value)  # raises ValueError where Python allows no more digits
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} of a dict is no str")
+            _check(item)
+    else:
+        raise TypeError(f"{type(value).__name__} is no type of JSON")
 
 
 class _Dumps:
@@ -43,3 +209,19 @@ class _Dumps:
         if not isinstance(data, bytes):
             raise TypeError(f"dumps gave {type(data).__name__} instead of bytes")
         return data
+
+
+class _Clear:
+    """A user's function, made to raise errors that tell what happened."""
+
+    __slots__ = ("_function", "_what")
+
+    def __init__(self, function: Callable[[Any], Any], what: str) -> None:
+        self._function = function
+        self._what = what
+
+    def __call__(self, value: Any) -> Any:
+        try:
+            return self._function(value)
+        except Exception as error:
+            raise SerializationError(f"a value of type {type(value).__name__} {self._what}: {error}") from error

@@ -4,8 +4,12 @@ Stamps are stored next to the data, so they outlive the program that wrote them.
 `{"v":1,"group":...,"topic":...,"partition":...,"store":...,"topic_id":...,"changelog_id":...,"partitions":...,
 "input_offset":...,"changelog_offset":...,"stream_time":...,"written_at":...}`. A newer version is refused, since its
 meaning is unknown; so are bytes that are no stamp at all.
+
+State that is made from several topics has version 2: `topic` holds their names, joined by `--`, `topic_id` their ids, joined
+by commas, `input_offset` is the sum of the offsets of all, and `"inputs":{...}` tells the offset of each topic.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +17,19 @@ import orjson
 
 from streamrt.errors import StateError, StoreCorruptedError, StoreVersionError
 
-__all__ = ["Stamp", "StoreIdentity", "decode_versioned", "encode_versioned"]
+__all__ = ["Stamp", "StoreIdentity", "decode_versioned", "encode_versioned", "encode_with_inputs"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 def encode_versioned(version: int, fields: dict[str, Any]) -> bytes:
     """Return JSON that begins with its version."""
     return orjson.dumps({"v": version, **fields})
+
+
+def encode_with_inputs(fields: dict[str, Any], inputs: Mapping[str, int] | None) -> bytes:
+    """Return what state of one topic is described by in version 1, and state of several, with their offsets, in version 2."""
+    return encode_versioned(1, fields) if inputs is None else encode_versioned(2, {**fields, "inputs": dict(inputs)})
 
 
 def decode_versioned(data: bytes, newest: int, what: str, error: type[StateError]) -> dict[str, Any]:
@@ -57,10 +66,10 @@ class StoreIdentity:
 
     Attributes:
         group: consumer group of the application.
-        topic: source topic, or repartition topic.
+        topic: source topic, or repartition topic; of several, their sorted names, joined by `--`.
         partition: number of the partition in that topic.
         store: name of the store.
-        topic_id: Kafka's id of the source topic; None in the test driver.
+        topic_id: Kafka's id of the source topic; of several, their ids, joined by commas; None in the test driver.
         changelog_id: Kafka's id of the changelog topic; None without changelog.
         partitions: partition count of the source topic.
     """
@@ -80,10 +89,12 @@ class Stamp:
 
     Attributes:
         identity: whose data it is.
-        input_offset: all input records below it are in the data; None while the data is restored part-way only.
+        input_offset: all input records below it are in the data; None while the data is restored part-way only. Of several
+            source topics, it is the sum of their offsets.
         changelog_offset: all changelog records below it are in the data; None without changelog.
         stream_time: highest event time seen, in milliseconds; None before the first record.
         written_at: wall clock, in milliseconds, at which the last commit was made, or the last replay began.
+        inputs: offset of each source topic, where there are several and `input_offset` is not None.
 
     Example:
         >>> identity = StoreIdentity("shop", "orders", 0, "default", None, None, 4)
@@ -97,11 +108,11 @@ class Stamp:
     changelog_offset: int | None
     stream_time: int | None
     written_at: int
+    inputs: Mapping[str, int] | None = None
 
     def encode(self) -> bytes:
         """Return the bytes that go into the store."""
-        return encode_versioned(
-            _VERSION,
+        return encode_with_inputs(
             {
                 **vars(self.identity),
                 "input_offset": self.input_offset,
@@ -109,6 +120,7 @@ class Stamp:
                 "stream_time": self.stream_time,
                 "written_at": self.written_at,
             },
+            self.inputs,
         )
 
     @classmethod

@@ -5,11 +5,16 @@ Keys are ordered by their bytes. The first byte is the *space* of the key:
 | space | what is in it | in the changelog |
 |-------|---------------|------------------|
 | 0x01  | data: space, prefix of the record key, bytes of the state key | yes |
-| 0xF0  | expiry index: space, expiry (8 bytes, big-endian), a data key; values are empty | no |
+| 0x02  | heads: space, prefix of the record key | yes |
+| 0x03  | items of timelines: space, prefix of the record key, time and arrival number (8 bytes each, big-endian) | yes |
+| 0x04  | counters of the store: space, name | yes |
+| 0xF0  | expiry index: space, expiry or deadline (8 bytes, big-endian), key of data or of a head; values are empty | no |
+| 0xF1  | bounds of the index: space, name | no |
 | 0xFF  | the position record | in the changelog only |
 
-Other spaces are free. 0x02 to 0xEF go into the changelog, 0xF0 to 0xFE are local to the store and can be made again from the
-others. No key is empty: stores may keep what they need for themselves under the empty key.
+A store has data, by `StoreTransaction`, or heads, items and counters, by `TimedTransaction`. Other spaces are free. 0x02 to
+0xEF go into the changelog, 0xF0 to 0xFE are local to the store and can be made again from the others. No key is empty:
+stores may keep what they need for themselves under the empty key.
 
 The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value, as JSON), the length of its bytes as an
 unsigned LEB128 varint, and the bytes. Since it tells its own length, no prefix begins another one, and all entries
@@ -20,6 +25,17 @@ four different keys.
 and the payload. The entry is gone as soon as stream time reaches its expiry. The payload is JSON, or whatever `set_bytes`
 was given.
 
+**Heads** are values, too: with flag 1 and the deadline where they have one, so the expiry index tells the deadlines of heads
+as it tells the expiry of data. They are not gone then; an operator looks at them. Their payload is *exact JSON*: JSON as
+orjson writes it, or, where that would lose something (NaN, infinities, whole numbers beyond 64 bits), `~` and JSON
+with Python's names for them. **Items** have flag 0 and exact JSON, or what `RocksDBOptions.dumps` makes. There is one
+**counter**, `arrival`: flag 0 and the arrival number (8 bytes, big-endian) that the next item of any key gets. It comes
+before the items in each commit, so that numbers are not given twice if only half of a commit reaches the changelog.
+
+One **bound of the index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, nothing is known, and
+reading the index begins at its start, where the remains of many deleted entries may lie. A restore that writes an earlier
+deadline lowers it.
+
 An expiry below 0 or beyond 2**63 - 1 is cut to these bounds, so that the order of bytes is the order of time.
 """
 
@@ -28,28 +44,43 @@ from typing import Final
 from streamrt.errors import StoreCorruptedError, StoreVersionError
 
 __all__ = [
+    "ARRIVAL_KEY",
     "DATA_SPACE",
     "EXPIRY_SPACE",
+    "FIRST_KEY",
     "FIRST_LOCAL_SPACE",
+    "HEAD_SPACE",
+    "ITEM_SPACE",
+    "LATEST_EXPIRY",
     "POSITION_SPACE",
     "Expiring",
     "decode_value",
     "encode_value",
     "expiry_bound",
     "expiry_key",
+    "key_prefix",
     "record_prefix",
     "split_expiry_key",
+    "split_prefix",
 ]
 
 DATA_SPACE: Final = 0x01
+HEAD_SPACE: Final = 0x02
+ITEM_SPACE: Final = 0x03
 EXPIRY_SPACE: Final = 0xF0
 FIRST_LOCAL_SPACE: Final = 0xF0
 POSITION_SPACE: Final = 0xFF
 
+ARRIVAL_KEY: Final = b"\x04arrival"
+"""Key of the counter of arrival numbers."""
+FIRST_KEY: Final = b"\xf1first"
+"""Key of the bound of the index."""
+LATEST_EXPIRY: Final = (1 << 63) - 1
+"""The last expiry or deadline there is."""
+
 NO_KEY, BYTES_KEY, JSON_KEY = 0, 1, 2
 PLAIN: Final = b"\x00"
 _PLAIN_FLAG, _EXPIRING_FLAG = 0, 1
-_LATEST_EXPIRY: Final = (1 << 63) - 1
 
 # Heads of prefixes of keys whose length fits into one byte, nearly all there are: one look-up instead of three steps.
 SHORT_BYTES_HEADS: Final = tuple(bytes((DATA_SPACE, BYTES_KEY, length)) for length in range(128))
@@ -67,7 +98,7 @@ class Expiring:
     __slots__ = ("expiry", "payload")
 
     def __init__(self, expiry: int, payload: bytes) -> None:
-        self.expiry = min(max(expiry, 0), _LATEST_EXPIRY)
+        self.expiry = min(max(expiry, 0), LATEST_EXPIRY)
         self.payload = payload
 
 
@@ -80,6 +111,29 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
+def key_prefix(tag: int, key: bytes) -> bytes:
+    r"""Return the prefix of a record key, without a space.
+
+    Example:
+        >>> key_prefix(BYTES_KEY, b"ab")
+        b'\x01\x02ab'
+    """
+    return bytes((tag,)) + _varint(len(key)) + key
+
+
+def split_prefix(prefix: bytes) -> tuple[int, bytes]:
+    r"""Return the tag and the bytes of the record key that `key_prefix` was given.
+
+    Example:
+        >>> split_prefix(b"\x01\x02ab")
+        (1, b'ab')
+    """
+    at = 1
+    while prefix[at] > 0x7F:
+        at += 1
+    return prefix[0], prefix[at + 1 :]
+
+
 def record_prefix(tag: int, key: bytes) -> bytes:
     r"""Return what all data keys of a record key begin with.
 
@@ -87,7 +141,7 @@ def record_prefix(tag: int, key: bytes) -> bytes:
         >>> record_prefix(BYTES_KEY, b"ab")
         b'\x01\x01\x02ab'
     """
-    return bytes((DATA_SPACE, tag)) + _varint(len(key)) + key
+    return b"\x01" + key_prefix(tag, key)
 
 
 def encode_value(value: "bytes | Expiring") -> bytes:

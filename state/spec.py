@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from streamrt.errors import ConfigurationError
+from streamrt.state.base import Transaction
 from streamrt.state.rocksdb import RocksDBStore
 from streamrt.state.store import DEFAULT_STORE, Store, checked_name
+from streamrt.state.transaction import StoreTransaction
 
 __all__ = ["StoreSpec"]
 
@@ -16,9 +18,10 @@ class StoreSpec:
     Attributes:
         name: name of the store.
         kind: class of the store.
+        transaction: class of its transactions, which decides what operators can do with it.
 
     Raises:
-        ConfigurationError: if the name is not allowed or the kind is no class of stores.
+        ConfigurationError: if the name is not allowed, or one of the classes is none of stores or of transactions.
 
     Example:
         >>> from streamrt.state import MemoryStore
@@ -30,10 +33,16 @@ class StoreSpec:
 
     name: str = DEFAULT_STORE
     kind: type[Store] = RocksDBStore
+    transaction: type[Transaction] = StoreTransaction
 
     def __post_init__(self) -> None:
         checked_name(self.name)
         if not (isinstance(self.kind, type) and issubclass(self.kind, Store)):
             raise ConfigurationError(
                 f"{self.kind!r} is no kind of store: give MemoryStore, RocksDBStore or a subclass of streamrt.state.Store"
+            )
+        if not (isinstance(self.transaction, type) and issubclass(self.transaction, Transaction)):
+            raise ConfigurationError(
+                f"{self.transaction!r} is no class of transactions: give StoreTransaction, TimedTransaction or another "
+                "subclass of streamrt.state.Transaction"
             )

@@ -28,7 +28,7 @@ class StorePartition(abc.ABC):
     Keys are not empty.
     """
 
-    # What a transaction has read and leaves to the next one; only `StoreTransaction` touches it.
+    # What a transaction has read and leaves to the next one; only `Transaction` touches it.
     read_cache: Any = None
 
     @property

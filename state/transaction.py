@@ -1,10 +1,4 @@
-"""The reads and writes of one task between two commits.
-
-```
-STARTED --prepare()--> PREPARED --flush()--> COMPLETE
-   |                      |
-   +------discard()-------+----------------> FAILED
-```
+"""Transactions of stores that operators see as `State`; their life is described in `base.py`.
 
 What a transaction reads and writes is kept in one dictionary, so an operation on a key that was seen before is one
 look-up. The dictionary goes on to the next transaction over the same open partition, unless it has become too large.
@@ -16,15 +10,15 @@ index in the store.
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, Final
 
 from streamrt.errors import SerializationError, StateError
+from streamrt.state.base import BEFORE_ALL, Change, Transaction
 from streamrt.state.changelog import expired, overwritten_index
 from streamrt.state.encoding import dumps_of, loads_of
-from streamrt.state.identity import Stamp
 from streamrt.state.layout import (
     BYTES_KEY,
     JSON_KEY,
@@ -43,12 +37,9 @@ from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
 
-__all__ = ["StoreTransaction"]
-
-Change = tuple[bytes, "bytes | None"]
+__all__ = ["StoreTransaction", "state_of"]
 
 _DEFAULT_OPTIONS: Final = RocksDBOptions()
-_BEFORE_ALL: Final = -(1 << 63)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 # Of a partition's cache: beyond these, it begins anew. An entry costs about so much beside its bytes.
@@ -78,7 +69,7 @@ class _Refusing(dict[bytes, Any]):
         )
 
 
-class StoreTransaction:
+class StoreTransaction(Transaction):
     r"""Buffers the writes of a task until its commit, and reads through them.
 
     One transaction at a time uses a store partition.
@@ -106,53 +97,37 @@ class StoreTransaction:
     """
 
     __slots__ = (
-        "_changelog",
         "_changes",
-        "_clock",
         "_dumps",
         "_entries",
         "_index",
         "_loads",
         "_max_evictions",
-        "_partition",
         "_size",
-        "_status",
         "_written",
     )
 
     def __init__(
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> None:
+        super().__init__(partition, options, changelog)
         options = _DEFAULT_OPTIONS if options is None else options
-        self._partition = partition
-        self._changelog = changelog
         self._max_evictions = options.max_evictions_per_flush
         self._dumps = dumps_of(options)
         self._loads = loads_of(options)
-        self._status = TransactionStatus.STARTED
-        stamp = partition.stamp
-        self._clock = _BEFORE_ALL if stamp is None or stamp.stream_time is None else stamp.stream_time
-        # Taken out, and put back by flush() alone: the next one never sees what a transaction that failed has left.
-        cache, partition.read_cache = partition.read_cache, None
         # What is known of the keys: payload, Expiring, or None for a missing one.
         self._entries: dict[bytes, bytes | Expiring | None] = {}
         self._size = 0
-        if cache is not None and cache[0] == stamp:
-            _, self._entries, self._size = cache
+        if self._cache is not None:
+            (self._entries, self._size), self._cache = self._cache, None
         # What the store has under the keys that this transaction has written.
         self._written: dict[bytes, bytes | Expiring | _Unknown | None] = {}
         self._changes: list[Change] = []
         self._index: list[Change] = []
 
     @property
-    def status(self) -> TransactionStatus:
-        """Where the transaction stands."""
-        return self._status
-
-    @property
-    def stream_time(self) -> int | None:
-        """The highest timestamp, in milliseconds, that any record brought to this store partition; None before the first."""
-        return None if self._clock == _BEFORE_ALL else self._clock
+    def dirty(self) -> bool:  # noqa: D102
+        return bool(self._written or self._changes or self._index)
 
     def state(self, key: Any, timestamp: int) -> State:
         """Return the state of a record key.
@@ -167,66 +142,28 @@ class StoreTransaction:
         """
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} has no more state to give")
-        if timestamp > self._clock:
-            self._clock = timestamp
+        if timestamp > self.clock:
+            self.clock = timestamp
         if type(key) is bytes and len(key) < 128:
             return _State(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
         return _State(self, self._prefix(key), timestamp)
 
-    def prepare(self) -> list[Change]:
-        """Decide what to write, the deletion of expired entries included.
-
-        Returns:
-            Keys and values for the changelog, one for each key that was written, in the order of their first writes;
-            None stands for a deletion. Expired entries follow.
-        """
-        self._advance(TransactionStatus.PREPARED)
+    def _decide(self) -> list[Change]:
+        """Return one change for each key that was written, in the order of their first writes; expired entries follow."""
         written, self._written = self._written, _Refusing(self._status)
-        try:
-            self._changes = self._encode(written)
-            evicted = self._evict(written)
-        except BaseException:
-            self._fail()
-            raise
+        self._changes = self._encode(written)
+        evicted = self._evict(written)
         if self._changelog:
             self._changes += evicted
         else:
             self._index += evicted
         return self._changes
 
-    def flush(self, stamp: Stamp) -> None:
-        """Write what `prepare()` has decided.
+    def _decided(self) -> Iterable[Change]:
+        return chain(self._changes, self._index)
 
-        Args:
-            stamp: where the store stands then.
-
-        Raises:
-            StateError: if it cannot be written; the transaction has failed.
-        """
-        self._advance(TransactionStatus.COMPLETE)
-        try:
-            self._partition.write(chain(self._changes, self._index), stamp)
-        except BaseException:
-            self._fail()
-            raise
-        if self._size <= _CACHE_BYTES:
-            self._partition.read_cache = (stamp, self._entries, self._size)
-        self._release()
-
-    def discard(self) -> None:
-        """Drop all writes. A transaction that has failed already is left as it is."""
-        if self._status is not TransactionStatus.FAILED:
-            self._advance(TransactionStatus.FAILED)
-            self._fail()
-
-    def _advance(self, status: TransactionStatus) -> None:
-        if status not in self._status.next:
-            raise StateError(f"a transaction that is {self._status.value} cannot become {status.value}")
-        self._status = status
-
-    def _fail(self) -> None:
-        self._status = TransactionStatus.FAILED
-        self._release()
+    def _keep(self) -> tuple[Any, ...] | None:
+        return (self._entries, self._size) if self._size <= _CACHE_BYTES else None
 
     def _release(self) -> None:
         self._written = _Refusing(self._status)
@@ -268,7 +205,7 @@ class StoreTransaction:
 
     def _encode(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
         """Return the changes of the written keys, and note those of the index."""
-        entries, clock, index = self._entries, self._clock, self._index
+        entries, clock, index = self._entries, self.clock, self._index
         changes: list[Change] = []
         size = 0
         unknown = []
@@ -305,10 +242,10 @@ class StoreTransaction:
 
     def _evict(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
         """Return the deletions of expired entries that no record has touched, and note those of the index."""
-        if self._clock == _BEFORE_ALL:
+        if self.clock == BEFORE_ALL:
             return []
         done = {key for key, _ in self._index} if self._index else ()
-        due = expired(self._partition, expiry_bound(self._clock))
+        due = expired(self._partition, expiry_bound(self.clock))
         candidates = list(islice((entry for entry in due if expiry_key(*entry) not in done), self._max_evictions))
         evicted: list[Change] = []
         stored = self._partition.get_many([key for _, key in candidates])
@@ -327,6 +264,24 @@ class StoreTransaction:
     def _has_index(self) -> bool:
         entries: Iterator[Any] = iter(expired(self._partition, expiry_bound(1 << 63)))
         return next(entries, None) is not None
+
+
+def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State]:
+    """Return the function that gives the state of a record's key at a time (ms), from a transaction of a store.
+
+    Args:
+        store: name of the store, for the error.
+        transaction: its transaction.
+
+    Raises:
+        StateError: if the store holds no `State`.
+    """
+    if not isinstance(transaction, StoreTransaction):
+        raise StateError(
+            f"store {store!r} is one of {type(transaction).__name__}, which holds no State: give the stateful operation "
+            "another store"
+        )
+    return transaction.state
 
 
 class _State(State):
@@ -419,7 +374,7 @@ class _State(State):
         if value is _UNKNOWN:
             value = transaction._read(full)
         if isinstance(value, Expiring):
-            return value.payload if value.expiry > transaction._clock else None
+            return value.payload if value.expiry > transaction.clock else None
         return value
 
     def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
 from streamrt.connectors import BaseSink
-from streamrt.dataframe.frame import Frame
+from streamrt.dataframe.joins import JoiningFrame
 from streamrt.dataframe.series import StreamingSeries
+from streamrt.dataframe.windows import WindowedFrame
 from streamrt.errors import InvalidOperationError
 from streamrt.operators import (
     Apply,
@@ -35,16 +36,16 @@ from streamrt.state import Store, StoreSpec
 from streamrt.topics import Topic
 
 
-class StreamingDataFrame(Frame):
+class StreamingDataFrame(WindowedFrame, JoiningFrame):
     """Operations on the records of a topic, built like operations on a pandas dataframe.
 
     `Application.dataframe()` makes one. Methods add operators; nothing runs before `Application.run()`. Values are
     usually dicts, then `sdf["column"]` works on their items, but any value that the topic's deserializer yields will do.
 
-    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers` and `group_by` return a new
-    frame: assign it. `update`, `to_topic`, `drop`, `fill`, `print`, `print_table` and `sdf["x"] = ...` change the frame in
-    place and return it. `sink` ends a branch. Frames branch where two operations start from the same one; each branch works
-    on its own copy of the value.
+    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`, `concat`, `join_asof`,
+    `join_interval` and windows return a new frame: assign it. `update`, `to_topic`, `drop`, `fill`, `print`, `print_table`,
+    `join_lookup` and `sdf["x"] = ...` change the frame in place and return it. `sink` ends a branch. Frames branch where two
+    operations start from the same one; each branch works on its own copy of the value.
 
     Example:
         ```python
@@ -400,7 +401,7 @@ class StreamingDataFrame(Frame):
             ```
         """
         store = self._store() if store_type is None else StoreSpec(self._store_name, store_type)
-        self._builder.register_store(self._source, store)
+        self._builder.register_store(self._sources, store)
 
     def group_by(
         self,
@@ -414,7 +415,8 @@ class StreamingDataFrame(Frame):
         """Give records other keys, and bring those with the same key together in one partition.
 
         Records go through an internal topic, `repartition__<consumer group>--<topic>--<name>`, and what follows has its
-        own state for each new key. An input of one partition needs no such topic: the key is replaced in memory. Values,
+        own state for each new key. Where frames were merged, the names of all their topics are in this name. An input of
+        one partition needs no such topic: the key is replaced in memory. Values,
         timestamps and headers stay; a key may be None.
 
         Args:
@@ -443,14 +445,14 @@ class StreamingDataFrame(Frame):
         make_key, name = _grouping(key, name)
         topic = self._topic_manager.repartition_topic(
             name,
-            self.topics[0].name,
+            self.stream_id,
             value_deserializer=value_deserializer,
             key_deserializer=key_deserializer,
             value_serializer=value_serializer,
             key_serializer=key_serializer,
         )
         source = self._builder.add_exchange(self._node, Repartition(topic, make_key, name))
-        return StreamingDataFrame(self._builder, source, source, self._topic_manager, (*self._groups, name))
+        return StreamingDataFrame(self._builder, source, (source,), self._topic_manager, (*self._groups, name))
 
 
 def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from typing_extensions import Self
@@ -15,7 +16,16 @@ from streamrt.operators import Apply
 from streamrt.operators.expression import METADATA, Call, Expression, Input, InState
 from streamrt.state import DEFAULT_STORE, StoreSpec
 from streamrt.topics import Topic, TopicManager
-from streamrt.topology import Executor, Node, Operator, SourceOperator, TopologyBuilder, compose
+from streamrt.topology import (
+    Executor,
+    MergeOperator,
+    Node,
+    Operator,
+    SourceOperator,
+    TopologyBuilder,
+    compose_stream,
+    stream_id,
+)
 
 
 class Frame:
@@ -24,7 +34,7 @@ class Frame:
     Args:
         builder: the topology that the dataframe is part of.
         node: the node below which the next operator comes.
-        source: the node where the records of the dataframe come in.
+        sources: the nodes where the records of the dataframe come in.
         topic_manager: declares the topics that operators need.
         groups: names of the groupings that the records went through.
     """
@@ -33,13 +43,13 @@ class Frame:
         self,
         builder: TopologyBuilder,
         node: Node,
-        source: Node,
+        sources: Sequence[Node],
         topic_manager: TopicManager,
         groups: tuple[str, ...] = (),
     ) -> None:
         self._builder = builder
         self._node = node
-        self._source = source
+        self._sources = tuple(sources)
         self._topic_manager = topic_manager
         self._groups = groups
         self._trial = TrialStores()
@@ -84,7 +94,8 @@ class Frame:
             timestamp: its timestamp in milliseconds.
             headers: its headers.
             ctx: what `message_context()` returns meanwhile.
-            topic: the input topic, where the application has several; by default this dataframe's.
+            topic: the input topic, where the application has several; by default this dataframe's, and the first one of
+                frames that were merged.
 
         Returns:
             Value, key, timestamp and headers of each output, in order.
@@ -100,7 +111,7 @@ class Frame:
         outputs: list[tuple[Any, Any, int, Any]] = []
         context = TrialContext(self._trial, key, timestamp, headers, ctx)
         executors = self._compose(context, lambda *output: outputs.append(output))
-        name = self._builder.build().origin(self.topics[0].name) if topic is None else topic.name
+        name = self._builder.build().origin(_topic(self._sources[0]).name) if topic is None else topic.name
         if name not in executors:
             raise InvalidOperationError(
                 f"no dataframe reads topic {name!r}: test() takes one of the input topics, {', '.join(executors)}"
@@ -119,19 +130,53 @@ class Frame:
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """The topics that this dataframe reads."""
-        operator = self._source.operator
-        return (operator.topic,) if isinstance(operator, SourceOperator) else ()
+        """The topics that this dataframe reads, in the order of their names: several where frames were merged."""
+        return tuple(sorted(map(_topic, self._sources), key=lambda topic: topic.name))
+
+    @property
+    def stream_id(self) -> str:
+        """The name of the topic that this dataframe reads, or the names of several, joined by `--`.
+
+        Internal topics and directories that belong to the dataframe have it in their names.
+        """
+        return stream_id(topic.name for topic in self.topics)
 
     # -- How frames grow -----------------------------------------------------------------------------------------
 
     def _new(self, operator: Operator) -> Self:
         node = self._builder.add(self._node, operator)
-        return type(self)(self._builder, node, self._source, self._topic_manager, self._groups)
+        return type(self)(self._builder, node, self._sources, self._topic_manager, self._groups)
 
     def _in_place(self, operator: Operator) -> Self:
         self._node = self._builder.add(self._node, operator)
         return self
+
+    def _merge(self, others: Sequence[Any], operator: MergeOperator) -> Self:
+        """Return a new frame below an operator whose inputs are this frame and others, in this order.
+
+        Raises:
+            InvalidOperationError: if one of the others is no dataframe of the same application, or the merged topics could
+                not be told from another topic.
+        """
+        for other in others:
+            if not isinstance(other, Frame):
+                raise InvalidOperationError(f"{operator.name}() needs another dataframe, got {type(other).__name__}")
+            if other._builder is not self._builder:
+                raise InvalidOperationError(
+                    f"{operator.name}() got a dataframe of another application: make both with Application.dataframe() of "
+                    "the same one"
+                )
+        frames = (self, *others)
+        node = self._builder.add_merge([frame._node for frame in frames], operator)
+        sources = sorted({source.id: source for frame in frames for source in frame._sources}.values(), key=_id)
+        groups = self._groups
+        if any((frame._sources, frame._groups) != (self._sources, self._groups) for frame in others):
+            # On topics of one partition, the stores before and after the merge may be those of the same topics.
+            paths = [".".join(frame._groups) for frame in frames]
+            groups = ("--".join(paths),) if any(paths) else ()
+        merged = type(self)(self._builder, node, sources, self._topic_manager, groups)
+        self._topic_manager.merged_topics(*merged.topics, grouping=".".join(groups))
+        return merged
 
     @property
     def _store_name(self) -> str:
@@ -140,7 +185,7 @@ class Frame:
         return ".".join((DEFAULT_STORE, *self._groups))
 
     def _store(self) -> StoreSpec:
-        kind = self._builder.store_kind(self._source)
+        kind = self._builder.store_kind(self._sources)
         return StoreSpec(self._store_name) if kind is None else StoreSpec(self._store_name, kind)
 
     def _compose(self, context: TrialContext, sink: Sink | None) -> dict[str, Executor]:
@@ -149,9 +194,9 @@ class Frame:
         topology = topology.resolve(dict.fromkeys(topology.sources, 1))
         leaf = sink or _nothing
         executors: dict[str, Executor] = {}
-        for name, source in topology.sources.items():
+        for name in topology.streams:
             context.source = name
-            executors[name] = compose(topology, source, context, leaf)
+            executors.update(compose_stream(topology, name, context, leaf))
         return executors
 
     def _absorb(self, frame: Frame) -> Expression:
@@ -180,6 +225,16 @@ class Frame:
     def __repr__(self) -> str:
         names = ", ".join(topic.name for topic in self.topics)
         return f"{type(self).__name__}({names}, at {self._node.label})"
+
+
+def _topic(source: Node) -> Topic:
+    if not isinstance(source.operator, SourceOperator):
+        raise TypeError(f"{source} is no source")
+    return source.operator.topic
+
+
+def _id(node: Node) -> int:
+    return node.id
 
 
 def _as_expression(operator: Operator, argument: Expression) -> Expression:

@@ -1,31 +1,36 @@
 """Running a dataframe's closures on single values, without tasks, topics or Kafka."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from streamrt.connectors import BaseSink
-from streamrt.models import Headers, MessageContext, MessageTimestamp, TimestampType
+from streamrt.models import Headers, MessageContext, MessageTimestamp, Tick, TimestampType
 from streamrt.operators.metadata import checked_headers, checked_timestamp
 from streamrt.serializers import MessageField
-from streamrt.state import MemoryStore, StoreSpec, StoreTransaction
+from streamrt.state import MemoryStore, StoreSpec, Transaction, state_of
 from streamrt.topics import Topic
-from streamrt.topology import Executor, StateAccess
+from streamrt.topology import Executor, Node, StateAccess
 
 
 class TrialStores:
     """The stores of a dataframe on trial: in memory whatever their kind, and as long-lived as the dataframe."""
 
     def __init__(self) -> None:
-        self._transactions: dict[tuple[str, str], StoreTransaction] = {}
+        self._transactions: dict[tuple[str, str], Transaction] = {}
 
     def state(self, topic: str, store: StoreSpec) -> StateAccess:
         """Return the function that gives the state of a key in a store of a topic."""
+        return state_of(store.name, self.transaction(topic, store))
+
+    def transaction(self, topic: str, store: StoreSpec) -> Transaction:
+        """Return the transaction of a store of a topic."""
         transaction = self._transactions.get((topic, store.name))
         if transaction is None:
             # It is never flushed: a transaction reads its own writes, and nobody else wants them.
             partition = MemoryStore(store.name, topic, Path()).open(0)
-            transaction = self._transactions[topic, store.name] = StoreTransaction(partition, changelog=False)
-        return transaction.state
+            transaction = self._transactions[topic, store.name] = store.transaction(partition, changelog=False)
+        return transaction
 
 
 class TrialContext:
@@ -91,6 +96,11 @@ class TrialContext:
         """Return the function that gives the state of a key in memory."""
         return self._stores.state(self.source, store)
 
+    def store(self, store: StoreSpec) -> Callable[[], Transaction]:
+        """Return the function that gives the one transaction of a store on trial."""
+        transaction = self._stores.transaction(self.source, store)
+        return lambda: transaction
+
     def sink(self, sink: BaseSink) -> Executor:
         """Return a function that drops the record."""
 
@@ -99,6 +109,9 @@ class TrialContext:
             checked_headers(headers)
 
         return drop
+
+    def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
+        """Do nothing: no time passes while a dataframe is tried out."""
 
     def show(self, node_id: int, item: Any) -> None:
         """Print text as `sdf.print()` would; rows of tables are left out."""

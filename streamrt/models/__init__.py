@@ -3,6 +3,7 @@
 from streamrt.models.headers import Headers, HeadersMapping, HeaderValue, merge_headers
 from streamrt.models.partitions import OffsetRange, TopicPartition
 from streamrt.models.record import MessageContext, RawRecord, Record
+from streamrt.models.tick import Tick
 from streamrt.models.timestamps import MessageTimestamp, TimestampType
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "OffsetRange",
     "RawRecord",
     "Record",
+    "Tick",
     "TimestampType",
     "TopicPartition",
     "merge_headers",

@@ -78,7 +78,7 @@ def test_the_format_of_version_1() -> None:
 @pytest.mark.parametrize("decode", [Stamp.decode, Position.decode])
 def test_newer_versions_are_refused(decode: Any) -> None:
     with pytest.raises(StoreVersionError, match="state was written by a newer version; upgrade StreamRT"):
-        decode(b'{"v":2,"something":"new"}')
+        decode(b'{"v":3,"something":"new"}')
 
 
 BROKEN = [

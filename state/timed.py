@@ -1,0 +1,506 @@
+"""Transactions of stores for operators that look at time: windows, joins, timers.
+
+For each record key, which is given by its *prefix*, there is
+
+- a **head**: one small object, kept as it is from record to record and commit to commit, and encoded once for each commit;
+- a **timeline**: items in the order of time (`timeline.py`);
+- a **deadline** of the head: when its operator wants to look at it again, even if no record of its key comes.
+
+Deadlines are found in two places: those that the store knows in the expiry index, which is read once from the front to
+the back, and those that this transaction has given, in a heap. An entry of either counts only while the head still has that
+deadline, so a deadline that is moved leaves an entry behind, and nothing has to be searched.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice
+from typing import Any, Final
+
+import orjson
+
+from streamrt.errors import SerializationError, StateError, StoreCorruptedError
+from streamrt.state.base import BEFORE_ALL, Change
+from streamrt.state.changelog import index_start
+from streamrt.state.encoding import dumps_exact, loads_exact
+from streamrt.state.layout import (
+    ARRIVAL_KEY,
+    BYTES_KEY,
+    EXPIRY_SPACE,
+    FIRST_KEY,
+    HEAD_SPACE,
+    JSON_KEY,
+    LATEST_EXPIRY,
+    NO_KEY,
+    decode_value,
+    expiry_key,
+    key_prefix,
+    split_expiry_key,
+    split_prefix,
+)
+from streamrt.state.options import RocksDBOptions
+from streamrt.state.store import StorePartition
+from streamrt.state.timeline import (
+    CACHE_BYTES,
+    ENTRY_BYTES,
+    Refusing,
+    Timeline,
+    TimelineTransaction,
+)
+
+__all__ = ["NEVER", "TimedTransaction"]
+
+NEVER: Final = LATEST_EXPIRY + 1
+"""Later than all deadlines."""
+
+_NO_KEY_PREFIX: Final = key_prefix(NO_KEY, b"")
+# Beginnings of prefixes whose length fits into one byte, nearly all there are.
+_SHORT_BYTES: Final = tuple(bytes((BYTES_KEY, length)) for length in range(128))
+_SHORT_JSON: Final = tuple(bytes((JSON_KEY, length)) for length in range(128))
+_HEAD_START: Final = bytes((HEAD_SPACE,))
+_INDEX_END: Final = bytes((EXPIRY_SPACE + 1,))
+_GROWTH: Final = 8
+# How many entries of the index are read at a time: few at first, since most transactions have few deadlines to look at.
+_FIRST_LOOK, _LONGEST_LOOK = 8, 512
+_SMALL_HEAP: Final = 1024
+
+
+class _Head:
+    """What is known of the head of one record key.
+
+    Attributes:
+        value: the object; None if there is no head.
+        deadline: its deadline.
+        stored: the deadline that the store knows.
+        exists: whether the store has it.
+        written: whether this transaction has changed it.
+        size: about how many bytes it takes.
+    """
+
+    __slots__ = ("deadline", "exists", "size", "stored", "value", "written")
+
+    def __init__(self, value: Any, deadline: int | None, size: int) -> None:
+        self.value = value
+        self.deadline = self.stored = deadline
+        self.exists = value is not None
+        self.written = False
+        self.size = size
+
+
+class _Heads(dict[bytes, _Head]):
+    """Heads by prefix; those that are not known yet are read."""
+
+    read: Callable[[bytes], _Head]
+
+    def __missing__(self, prefix: bytes) -> _Head:
+        return self.read(prefix)
+
+
+class TimedTransaction(TimelineTransaction):
+    """Keeps heads, timelines and deadlines of record keys.
+
+    Nothing is ever deleted by itself: a deadline says when the operator looks again.
+
+    Args:
+        partition: the open store partition.
+        options: `dumps` and `loads` count for users' values: items, and what `pack` makes cells of.
+        changelog: whether there is a changelog.
+
+    Attributes:
+        clock: stream time, or a number below all timestamps; operators may read it, and move it by `advance`.
+        due_from: no deadline is earlier, so `due(bound)` finds nothing while `bound < due_from`. Operators may read it for
+            each record; it may be lower than the earliest deadline until `due` or `next_deadline` has looked.
+        observed: the highest event time, in milliseconds, that any record brought in this or an earlier transaction over the
+            same open partition; operators set it. It is not stored.
+        pack: makes a cell of a user's value, to be put into a head.
+        unpack: makes the value of a cell, an object of its own each time.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from streamrt.state import MemoryStore
+        >>> transaction = TimedTransaction(MemoryStore("default", "orders", Path("unused")).open(0))
+        >>> prefix = transaction.prefix("customer")
+        >>> transaction.head(prefix) is None
+        True
+        >>> transaction.set_head(prefix, [1, 9.5], deadline=60_000)
+        >>> transaction.next_deadline
+        60000
+        >>> for deadline, prefix, head in transaction.due(60_000):
+        ...     print(deadline, transaction.key_of(prefix), head)
+        ...     transaction.delete_head(prefix)
+        60000 customer [1, 9.5]
+        >>> transaction.add_item(prefix, 1_000, {"price": 5})
+        >>> transaction.items(prefix, 0, 2_000)
+        [(1000, {'price': 5})]
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_first",
+        "_heads",
+        "_heap",
+        "_heap_limit",
+        "_known",
+        "_local",
+        "_look",
+        "_made",
+        "_moved",
+        "_scan",
+        "_written",
+        "due_from",
+        "observed",
+    )
+
+    def __init__(
+        self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
+    ) -> None:
+        super().__init__(partition, options, changelog)
+        heads = _Heads()
+        self.observed: int | None = None
+        self.due_from: int = BEFORE_ALL
+        # What the store says of the first entry of its index; None: not looked up yet.
+        self._first: int | None = None
+        if self._cache is not None:
+            heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed = self._cache
+            lines.owner = self
+            self._stored_arrival = self._arrival
+            self._lines = lines
+            self._cache = None
+        heads.read = self._read_head
+        self._heads: dict[bytes, _Head] = heads
+        # Prefixes alone: pairs with the heads would be more work for the garbage collector than looking them up again.
+        self._written: list[bytes] = []
+        self._moved = False
+        # Deadlines that were given, as (deadline, prefix), and the next entries of the index; outdated ones among both.
+        self._heap: list[tuple[int, bytes]] = []
+        self._heap_limit = _SMALL_HEAP
+        self._ahead: deque[tuple[int, bytes]] = deque()
+        self._scan: Iterator[tuple[bytes, bytes]] | None = None
+        self._look = _FIRST_LOOK
+        self._made: list[Change] = []
+        # Heads and timelines, while nobody may use them because it is decided what to write.
+        self._known: tuple[dict[bytes, _Head], dict[bytes, Timeline]] = ({}, {})
+        # Changes that are local to the store: those of the index.
+        self._local: list[Change] = []
+
+    @property
+    def dirty(self) -> bool:  # noqa: D102
+        return bool(self._written or self._touched or self._local)
+
+    # -- Record keys ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def prefix(key: Any) -> bytes:
+        """Return what stands for a record key in all other methods.
+
+        Args:
+            key: None, bytes, or anything with an exact JSON form.
+
+        Raises:
+            SerializationError: if the key has none.
+        """
+        if type(key) is bytes and len(key) < 128:
+            return _SHORT_BYTES[len(key)] + key
+        return _prefix(key)
+
+    @staticmethod
+    def key_of(prefix: bytes) -> Any:
+        """Return the record key of a prefix: None, bytes, or the value that JSON makes of it."""
+        tag, key = split_prefix(prefix)
+        return None if tag == NO_KEY else key if tag == BYTES_KEY else loads_exact(key)
+
+    # -- Heads ---------------------------------------------------------------------------------------------------
+
+    def head(self, prefix: bytes) -> Any:
+        """Return the head of a record key, or None.
+
+        It is the very object that `set_head` was given or a copy of it. It may be changed in place if `set_head` is called
+        after that, in the same transaction.
+
+        Raises:
+            StateError: if the transaction is over.
+        """
+        return self._heads[prefix].value
+
+    def set_head(self, prefix: bytes, value: Any, deadline: int | None = None) -> None:
+        """Store the head of a record key; also to be called when it was changed in place.
+
+        Args:
+            prefix: what `prefix` gives for the record key.
+            value: nested lists, or dicts with str keys, of int, float, str, bool and None. It is encoded when the transaction
+                is prepared, and must not be None itself.
+            deadline: event time in milliseconds at which `due` gives it; None for never. Times before 0 count as 0.
+
+        Raises:
+            StateError: if the transaction is over.
+        """
+        head = self._heads[prefix]
+        if value is None:
+            raise StateError("a head cannot be None, which stands for no head: call delete_head instead")
+        head.value = value
+        if head.deadline != deadline:
+            self._move(prefix, head, deadline)
+        if not head.written:
+            head.written = True
+            self._written.append(prefix)
+
+    def delete_head(self, prefix: bytes) -> None:
+        """Delete the head of a record key and its deadline. A missing one is no error."""
+        head = self._heads[prefix]
+        if head.value is None:
+            return
+        head.value = None
+        if head.deadline is not None:
+            head.deadline = None
+            self._moved = True
+        if not head.written:
+            head.written = True
+            self._written.append(prefix)
+
+    # -- Deadlines -----------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest deadline of all heads, in milliseconds of event time; None if there is none."""
+        earliest = self._earliest()
+        return None if earliest is None else earliest[0]
+
+    def due(self, bound: int) -> Iterator[tuple[int, bytes, Any]]:
+        """Yield deadline, prefix and head of each head with a deadline that is not later than a bound.
+
+        They come in the order of deadlines and, for equal ones, of the bytes of prefixes, whatever the commits were. Before
+        the next one is asked for, the head must have been deleted, or given a later deadline or none by `set_head`.
+
+        Args:
+            bound: event time in milliseconds, inclusive.
+
+        Raises:
+            StateError: if a head was left with a deadline that is not later.
+        """
+        if bound < self.due_from:
+            return
+        while True:
+            earliest = self._earliest()
+            if earliest is None or earliest[0] > bound:
+                return
+            deadline, prefix = earliest
+            head = self._heads.get(prefix)
+            if head is None:
+                self._read_due(bound)
+                head = self._heads[prefix]
+                if head.deadline != deadline:
+                    # A restore that did not look has left it.
+                    self._local.append((expiry_key(deadline, _HEAD_START + prefix), None))
+                    continue
+            yield deadline, prefix, head.value
+            if head.deadline is not None and head.deadline <= deadline:
+                raise StateError(
+                    f"the head of record key {self.key_of(prefix)!r} was due at {deadline} and was left with the deadline "
+                    f"{head.deadline}: an operator must give it a later one, or none, or delete it"
+                )
+
+    def _earliest(self) -> tuple[int, bytes] | None:
+        """Return the earliest deadline with its prefix, and drop what is outdated before it."""
+        heads, heap, ahead = self._heads, self._heap, self._ahead
+        if type(heads) is Refusing:
+            heads.refuse()
+        found = None
+        while heap:
+            if heads[heap[0][1]].deadline == heap[0][0]:
+                found = heap[0]
+                break
+            heappop(heap)
+        while ahead or self._look_ahead():
+            first = ahead[0]
+            if found is not None and found <= first:
+                break
+            # A head that is not known has not been changed: its deadline is the one in the index.
+            head = heads.get(first[1])
+            if head is None or head.deadline == first[0]:
+                found = first
+                break
+            ahead.popleft()
+        self.due_from = NEVER if found is None else found[0]
+        return found
+
+    def _look_ahead(self) -> bool:
+        """Read the next entries of the index; False if there are no more."""
+        scan = self._scan
+        if scan is None:
+            self._first = index_start(self._partition)
+            scan = self._scan = self._partition.scan(expiry_key(self._first, b""), _INDEX_END)
+        entries = (split_expiry_key(key) for key, _ in islice(scan, self._look))
+        self._look = min(self._look * 4, _LONGEST_LOOK)
+        self._ahead.extend((deadline, key[1:]) for deadline, key in entries)
+        return bool(self._ahead)
+
+    def _read_due(self, bound: int) -> None:
+        """Read the next heads that are due, several at a time."""
+        self._make_room()
+        heads = self._heads
+        wanted = [prefix for deadline, prefix in self._ahead if deadline <= bound and prefix not in heads]
+        stored = self._partition.get_many([_HEAD_START + prefix for prefix in wanted])
+        for prefix, data in zip(wanted, stored, strict=True):
+            heads[prefix] = self._head_of(data)
+
+    def _move(self, prefix: bytes, head: _Head, deadline: int | None) -> None:
+        """Give a head another deadline."""
+        if deadline is not None:
+            if not 0 <= deadline <= LATEST_EXPIRY:
+                deadline = min(max(deadline, 0), LATEST_EXPIRY)
+                if deadline == head.deadline:
+                    return
+            heap = self._heap
+            heappush(heap, (deadline, prefix))
+            if deadline < self.due_from:
+                self.due_from = deadline
+            if len(heap) > self._heap_limit:
+                heads = self._heads
+                heap[:] = {entry for entry in heap if entry[1] == prefix or heads[entry[1]].deadline == entry[0]}
+                heapify(heap)
+                self._heap_limit = max(_SMALL_HEAP, 2 * len(heap))
+        head.deadline = deadline
+        self._moved = True
+
+    # -- Reading -------------------------------------------------------------------------------------------------
+
+    def _read_head(self, prefix: bytes) -> _Head:
+        if self._size > self._limit:
+            self._make_room()
+        head = self._heads[prefix] = self._head_of(self._partition.get(_HEAD_START + prefix))
+        return head
+
+    def _head_of(self, data: bytes | None) -> _Head:
+        if not data:
+            self._size += ENTRY_BYTES
+            return _Head(None, None, ENTRY_BYTES)
+        size = ENTRY_BYTES + _GROWTH * len(data)
+        self._size += size
+        # As `decode_value` and `loads_exact` do, without their calls: each key that is not known comes through here.
+        deadline: int | None = None
+        if data[0] == 1 and len(data) > 9:
+            deadline, payload = int.from_bytes(data[1:9], "big"), data[9:]
+        elif data[0] == 0:
+            payload = data[1:]
+        else:
+            decode_value(data)
+            raise StoreCorruptedError(f"a head of the store is cut off: {data!r}")
+        try:
+            value = orjson.loads(payload)
+        except ValueError:
+            value = loads_exact(payload)
+        return _Head(value, deadline, size)
+
+    def _make_room(self, used: Timeline | None = None) -> None:
+        if self._size <= self._limit:
+            return
+        # To half of it, so that it is not done for each head that is read.
+        excess = self._size - CACHE_BYTES // 2
+        gone = []
+        for prefix, head in self._heads.items():
+            if excess <= 0:
+                break
+            if not head.written:
+                gone.append(prefix)
+                excess -= head.size
+                self._size -= head.size
+        for prefix in gone:
+            del self._heads[prefix]
+        self._drop_lines(excess, used)
+        # What is written stays, whatever its size; it is not looked through again for each head either.
+        self._limit = max(CACHE_BYTES, self._size + CACHE_BYTES // 2)
+
+    # -- The end -------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> list[Change]:
+        removed: list[Change] = []
+        added: list[Change] = []
+        changes: list[Change] = []
+        size = 0
+        heads = self._heads
+        for prefix in self._written:
+            head = heads[prefix]
+            key = _HEAD_START + prefix
+            value, deadline, stored = head.value, head.deadline, head.stored
+            before = head.size
+            if value is None:
+                head.size = ENTRY_BYTES
+                if head.exists:
+                    changes.append((key, None))
+            else:
+                data = dumps_exact(value)
+                head.size = ENTRY_BYTES + _GROWTH * len(data)
+                if deadline is None:
+                    changes.append((key, b"\x00" + data))
+                else:
+                    changes.append((key, b"\x01" + deadline.to_bytes(8, "big") + data))
+            size += head.size - before
+            if stored != deadline:
+                if stored is not None:
+                    removed.append((b"\xf0" + stored.to_bytes(8, "big") + key, None))
+                if deadline is not None:
+                    added.append((b"\xf0" + deadline.to_bytes(8, "big") + key, b""))
+        self._size += size
+        if self._moved or self._scan is not None:
+            self._earliest()
+            if self.due_from != self._first:
+                self._first = self.due_from
+                added.append((FIRST_KEY, self._first.to_bytes(8, "big")))
+        # Deletions first: a deadline that a head has again keeps its entry.
+        self._local += removed + added
+        items = self._decide_items()
+        # The number for the next item first, see layout.py.
+        counters = 1 if items and items[0][0] == ARRIVAL_KEY else 0
+        self._made = items[:counters] + changes + items[counters:]
+        self._known = (self._heads, self._lines)
+        self._heads = Refusing(self._status)
+        self._lines = Refusing(self._status)
+        return self._made
+
+    def _decided(self) -> Iterable[Change]:
+        return chain(self._made, self._local)
+
+    def _keep(self) -> tuple[Any, ...] | None:
+        heads, lines = self._heads, self._lines = self._known
+        for prefix in self._written:
+            head = heads[prefix]
+            if head.value is None:
+                self._size -= head.size
+                del heads[prefix]
+            else:
+                head.stored = head.deadline
+                head.exists = True
+                head.written = False
+        self._settle_items()
+        self._limit = CACHE_BYTES
+        self._make_room()
+        return heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed
+
+    def _release(self) -> None:
+        self._heads = Refusing(self._status)
+        self._known = ({}, {})
+        self._written = []
+        self._heap = []
+        self._ahead = deque()
+        self._scan = None
+        self._made = []
+        self._local = []
+        self._release_items()
+
+
+def _prefix(key: Any) -> bytes:
+    if key is None:
+        return _NO_KEY_PREFIX
+    if isinstance(key, bytes | bytearray | memoryview):
+        return key_prefix(BYTES_KEY, bytes(key))
+    if type(key) is str:
+        try:
+            data = orjson.dumps(key)
+        except TypeError:
+            data = dumps_exact(key)
+    else:
+        try:
+            data = dumps_exact(key)
+        except SerializationError as error:
+            raise SerializationError(f"no state can belong to the record key {key!r}: {error}") from error
+    return _SHORT_JSON[len(data)] + data if len(data) < 128 else key_prefix(JSON_KEY, data)

@@ -1,0 +1,369 @@
+"""Timelines: items of record keys, in the order of time.
+
+What is known of the timeline of a key is a sorted list, which goes on to the next transaction. It is complete from a certain
+time on; what lies before is read when somebody asks for it. So a record on a known key needs no scan, and a record that
+only appends needs none on any key.
+
+Deletions from the front move the beginning of the list, and cut the list only when half of it is gone.
+"""
+
+import abc
+from bisect import bisect_left, insort
+from struct import Struct
+from typing import Any, Final, NoReturn
+
+from streamrt.errors import StateError
+from streamrt.state.base import Change, Transaction
+from streamrt.state.encoding import PLAIN_TYPES, exact_of, packing_of
+from streamrt.state.layout import ARRIVAL_KEY, LATEST_EXPIRY, PLAIN
+from streamrt.state.options import RocksDBOptions
+from streamrt.state.status import TransactionStatus
+from streamrt.state.store import StorePartition
+
+__all__ = ["Item", "TimelineTransaction"]
+
+Item = tuple[int, int, Any]
+"""Event time, arrival number and value."""
+
+# What a partition's cache may hold. Python's objects take several times the bytes that they are stored in.
+CACHE_BYTES: Final = 64 * 1024 * 1024
+ENTRY_BYTES: Final = 300
+_ITEM_BYTES: Final = 150
+_GROWTH: Final = 4
+
+_DEFAULT_OPTIONS: Final = RocksDBOptions()
+# Beyond all times there are.
+_END: Final = LATEST_EXPIRY + 1
+_UNREAD: Final = -1
+# How far back, in milliseconds, items are looked for at first, and then.
+_SPANS: Final = (1_000, 100_000, 10_000_000, _END)
+_TIME_AND_NUMBER: Final = Struct(">QQ")
+_TIME: Final = Struct(">Q")
+# Values that nobody can change, so that the cache may keep the very object that was given.
+_UNCHANGEABLE: Final = PLAIN_TYPES | {str}
+
+
+class Timeline:
+    """What is known of the items of one record key.
+
+    Attributes:
+        items: the known ones in their order; those before `first` are deleted.
+        first: index of the first one.
+        complete: all items of at least this time are known. Of earlier ones, only those that this transaction has added.
+        begin: the store holds no items of an earlier time.
+        size: about how many bytes it takes.
+        written: whether this transaction has changed it.
+    """
+
+    __slots__ = ("begin", "complete", "first", "items", "size", "written")
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.first = 0
+        self.complete = _END
+        self.begin = 0
+        self.size = ENTRY_BYTES
+        self.written = False
+
+    def merge(self, found: list[Item], complete: int) -> None:
+        """Add what was read from the store, which is complete from a time on now."""
+        known = bisect_left(self.items, (self.complete,), self.first)
+        added = self.items[self.first : known]
+        self.items[:known] = sorted(found + added) if added else found
+        self.first = 0
+        self.complete = 0 if complete <= self.begin else complete
+        self.size += len(found) * _ITEM_BYTES
+
+    def cut(self, low: int, high: int) -> None:
+        """Remove the items between two indexes."""
+        items = self.items
+        self.size -= (self.size - ENTRY_BYTES) * (high - low) // (len(items) - self.first)
+        if low > self.first:
+            del items[low:high]
+        elif high * 2 > len(items):
+            del items[:high]
+            self.first = 0
+        else:
+            self.first = high
+
+    def settle(self) -> None:
+        """Take note that what was added is in the store now."""
+        self.written = False
+        if self.items and self.items[self.first][0] < self.complete:
+            self.begin = min(self.begin, self.items[self.first][0])
+            # Those before may have others in between, which are not known.
+            known = bisect_left(self.items, (self.complete,), self.first)
+            self.size -= (self.size - ENTRY_BYTES) * (known - self.first) // (len(self.items) - self.first)
+            del self.items[:known]
+            self.first = 0
+
+
+class Refusing(dict[bytes, Any]):
+    """Takes the place of what a transaction knows when it must not be used any more; costs nothing while it may."""
+
+    def __init__(self, status: TransactionStatus) -> None:
+        self._status = status
+
+    def refuse(self) -> NoReturn:
+        """Raise an error that says so."""
+        raise StateError(
+            f"a transaction that is {self._status.value} was used: ask for the running one for each record, and keep none"
+        )
+
+    def __missing__(self, key: bytes) -> NoReturn:
+        self.refuse()
+
+
+class _Timelines(dict[bytes, Timeline]):
+    """Timelines by prefix; those that nothing is known of begin here."""
+
+    owner: "TimelineTransaction"
+
+    def __missing__(self, prefix: bytes) -> Timeline:
+        line = self[prefix] = Timeline()
+        self.owner._size += line.size
+        return line
+
+
+class TimelineTransaction(Transaction):
+    """The part of `TimedTransaction` that keeps timelines."""
+
+    __slots__ = (
+        "_added",
+        "_arrival",
+        "_deleted",
+        "_dumps",
+        "_limit",
+        "_lines",
+        "_loads",
+        "_own",
+        "_size",
+        "_stored_arrival",
+        "_touched",
+        "pack",
+        "unpack",
+    )
+
+    def __init__(
+        self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
+    ) -> None:
+        super().__init__(partition, options, changelog)
+        options = _DEFAULT_OPTIONS if options is None else options
+        self._dumps, self._loads = exact_of(options)
+        self.pack, self.unpack = packing_of(options)
+        # Whether values go through users' functions: they may come back as something else, so they always do.
+        self._own = _UNCHANGEABLE if options.dumps is None and options.loads is None else frozenset[type]()
+        lines = _Timelines()
+        lines.owner = self
+        self._lines: dict[bytes, Timeline] = lines
+        self._size = 0
+        self._limit = CACHE_BYTES
+        self._arrival = self._stored_arrival = _UNREAD
+        # Keys and values of items that are not in the store yet, by arrival number.
+        self._added: dict[int, tuple[bytes, bytes]] = {}
+        self._deleted: list[bytes] = []
+        self._touched: list[tuple[bytes, Timeline]] = []
+
+    def add_item(self, prefix: bytes, timestamp: int, value: Any) -> None:
+        """Add an item to the timeline of a record key.
+
+        Args:
+            prefix: what `prefix` gives for the record key.
+            timestamp: its event time in milliseconds, 0 or more.
+            value: what is read back later, equal but another object, with lists for tuples.
+
+        Raises:
+            StateError: if the time is negative, or the transaction is over.
+            SerializationError: if the value cannot be stored.
+        """
+        line = self._lines[prefix]
+        if not 0 <= timestamp <= LATEST_EXPIRY:
+            raise StateError(
+                f"a record with the timestamp {timestamp} cannot be stored by its time: event times begin at 0 (1970); "
+                "give such records another timestamp with set_timestamp, or drop them with filter"
+            )
+        data = self._dumps(value)
+        if type(value) not in self._own:
+            # What is kept must not change when somebody changes the object later.
+            value = self._loads(data)
+        number = self._arrival
+        if number < 0:
+            number = self._read_arrival()
+        self._arrival = number + 1
+        self._added[number] = (b"\x03" + prefix + _TIME_AND_NUMBER.pack(timestamp, number), data)
+        items = line.items
+        if not items or timestamp >= items[-1][0]:
+            items.append((timestamp, number, value))
+        else:
+            insort(items, (timestamp, number, value), line.first)
+        size = _ITEM_BYTES + _GROWTH * len(data)
+        line.size += size
+        self._size += size
+        if not line.written:
+            line.written = True
+            self._touched.append((prefix, line))
+
+    def items(self, prefix: bytes, start: int, end: int) -> list[tuple[int, Any]]:
+        """Return time and value of the items in a range of time, in the order of time and, for equal times, of arrival.
+
+        The values are there to be read, not to be changed.
+
+        Args:
+            prefix: what `prefix` gives for the record key.
+            start: first time, in milliseconds, inclusive. The first time that an item may have costs less than 0 does.
+            end: last time, exclusive.
+        """
+        return [(time, value) for time, _, value in self.items_with_arrival(prefix, start, end)]
+
+    def items_with_arrival(self, prefix: bytes, start: int, end: int) -> list[Item]:
+        """Return time, arrival number and value of the items in a range of time, ordered as `items` orders them.
+
+        Arrival numbers grow with each item that is added to the store, whatever its key.
+        """
+        line = self._lines[prefix]
+        if start < line.complete:
+            self._complete(prefix, line, start)
+        items = line.items
+        low = bisect_left(items, (start,), line.first)
+        if items and end > items[-1][0]:
+            return items[low:]
+        return items[low : bisect_left(items, (end,), low)]
+
+    def latest_item(self, prefix: bytes, timestamp: int) -> tuple[int, Any] | None:
+        """Return time and value of the last item that is not later than a timestamp; None if there is none.
+
+        Of several with the same time it is the one that arrived last.
+        """
+        line = self._lines[prefix]
+        while True:
+            items = line.items
+            newest = items[-1][0] if items else 0
+            at = len(items) if newest <= timestamp else bisect_left(items, (timestamp + 1,), line.first)
+            found = items[at - 1] if at > line.first else None
+            # An earlier one counts only if nothing unknown lies in between.
+            if line.complete == 0 or (found is not None and found[0] >= line.complete):
+                return None if found is None else (found[0], found[2])
+            self._reach(prefix, line, timestamp, 0 if found is None else found[0])
+
+    def delete_items(self, prefix: bytes, start: int, end: int) -> None:
+        """Delete the items in a range of time.
+
+        Args:
+            prefix: what `prefix` gives for the record key.
+            start: first time, in milliseconds, inclusive.
+            end: last time, exclusive.
+        """
+        line = self._lines[prefix]
+        if start < line.complete:
+            if start <= line.begin and end < line.complete:
+                self._delete_unread(prefix, line, end)
+            else:
+                self._complete(prefix, line, start)
+        items = line.items
+        low = bisect_left(items, (start,), line.first)
+        high = bisect_left(items, (end,), low)
+        if low >= high:
+            return
+        added, deleted = self._added, self._deleted
+        for time, number, _ in items[low:high]:
+            if added.pop(number, None) is None:
+                deleted.append(b"\x03" + prefix + _TIME_AND_NUMBER.pack(time, number))
+        before = line.size
+        line.cut(low, high)
+        self._size += line.size - before
+        self._touch(prefix, line)
+
+    def _touch(self, prefix: bytes, line: Timeline) -> None:
+        if not line.written:
+            line.written = True
+            self._touched.append((prefix, line))
+
+    def _complete(self, prefix: bytes, line: Timeline, start: int) -> None:
+        """Read the items from a time on."""
+        start = max(start, line.begin)
+        if start < line.complete:
+            self._make_room(line)
+            before = line.size
+            line.merge(self._read(prefix, line, start), start)
+            self._size += line.size - before
+
+    def _reach(self, prefix: bytes, line: Timeline, timestamp: int, least: int) -> None:
+        """Read the items of one more step of time before a timestamp, but not beyond a least time.
+
+        Forwards: a scan that runs backwards out of the items of a key passes all that was deleted before.
+        """
+        starts = (max(timestamp - span, least) for span in _SPANS)
+        self._complete(prefix, line, next(start for start in starts if start < line.complete))
+
+    def _read(self, prefix: bytes, line: Timeline, start: int) -> list[Item]:
+        space = b"\x03" + prefix
+        found: list[Item] = []
+        size = 0
+        for key, data in self._partition.scan(space + _TIME.pack(start), space + _TIME.pack(line.complete)):
+            time, number = _TIME_AND_NUMBER.unpack(key[-16:])
+            found.append((time, number, self._loads(data[1:])))
+            size += len(data)
+        line.size += _GROWTH * size
+        return found
+
+    def _delete_unread(self, prefix: bytes, line: Timeline, end: int) -> None:
+        """Delete what the store has before a time, without making objects of it."""
+        if end > line.begin:
+            space = b"\x03" + prefix
+            found = [key for key, _ in self._partition.scan(space + _TIME.pack(line.begin), space + _TIME.pack(end))]
+            line.begin = end
+            if found:
+                self._deleted += found
+                self._touch(prefix, line)
+
+    def _read_arrival(self) -> int:
+        data = self._partition.get(ARRIVAL_KEY)
+        self._stored_arrival = 0 if data is None else int.from_bytes(data[1:], "big")
+        return self._stored_arrival
+
+    def _decide_items(self) -> list[Change]:
+        """Return the changes of the timelines; the number for the next item comes first."""
+        changes: list[Change] = []
+        if self._arrival != self._stored_arrival:
+            changes.append((ARRIVAL_KEY, PLAIN + self._arrival.to_bytes(8, "big")))
+        changes += [(key, PLAIN + data) for key, data in self._added.values()]
+        changes += [(key, None) for key in self._deleted]
+        return changes
+
+    def _settle_items(self) -> None:
+        """Take note that the changes are in the store."""
+        for prefix, line in self._touched:
+            before = line.size
+            line.settle()
+            self._size += line.size - before
+            if not line.items:
+                # What is known of it, that there is nothing, is not worth its place.
+                del self._lines[prefix]
+                self._size -= line.size
+
+    def _drop_lines(self, excess: int, used: Timeline | None) -> None:
+        """Forget timelines that are neither written nor in use, the oldest first, until so many bytes are free."""
+        gone = []
+        for prefix, line in self._lines.items():
+            if excess <= 0:
+                break
+            if not line.written and line is not used:
+                gone.append(prefix)
+                excess -= line.size
+                self._size -= line.size
+        for prefix in gone:
+            del self._lines[prefix]
+
+    @abc.abstractmethod
+    def _make_room(self, used: Timeline | None = None) -> None:
+        """Forget what was not written if the cache has grown beyond its bound; called before something is read.
+
+        Args:
+            used: a timeline that is in use.
+        """
+
+    def _release_items(self) -> None:
+        self._lines = Refusing(self._status)
+        self._added = {}
+        self._deleted = []
+        self._touched = []

@@ -1,0 +1,238 @@
+"""Joins of dataframes with each other and with what is found outside Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from typing_extensions import Self
+
+from streamrt.dataframe.frame import Frame
+from streamrt.dataframe.merging import MergingFrame
+from streamrt.errors import InvalidOperationError
+from streamrt.joins import (
+    AsOfHow,
+    AsOfJoin,
+    BaseField,
+    BaseLookup,
+    BufferedLookupJoin,
+    IntervalHow,
+    IntervalJoin,
+    LookupBuffer,
+    LookupJoin,
+    OnMerge,
+    merge_of,
+)
+from streamrt.joins.durations import milliseconds
+from streamrt.operators.functions import require_callable
+from streamrt.state import RocksDBStore, StoreSpec, TimedTransaction
+from streamrt.topology import stream_id
+
+_GRACE = timedelta(days=7)
+
+
+class JoiningFrame(MergingFrame):
+    """Operations that bring records together that belong together."""
+
+    def join_asof(
+        self,
+        right: JoiningFrame,
+        how: AsOfHow = "inner",
+        on_merge: OnMerge = "raise",
+        grace_ms: int | timedelta = _GRACE,
+        name: str | None = None,
+    ) -> Self:
+        """Merge each record with the record of another dataframe that was in force at its time.
+
+        That is the right record of the same key with the greatest timestamp that is not after the left record's; of several
+        with this timestamp, the one that arrived last. The result has key, timestamp and headers of the left record. Right
+        records pass nothing on by themselves, and a left record does not wait for right ones to come. A right record whose
+        value is None says that there is none from its timestamp on.
+
+        Topics of both sides must have equal numbers of partitions; their records are processed in the order of timestamps.
+        The last right record of each key is kept in a store until the next one comes, earlier ones for `grace_ms` of stream
+        time, the highest timestamp in a partition so far. Left records that come later than that find nothing, right ones are
+        dropped with a warning. Records without a key match nothing. Keys that are not needed any more are given back by a
+        right record whose value is None.
+
+        Args:
+            right: the other dataframe, of the same application. It may be a branch of the same topic.
+            how: "inner" drops left records without a right one, "left" passes them on alone.
+            on_merge: what becomes of two values. "raise" fails if both have a column, "keep-left" and "keep-right" decide
+                whose counts; None has no columns. Or a function of left and right value, the latter None where there is
+                none; the values are its own.
+            grace_ms: how long right records are kept that have a successor, in milliseconds or as a timedelta.
+            name: name of the store; needed where the same topics are joined more than once.
+
+        Returns:
+            A new frame.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used, or the same topics are joined again without a name.
+
+        Example:
+            ```python
+            limits = app.dataframe(app.topic("limits"))
+            readings = app.dataframe(app.topic("readings"))
+            readings.join_asof(limits, how="left").to_topic(app.topic("checked"))
+            ```
+        """
+        method = "join_asof"
+        _require_one_of(method, "how", how, ("inner", "left"))
+        merge = merge_of(method, on_merge)
+        grace = milliseconds(f"{method}(grace_ms=...)", grace_ms)
+        store = self._join_store(method, name, right)
+        return self._merge((right,), AsOfJoin(how, merge, grace, store))
+
+    def join_interval(
+        self,
+        right: JoiningFrame,
+        how: IntervalHow = "inner",
+        on_merge: OnMerge = "raise",
+        grace_ms: int | timedelta = _GRACE,
+        name: str | None = None,
+        backward_ms: int | timedelta = 0,
+        forward_ms: int | timedelta = 0,
+    ) -> Self:
+        """Merge each record with all records of another dataframe that lie near it in time.
+
+        A left record at time t meets the right records of its key from t - `backward_ms` to t + `forward_ms`, both included.
+        Each pair is passed on once, by the record that comes second, whichever side it is of: with the key, the later
+        timestamp of both, and without headers. One record gives its pairs in the order of the others' timestamps.
+
+        A record that meets none when it comes is passed on alone, at once, if `how` says so. One that comes later may meet it
+        all the same, and then the pair is passed on, too.
+
+        Topics of both sides must have equal numbers of partitions; their records are processed in the order of timestamps.
+        Records of both sides are kept in a store for `grace_ms` of stream time, the highest timestamp in a partition so far.
+        Those that come later than that are dropped with a warning. Records without a key match nothing.
+
+        Args:
+            right: the other dataframe, of the same application. It may be a branch of the same topic, or this dataframe: then
+                each record also meets itself if the interval contains its own time.
+            how: which records are passed on alone: "inner" none, "left" and "right" those of one side, "outer" all.
+            on_merge: what becomes of two values. "raise" fails if both have a column, "keep-left" and "keep-right" decide
+                whose counts; None has no columns. Or a function of left and right value, either of which is None where there
+                is none; the values are its own.
+            grace_ms: how long records are kept, in milliseconds or as a timedelta.
+            name: name of the store; needed where the same topics are joined more than once.
+            backward_ms: how far right records may lie before a left one, in milliseconds or as a timedelta; at most
+                `grace_ms`.
+            forward_ms: how far they may lie after it; at most `grace_ms`.
+
+        Returns:
+            A new frame.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used, or the same topics are joined again without a name.
+
+        Example:
+            ```python
+            clicks = app.dataframe(app.topic("clicks"))
+            orders = app.dataframe(app.topic("orders"))
+            orders.join_interval(clicks, on_merge="keep-left", backward_ms=timedelta(minutes=10))
+            ```
+        """
+        method = "join_interval"
+        _require_one_of(method, "how", how, ("inner", "left", "right", "outer"))
+        merge = merge_of(method, on_merge)
+        grace = milliseconds(f"{method}(grace_ms=...)", grace_ms)
+        backward = milliseconds(f"{method}(backward_ms=...)", backward_ms)
+        forward = milliseconds(f"{method}(forward_ms=...)", forward_ms)
+        for side, reach in (("backward_ms", backward), ("forward_ms", forward)):
+            if reach > grace:
+                raise InvalidOperationError(
+                    f"{method}({side}=...) is {reach} ms, but records are kept for grace_ms={grace} only, so pairs would be "
+                    "missed: make grace_ms at least as long"
+                )
+        store = self._join_store(method, name, right)
+        return self._merge((right,), IntervalJoin(how, merge, grace, store, backward, forward))
+
+    def join_lookup(
+        self,
+        lookup: BaseLookup[Any],
+        fields: Mapping[str, BaseField],
+        on: str | Callable[[Any, Any], Any] | None = None,
+        buffer: LookupBuffer | None = None,
+    ) -> Self:
+        """Set columns from what is found outside Kafka, such as in a database.
+
+        Args:
+            lookup: where to look: `SQLiteLookup`, `PostgresLookup`, or an object of a class derived from `BaseLookup`.
+            fields: what to find for each column.
+            on: what to look up: the name of a column, or a function of value and key. By default it is the record's key,
+                which is bytes unless the topic has another key deserializer.
+            buffer: keeps records back whose lookup does not find anything yet. By default they go on with the defaults of
+                their fields.
+
+        Returns:
+            This frame: assigning it is not needed.
+
+        Raises:
+            InvalidOperationError: if an argument cannot be used.
+
+        Example:
+            ```python
+            airlines = SQLiteLookup("airlines.sqlite")
+            sdf.join_lookup(airlines, {"airline": SQLiteLookupField("carriers", ["name"], on="code")}, on="carrier")
+            ```
+        """
+        if not isinstance(lookup, BaseLookup):
+            raise InvalidOperationError(
+                "join_lookup() needs a lookup, such as SQLiteLookup('airlines.sqlite') or an object of a class derived from "
+                f"BaseLookup, got {type(lookup).__name__}"
+            )
+        if not isinstance(fields, Mapping) or not fields:
+            raise InvalidOperationError("join_lookup(fields=...) must be a dict of at least one column and its field")
+        for column, field in fields.items():
+            if not isinstance(column, str) or not isinstance(field, BaseField):
+                raise InvalidOperationError(
+                    "join_lookup(fields=...) must be a dict of column names and fields, which are objects of classes derived "
+                    f"from BaseField; got {column!r}: {type(field).__name__}"
+                )
+        if on is not None and not isinstance(on, str):
+            require_callable("join_lookup(on=...) takes the name of a column or a function of value and key; it", on)
+        pairs = tuple(fields.items())
+        if buffer is None:
+            return self._in_place(LookupJoin(lookup, pairs, on))
+        if not isinstance(buffer, LookupBuffer):
+            raise InvalidOperationError(f"join_lookup(buffer=...) must be a LookupBuffer, got {type(buffer).__name__}")
+        store = self._timed_store(
+            ".".join((buffer.store_name, *self._groups)), (self,), "give one of the buffers another store_name"
+        )
+        return self._in_place(BufferedLookupJoin(lookup, pairs, on, buffer, store))
+
+    def _join_store(self, method: str, name: str | None, right: Any) -> StoreSpec:
+        """Return the store of a join of this frame."""
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InvalidOperationError(f"{method}(name=...) must be a string that is not empty, got {name!r}")
+        # What is no dataframe of this application is refused where the frames are merged.
+        frames = (self, right) if isinstance(right, Frame) and right._builder is self._builder else (self,)
+        # On topics of one partition, frames before and after a group_by have the stores of the same topic.
+        groups = [".".join(frame._groups) for frame in frames]
+        parts = (name or method, "--".join(groups)) if any(groups) else (name or method,)
+        return self._timed_store(".".join(parts), frames, f"give one of the joins a name, {method}(..., name='...')")
+
+    def _timed_store(self, name: str, frames: tuple[Frame, ...], advice: str) -> StoreSpec:
+        """Return a store that nothing else may use, in the scope of some frames."""
+        sources = sorted({source.id: source for frame in frames for source in frame._sources}.values(), key=_id)
+        topology = self._builder.build()
+        scope = stream_id(
+            topic.name for topic in {topic.name: topic for frame in frames for topic in frame.topics}.values()
+        )
+        known = topology.stores(scope) if scope in topology.scopes else ()
+        if any(store.name == name for store in known):
+            raise InvalidOperationError(f"store {name!r} of topic {scope!r} is in use by another operation: {advice}")
+        return StoreSpec(name, self._builder.store_kind(sources) or RocksDBStore, TimedTransaction)
+
+
+def _id(node: Any) -> int:
+    return int(node.id)
+
+
+def _require_one_of(method: str, argument: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InvalidOperationError(
+            f"{method}({argument}=...) must be one of {', '.join(map(repr, known))}, got {value!r}"
+        )

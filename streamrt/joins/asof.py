@@ -1,0 +1,104 @@
+"""`join_asof`: each left record with the right record that was in force at its time."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+from streamrt.joins.merging import Merge
+from streamrt.joins.notes import Once, Warnings
+from streamrt.joins.retention import Retention
+from streamrt.joins.values import fresh
+from streamrt.models import Headers
+from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
+
+__all__ = ["AsOfHow", "AsOfJoin"]
+
+AsOfHow = Literal["inner", "left"]
+
+
+@dataclass(frozen=True)
+class AsOfJoin(MergeOperator):
+    """Merges each left record with the right record of its key that has the greatest timestamp not after its own.
+
+    Right records pass nothing on. Of several with the same timestamp the last one that arrived counts. A right record whose
+    value is None says that there is none from then on. The last right record of a key stays until the next one comes, earlier
+    ones for a grace of stream time.
+
+    Attributes:
+        how: "left" passes on left records without a right one, too.
+        merge: what left and right value become; the right one is None where there is none.
+        grace_ms: how far records may be behind stream time, in milliseconds.
+        store: the store of right records.
+
+    Example:
+        >>> from streamrt.joins.merging import merge_of
+        >>> from streamrt.state import TimedTransaction
+        >>> store = StoreSpec("limits", transaction=TimedTransaction)
+        >>> AsOfJoin("inner", merge_of("join_asof", "raise"), 60_000, store).describe()
+        'inner'
+    """
+
+    name: ClassVar[str] = "join_asof"
+    how: AsOfHow
+    merge: Merge
+    grace_ms: int
+    store: StoreSpec
+
+    def build_inputs(self, child: Executor, node: Node, context: OperatorContext) -> tuple[Executor, ...]:  # noqa: D102
+        merge, grace, store, all_left = self.merge, self.grace_ms, context.store(self.store), self.how == "left"
+        retention = Retention(grace, in_force=True)
+        late = Warnings(
+            "%s dropped a right record of key %r with timestamp %d, more than the grace of %d ms behind stream time %d",
+            node,
+        )
+        too_late = Warnings(
+            "%s found nothing for a left record of key %r with timestamp %d, more than the grace of %d ms behind stream "
+            "time %d",
+            node,
+        )
+        keyless = Once(f"{node} skips records without a key: they match nothing")
+
+        def left(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            found = None
+            if key is None:
+                keyless.note()
+            else:
+                transaction = cast("TimedTransaction", store())
+                now = transaction.clock
+                if timestamp > now:
+                    retention.advance(transaction, timestamp)
+                    now = timestamp
+                if timestamp < now - grace:
+                    too_late.note(key, timestamp, grace, now)
+                else:
+                    item = transaction.latest_item(transaction.prefix(key), timestamp)
+                    if item is not None:
+                        found = item[1]
+            if found is not None:
+                child(merge(value, fresh(found)), key, timestamp, headers)
+            elif all_left:
+                child(merge(value, None), key, timestamp, headers)
+
+        def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                keyless.note()
+                return
+            transaction = cast("TimedTransaction", store())
+            now = transaction.clock
+            if timestamp > now:
+                retention.advance(transaction, timestamp)
+            elif timestamp < now - grace:
+                # What it would succeed, and what succeeded it, may be forgotten.
+                late.note(key, timestamp, grace, now)
+                return
+            prefix = transaction.prefix(key)
+            transaction.add_item(prefix, timestamp, value)
+            retention.keep(transaction, prefix, timestamp)
+
+        return left, right
+
+    def describe(self) -> str:  # noqa: D102
+        return self.how
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)

@@ -1,0 +1,108 @@
+"""`join_interval`: records of two sides that lie near each other in time."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+from streamrt.joins.merging import Merge
+from streamrt.joins.notes import Once, Warnings
+from streamrt.joins.retention import Retention
+from streamrt.joins.values import fresh
+from streamrt.models import Headers
+from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
+
+__all__ = ["IntervalHow", "IntervalJoin"]
+
+IntervalHow = Literal["inner", "left", "right", "outer"]
+
+
+@dataclass(frozen=True)
+class IntervalJoin(MergeOperator):
+    """Merges each left record at time t with all right records of its key in [t - backward, t + forward].
+
+    The record of a pair that comes second passes it on, whichever side it is of, with the later timestamp of both and
+    without headers. A record that meets none when it comes is passed on alone if `how` says so; later ones may meet it all
+    the same.
+
+    Both sides are kept for a grace of stream time in one store, each under record keys of its own: a key of bytes with `<` or
+    `>` in front for left and right, and a list of this character and the key for other keys.
+
+    Attributes:
+        how: whether left, right or both records are passed on alone where they meet none.
+        merge: what left and right value become, either of which is None where there is none.
+        grace_ms: how long records are kept, in milliseconds of stream time.
+        store: the store of the records.
+        backward_ms: how far right records may lie before a left one.
+        forward_ms: how far they may lie after it.
+
+    Example:
+        >>> from streamrt.joins.merging import merge_of
+        >>> store = StoreSpec("pairs", transaction=TimedTransaction)
+        >>> IntervalJoin("outer", merge_of("join_interval", "raise"), 60_000, store, 1_000, 500).describe()
+        'outer, -1000 ms to +500 ms'
+    """
+
+    name: ClassVar[str] = "join_interval"
+    how: IntervalHow
+    merge: Merge
+    grace_ms: int
+    store: StoreSpec
+    backward_ms: int
+    forward_ms: int
+
+    def build_inputs(self, child: Executor, node: Node, context: OperatorContext) -> tuple[Executor, ...]:  # noqa: D102
+        merge, grace, store = self.merge, self.grace_ms, context.store(self.store)
+        retention = Retention(grace)
+        late = Warnings(
+            "%s dropped a record of key %r with timestamp %d, more than the grace of %d ms behind stream time %d", node
+        )
+        keyless = Once(f"{node} skips records without a key: they match nothing")
+
+        def side(is_left: bool, before: int, after: int, alone: bool) -> Executor:
+            """Return the closure of one side, whose records match others from `before` to `after` them."""
+            own_side, other_side = ("<", ">") if is_left else (">", "<")
+            own_byte, other_byte = own_side.encode(), other_side.encode()
+
+            def pair(own: Any, other: Any) -> Any:
+                return merge(own, other) if is_left else merge(other, own)
+
+            def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+                if key is None:
+                    keyless.note()
+                    if alone:
+                        child(pair(value, None), None, timestamp, None)
+                    return
+                transaction = cast("TimedTransaction", store())
+                now = transaction.clock
+                if timestamp > now:
+                    retention.advance(transaction, timestamp)
+                    now = timestamp
+                elif timestamp < now - grace:
+                    late.note(key, timestamp, grace, now)
+                    return
+                if type(key) is bytes:
+                    own, other = transaction.prefix(own_byte + key), transaction.prefix(other_byte + key)
+                else:
+                    own, other = transaction.prefix([own_side, key]), transaction.prefix([other_side, key])
+                met = transaction.items(other, max(timestamp - before, now - grace, 0), timestamp + after + 1)
+                # All outputs are made before anything is stored: a merge that raises leaves everything as it was.
+                outputs = [(pair(fresh(value), fresh(item)), max(time, timestamp)) for time, item in met]
+                if alone and not met:
+                    outputs.append((pair(fresh(value), None), timestamp))
+                transaction.add_item(own, timestamp, value)
+                retention.keep(transaction, own, timestamp)
+                for output, time in outputs:
+                    child(output, key, time, None)
+
+            return run
+
+        return (
+            side(True, self.backward_ms, self.forward_ms, self.how in ("left", "outer")),
+            side(False, self.forward_ms, self.backward_ms, self.how in ("right", "outer")),
+        )
+
+    def describe(self) -> str:  # noqa: D102
+        return f"{self.how}, -{self.backward_ms} ms to +{self.forward_ms} ms"
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)

@@ -1,0 +1,212 @@
+"""`join_lookup`: records enriched with what is found outside Kafka."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from streamrt.errors import ColumnTypeError, StoreCorruptedError
+from streamrt.joins.lookups import BaseField, BaseLookup, LookupBuffer
+from streamrt.joins.notes import Warnings
+from streamrt.joins.values import fresh
+from streamrt.models import Headers, Tick
+from streamrt.operators.columns import column_of
+from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.topology import Executor, Node, Operator, OperatorContext
+
+__all__ = ["BufferedLookupJoin", "LookupJoin"]
+
+Enrich = Callable[[Any, Any, int, Headers | None], None]
+
+
+@dataclass(frozen=True)
+class LookupJoin(Operator):
+    """Has a lookup set columns of each value, in place.
+
+    Attributes:
+        lookup: the lookup.
+        fields: the fields by column.
+        on: what to look up: a column, a function of value and key, or None for the key.
+
+    Example:
+        >>> from streamrt.joins.lookups import SQLiteLookup, SQLiteLookupField
+        >>> fields = (("airline", SQLiteLookupField("carriers", ["name"], on="code")),)
+        >>> LookupJoin(SQLiteLookup("airlines.sqlite"), fields, "carrier").describe()
+        'SQLiteLookup, airline'
+    """
+
+    name: ClassVar[str] = "join_lookup"
+    lookup: BaseLookup[Any]
+    fields: tuple[tuple[str, BaseField], ...]
+    on: str | Callable[[Any, Any], Any] | None
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        enrich = self.enrich()
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            enrich(value, key, timestamp, headers)
+            child(value, key, timestamp, headers)
+
+        return run
+
+    def enrich(self) -> Enrich:
+        """Return the function that sets the columns of a value."""
+        join, fields, on = self.lookup.join, dict(self.fields), self.on
+        target = _target(on)
+
+        def enrich(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            if not isinstance(value, dict):
+                raise ColumnTypeError(
+                    f"join_lookup() sets columns of a dict, but the value is of type {type(value).__name__}"
+                )
+            join(fields, target(value, key), value, key, timestamp, headers)
+
+        return enrich
+
+    def describe(self) -> str:  # noqa: D102
+        return ", ".join((type(self.lookup).__name__, *(column for column, _ in self.fields)))
+
+
+@dataclass(frozen=True)
+class BufferedLookupJoin(LookupJoin):
+    """Has a lookup set columns of each value, and keeps records back that are not resolved.
+
+    The records that wait for a key are items of its timeline, with numbers in place of times, so that they stay in the order
+    in which they came. An item is value, timestamp, headers, and the wall clock at which it began to wait. The head has a
+    number before which there are none, the number of the next one, and how many there are; its deadline is the wall clock at
+    which the first one has waited too long.
+
+    Attributes:
+        buffer: how long records wait, and for what.
+        store: the store of those that wait.
+    """
+
+    buffer: LookupBuffer
+    store: StoreSpec
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        enrich, store = self.enrich(), context.store(self.store)
+        is_resolved, grace, most = (
+            self.buffer.is_resolved,
+            int(cast("int", self.buffer.grace_ms)),
+            self.buffer.max_buffered_per_key,
+        )
+        emit = self.buffer.on_timeout == "emit"
+        full = Warnings(
+            "%s dropped a record of key %r: %d are waiting for their lookup already; raise max_buffered_per_key, or lower "
+            "grace_ms",
+            node,
+        )
+        dropped = Warnings("%s dropped a record of key %r whose lookup was not resolved within %d ms", node)
+        # Wall clock of the session: it began with a tick.
+        now = 0
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            enrich(value, key, timestamp, headers)
+            transaction = cast("TimedTransaction", store())
+            prefix = transaction.prefix(key)
+            waiting = transaction.head(prefix)
+            if is_resolved(value):
+                if waiting is not None:
+                    release(transaction, prefix, key)
+                child(value, key, timestamp, headers)
+            elif waiting is not None and waiting[2] >= most:
+                full.note(key, most)
+            else:
+                first, following, count = waiting or (0, 0, 0)
+                transaction.add_item(prefix, following, [value, timestamp, _stored(headers), now])
+                since = _oldest(transaction, prefix, first, following + 1)[1][3]
+                transaction.set_head(prefix, [first, following + 1, count + 1], since + grace)
+                note_time(transaction)
+
+        def release(transaction: TimedTransaction, prefix: bytes, key: Any) -> None:
+            """Look up again what waits for a key, and pass on what is resolved."""
+            first, following, _ = transaction.head(prefix)
+            for number, (value, timestamp, headers, _) in transaction.items(prefix, first, following):
+                value, headers = fresh(value), _read(headers)
+                enrich(value, key, timestamp, headers)
+                if is_resolved(value):
+                    take(transaction, prefix, number)
+                    child(value, key, timestamp, headers)
+
+        def take(transaction: TimedTransaction, prefix: bytes, number: int) -> None:
+            """Remove one that waits."""
+            first, following, count = transaction.head(prefix)
+            transaction.delete_items(prefix, number, number + 1)
+            if count == 1:
+                transaction.delete_head(prefix)
+            else:
+                first, (_, _, _, since) = _oldest(transaction, prefix, first, following)
+                transaction.set_head(prefix, [first, following, count - 1], since + grace)
+
+        def note_time(transaction: TimedTransaction) -> None:
+            # Deadlines are on the wall clock here, and so is the watermark that calls this task when one is reached.
+            transaction.observed = max(now, transaction.observed or 0)
+
+        def tick(tick: Tick, *, _node: Node = node) -> None:
+            nonlocal now
+            now = max(now, tick.now)
+            transaction = cast("TimedTransaction", store())
+            for _, prefix, _ in transaction.due(now):
+                key = transaction.key_of(prefix)
+                while (waiting := transaction.head(prefix)) is not None:
+                    number, (value, timestamp, headers, since) = _oldest(transaction, prefix, waiting[0], waiting[1])
+                    if since + grace > now:
+                        break
+                    take(transaction, prefix, number)
+                    if emit:
+                        child(fresh(value), key, timestamp, _read(headers))
+                    else:
+                        dropped.note(key, grace)
+            if transaction.next_deadline is not None:
+                note_time(transaction)
+
+        context.on_tick(node, tick)
+        return run
+
+    def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+    def watermarks(self) -> tuple[tuple[str, int | None], ...]:  # noqa: D102
+        # A partition counts as idle at once, so time runs on with the wall clock.
+        return ((self.store.name, 0),)
+
+
+def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) -> tuple[int, Any]:
+    """Return number and content of the first item in a range that has some, without a look at all of them."""
+    length = 1
+    while True:
+        found = transaction.items(prefix, start, min(start + length, end))
+        if found:
+            return found[0]
+        start += length
+        length *= 2
+        if start >= end:
+            raise StoreCorruptedError("a lookup buffer has fewer records than it counts")
+
+
+def _target(on: str | Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any]:
+    """Return the function that tells what to look up, from value and key."""
+    if on is None:
+        return lambda value, key: key
+    return on if callable(on) else lambda value, key: column_of(value, on)
+
+
+def _stored(headers: Headers | None) -> list[list[Any]] | None:
+    """Return headers as JSON can store them: name, value, and whether that is base64 of bytes."""
+    return (
+        None
+        if headers is None
+        else [
+            [name, base64.b64encode(value).decode(), True] if isinstance(value, bytes) else [name, value, False]
+            for name, value in headers
+        ]
+    )
+
+
+def _read(headers: list[list[Any]] | None) -> Headers | None:
+    return (
+        None
+        if headers is None
+        else [(name, base64.b64decode(value) if is_bytes else value) for name, value, is_bytes in headers]
+    )

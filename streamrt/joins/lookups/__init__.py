@@ -1,0 +1,19 @@
+"""Lookups: where `join_lookup` finds what records are enriched with. Databases, or a class of one's own."""
+
+from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
+from streamrt.joins.lookups.buffer import LookupBuffer
+from streamrt.joins.lookups.postgres import PostgresLookup, PostgresLookupField, PostgresLookupQueryField
+from streamrt.joins.lookups.sqlite import SQLiteLookup, SQLiteLookupField, SQLiteLookupQueryField
+
+__all__ = [
+    "BaseField",
+    "BaseLookup",
+    "LookupBuffer",
+    "LookupUnavailableError",
+    "PostgresLookup",
+    "PostgresLookupField",
+    "PostgresLookupQueryField",
+    "SQLiteLookup",
+    "SQLiteLookupField",
+    "SQLiteLookupQueryField",
+]

@@ -1,0 +1,256 @@
+"""Lookups in a PostgreSQL database."""
+
+import contextlib
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import SecretStr
+
+from streamrt.errors import ConfigurationError
+from streamrt.joins.lookups.sql import Direction, QueryField, SQLField, SQLLookup, TableField, quoted
+from streamrt.secret import Secret
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["PostgresLookup", "PostgresLookupField", "PostgresLookupQueryField"]
+
+# In psycopg's statements a percent sign that is none of a parameter is doubled, wherever it stands.
+_PARAMETER = re.compile(r"%%|%\(([^)]*)\)[sbt]")
+_COLUMNS = """
+    SELECT a.attname FROM pg_catalog.pg_attribute a
+    JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+      AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attnum
+"""
+
+
+@dataclass(frozen=True)
+class PostgresLookupField(TableField):
+    """Looks up rows of a table, and gives them as dicts; made by `PostgresLookup.field`.
+
+    Attributes:
+        table: name of the table or view.
+        columns: names of the columns that the dict shall have.
+        on: name of the column that is compared with what is looked up.
+        order_by: name of the column that rows are ordered by, or several with commas between them; empty for no order.
+        order_by_direction: "ASC" or "DESC".
+        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
+        default: what the column gets where no row is found.
+        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+        schema: the schema that the table is in.
+    """
+
+    schema: str = "public"
+
+
+@dataclass(frozen=True)
+class PostgresLookupQueryField(QueryField):
+    """Runs a query, and gives its rows as tuples; made by `PostgresLookup.query_field`.
+
+    Attributes:
+        query: one SELECT statement; named parameters, such as `%(carrier)s`, get the columns of the record's value.
+        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
+        default: what the column gets where no row is found.
+        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+    """
+
+
+class PostgresLookup(SQLLookup):
+    """Looks up rows in a PostgreSQL database, over one connection of each process, which can read only.
+
+    Answers are remembered for the `ttl` of their fields. The password is in no `repr`, log line or pickled task.
+    Needs the extra `postgres`: `pip install streamrt[postgres]`.
+
+    Args:
+        host: host of the server, or the directory of its socket.
+        port: its port.
+        dbname: name of the database.
+        user: name of the user.
+        password: the password, or a function that returns it. A function is called where a connection is opened, so it can
+            read an environment variable, a file or a vault there; a string reaches tasks on the same machine only.
+        connection_timeout_seconds: how long to wait for a connection.
+        statement_timeout_seconds: how long the server may work on one lookup.
+        cache_size: how many answers to remember in each process; 0 for none.
+        kwargs: more settings of the connection, such as `sslmode`, as `psycopg.connect` takes them.
+
+    Raises:
+        ConfigurationError: if a setting cannot be used, or psycopg is not installed.
+
+    Example:
+        ```python
+        lookup = PostgresLookup("db", 5432, "shop", "reader", password=lambda: os.environ["DB_PASSWORD"])
+        fields = {
+            "customer": lookup.field("customers", ["name", "city"], on="id"),
+            "orders": lookup.query_field("SELECT count(*) FROM orders WHERE customer = %(customer_id)s"),
+        }
+        sdf = sdf.join_lookup(lookup, fields, on="customer_id")
+        ```
+    """
+
+    _fields: ClassVar[tuple[type[SQLField], ...]] = (PostgresLookupField, PostgresLookupQueryField)
+    _mark: ClassVar[str] = "%s"
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        dbname: str,
+        user: str,
+        password: str | SecretStr | Callable[[], str],
+        connection_timeout_seconds: int = 30,
+        statement_timeout_seconds: int = 30,
+        cache_size: int = 1000,
+        **kwargs: Any,
+    ) -> None:
+        if importlib.util.find_spec("psycopg") is None:
+            raise ConfigurationError("PostgresLookup needs psycopg: pip install 'streamrt[postgres]'")
+        for name, seconds in (
+            ("connection_timeout_seconds", connection_timeout_seconds),
+            ("statement_timeout_seconds", statement_timeout_seconds),
+        ):
+            if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
+                raise ConfigurationError(f"PostgresLookup({name}=...) must be 1 second or more, got {seconds!r}")
+        self._settings: dict[str, Any] = {"host": host, "port": port, "dbname": dbname, "user": user}
+        self._connection_timeout = connection_timeout_seconds
+        self._statement_timeout = statement_timeout_seconds
+        self._make_password: Callable[[], str] | None = None
+        hidden = _checked(kwargs)
+        if isinstance(password, SecretStr):
+            password = password.get_secret_value()
+        if callable(password):
+            self._make_password = password
+        elif isinstance(password, str):
+            hidden["password"] = password
+        else:
+            raise ConfigurationError(
+                f"PostgresLookup(password=...) must be a string or a function that returns one, got {type(password).__name__}"
+            )
+        self._hidden = Secret(json.dumps(hidden))
+        super().__init__(cache_size, f"the PostgreSQL database {dbname!r} at {host}:{port}")
+
+    def __repr__(self) -> str:
+        return f"PostgresLookup({', '.join(map(repr, self._settings.values()))}, ***)"
+
+    def field(
+        self,
+        table: str,
+        columns: Sequence[str],
+        on: str,
+        order_by: str = "",
+        order_by_direction: Direction = "ASC",
+        schema: str = "public",
+        ttl: float = 60.0,
+        default: Any = None,
+        first_match_only: bool = True,
+    ) -> PostgresLookupField:
+        """Return a field that looks up rows of a table, and gives them as dicts.
+
+        Args:
+            table: name of the table or view.
+            columns: names of the columns that the dict shall have.
+            on: name of the column that is compared with what is looked up.
+            order_by: name of the column that rows are ordered by, or several with commas between them; empty for no order.
+            order_by_direction: "ASC" or "DESC".
+            schema: the schema that the table is in.
+            ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
+            default: what the column gets where no row is found.
+            first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+
+        Raises:
+            ConfigurationError: if a name is empty, or another setting cannot be used.
+        """
+        return PostgresLookupField(
+            table, columns, on, order_by, order_by_direction, ttl, default, first_match_only, schema
+        )
+
+    def query_field(
+        self, query: str, ttl: float = 60.0, default: Any = None, first_match_only: bool = True
+    ) -> PostgresLookupQueryField:
+        """Return a field that runs a query, and gives its rows as tuples.
+
+        Args:
+            query: one SELECT statement; named parameters, such as `%(carrier)s`, get the columns of the record's value. Other
+                percent signs are doubled.
+            ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
+            default: what the column gets where no row is found.
+            first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+
+        Raises:
+            ConfigurationError: if a setting cannot be used.
+        """
+        return PostgresLookupQueryField(query, ttl, default, first_match_only)
+
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        import psycopg
+
+        return (psycopg.Error,)
+
+    def _connect(self) -> "psycopg.Connection[tuple[Any, ...]]":
+        import psycopg
+
+        settings = {**self._settings, **json.loads(self._hidden.reveal())}
+        if self._make_password is not None:
+            settings["password"] = self._make_password()
+        own = f"-c statement_timeout={self._statement_timeout * 1000} -c default_transaction_read_only=on"
+        settings["options"] = f"{own} {settings.get('options') or ''}".rstrip()
+        settings.setdefault("connect_timeout", self._connection_timeout)
+        settings.setdefault("application_name", "streamrt")
+        return psycopg.connect(autocommit=True, **settings)
+
+    def _disconnect(self, connection: Any) -> None:
+        with contextlib.suppress(*self._errors):
+            connection.close()
+
+    def _is_passing(self, error: BaseException) -> bool:
+        import psycopg
+
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+
+    def _columns(self, connection: Any, field: Any) -> Mapping[str, str]:
+        return {name: name for (name,) in connection.execute(_COLUMNS, (field.schema, field.table)).fetchall()}
+
+    def _table(self, field: Any) -> str:
+        return f"{self._quoted(field.schema)}.{self._quoted(field.table)}"
+
+    def _quoted(self, name: str) -> str:
+        return quoted(name).replace("%", "%%")
+
+    def _query(self, field: Any) -> tuple[str, tuple[str, ...]]:
+        names = dict.fromkeys(found[1] for found in _PARAMETER.finditer(field.query) if found[1])
+        return field.query, tuple(names)
+
+    def _select(self, connection: Any, sql: str, bound: Any, first: bool) -> tuple[Any, ...]:
+        with connection.execute(sql, bound if isinstance(bound, dict) else (bound,)) as cursor:
+            return tuple(cursor.fetchmany(1) if first else cursor.fetchall())
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return more settings of a connection, if psycopg knows them all."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import make_conninfo
+
+    for name, value in settings.items():
+        if not isinstance(value, str | int | float | bool | None):
+            raise ConfigurationError(
+                f"PostgresLookup({name}=...) must be a string or a number, got {type(value).__name__}: settings travel to "
+                "other processes"
+            )
+    try:
+        # No setting of the connection itself, but of psycopg.
+        make_conninfo("", **{name: value for name, value in settings.items() if name != "prepare_threshold"})
+    except ProgrammingError:
+        # The original would show values.
+        names = ", ".join(settings)
+        raise ConfigurationError(
+            f"PostgresLookup was given {names}: besides prepare_threshold, it takes the settings that libpq has for "
+            "connections"
+        ) from None
+    return dict(settings)

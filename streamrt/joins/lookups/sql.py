@@ -1,0 +1,371 @@
+"""What lookups in SQL databases share: caches, rows, and how their fields are checked.
+
+Values reach a database as bound parameters only. Names of tables and columns cannot be bound: they are looked up in the
+schema of the database, refused if they are not in it, and quoted.
+"""
+
+import abc
+import os
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+import tenacity
+from cachetools import TLRUCache
+
+from streamrt.errors import ConfigurationError, MissingColumnError
+from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
+from streamrt.joins.values import fresh
+from streamrt.models import Headers
+
+__all__ = ["Direction", "QueryField", "SQLLookup", "TableField"]
+
+Direction = Literal["ASC", "DESC"]
+Answer = TypeVar("Answer")
+
+_ATTEMPTS = 5
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_LONGEST_S = 60.0
+
+
+@dataclass(frozen=True)
+class SQLField(BaseField):
+    """What all fields of SQL lookups have.
+
+    Attributes:
+        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
+        default: what the column gets where no row is found.
+        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+    """
+
+    def _check(self) -> None:
+        ttl = vars(self)["ttl"]
+        if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not ttl >= 0:
+            raise ConfigurationError(
+                f"{type(self).__name__}(ttl=...) must be a number of seconds, 0 or more, got {ttl!r}"
+            )
+
+
+@dataclass(frozen=True)
+class TableField(SQLField):
+    """Rows of a table whose column `on` equals what is looked up, as dicts of some columns.
+
+    Attributes:
+        table: name of the table or view.
+        columns: names of the columns that the dict shall have.
+        on: name of the column that is compared.
+        order_by: name of the column that rows are ordered by, or several with commas between them; empty for no order.
+        order_by_direction: "ASC" or "DESC".
+        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
+        default: what the column gets where no row is found.
+        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+    """
+
+    table: str
+    columns: Sequence[str]
+    on: str
+    order_by: str = ""
+    order_by_direction: Direction = "ASC"
+    ttl: float = 60.0
+    default: Any = None
+    first_match_only: bool = True
+
+    def __post_init__(self) -> None:
+        self._check()
+        kind = type(self).__name__
+        if isinstance(self.columns, str) or not self.columns:
+            raise ConfigurationError(f"{kind}(columns=...) must be a list of column names, got {self.columns!r}")
+        object.__setattr__(self, "columns", tuple(self.columns))
+        names = (self.table, self.on, *self.columns, *self.order)
+        if not all(isinstance(name, str) and name for name in names):
+            raise ConfigurationError(f"{kind} needs names of tables and columns that are not empty, got {names!r}")
+        if self.order_by_direction not in ("ASC", "DESC"):
+            raise ConfigurationError(
+                f"{kind}(order_by_direction=...) must be 'ASC' or 'DESC', got {self.order_by_direction!r}"
+            )
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The names of the columns that rows are ordered by."""
+        return tuple(name.strip() for name in self.order_by.split(",")) if self.order_by else ()
+
+    def sql(self, resolve: Callable[[Sequence[str]], Sequence[str]], table: str, mark: str) -> str:
+        """Return the statement.
+
+        Args:
+            resolve: turns names of columns into quoted names that are in the schema.
+            table: the quoted name of the table.
+            mark: what stands for a bound value.
+        """
+        columns, (on,), order = resolve(self.columns), resolve((self.on,)), resolve(self.order)
+        # Only what was quoted by `resolve`, or is one of two words, is in this text.
+        statement = f"SELECT {', '.join(columns)} FROM {table} WHERE {on} = {mark}"  # noqa: S608
+        if order:
+            statement += " ORDER BY " + ", ".join(f"{name} {self.order_by_direction}" for name in order)
+        return statement + (" LIMIT 1" if self.first_match_only else "")
+
+    def row(self, row: tuple[Any, ...]) -> Any:
+        """Return what a row gives."""
+        return dict(zip(self.columns, row, strict=True))
+
+
+@dataclass(frozen=True)
+class QueryField(SQLField):
+    """Rows of a query, as tuples.
+
+    Attributes:
+        query: one SELECT statement with named parameters, which get the columns of the record's value.
+        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
+        default: what the column gets where no row is found.
+        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+    """
+
+    query: str
+    ttl: float = 60.0
+    default: Any = None
+    first_match_only: bool = True
+
+    def __post_init__(self) -> None:
+        self._check()
+        if not isinstance(self.query, str) or not self.query.strip():
+            raise ConfigurationError(f"{type(self).__name__} needs a query, got {self.query!r}")
+
+    def row(self, row: tuple[Any, ...]) -> Any:
+        """Return what a row gives."""
+        return row
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A field as it is asked for: its statement, and the columns of the value that are bound; None for `on` alone."""
+
+    sql: str
+    parameters: tuple[str, ...] | None
+
+
+class SQLLookup(BaseLookup[Any]):
+    """Asks a database, and remembers the answers of the last `cache_size` questions in each process.
+
+    Args:
+        cache_size: how many answers to remember; 0 for none.
+        name: what to call the database in errors.
+    """
+
+    def __init__(self, cache_size: int, name: str) -> None:
+        if not isinstance(cache_size, int) or isinstance(cache_size, bool) or cache_size < 0:
+            raise ConfigurationError(
+                f"{type(self).__name__}(cache_size=...) must be a number, 0 or more, got {cache_size!r}"
+            )
+        self._cache_size = cache_size
+        self._name = name
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._connection: Any = None
+        self._plans: dict[int, tuple[Any, _Plan]] = {}
+        self._cache: TLRUCache[Any, tuple[float, tuple[Any, ...]]] = TLRUCache(
+            self._cache_size, _expiry, timer=time.monotonic
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Connections and answers belong to a process.
+        state = vars(self).copy()
+        for name in ("_process", "_connection", "_plans", "_cache"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def join(
+        self,
+        fields: Mapping[str, Any],
+        on: Any,
+        value: dict[str, Any],
+        key: Any,
+        timestamp: int,
+        headers: Headers | None,
+    ) -> None:
+        """Set a column of `value` for each field; see `BaseLookup.join`.
+
+        Raises:
+            LookupUnavailableError: if the database does not answer, after some attempts.
+            ConfigurationError: if a field names a table or a column that the database does not have, or the database refuses
+                the query.
+            MissingColumnError: if the value lacks a column that a query takes.
+        """
+        if self._process != os.getpid():
+            # A fork: the connection is the other process's.
+            self._begin()
+        found = {column: self._find(field, on, value) for column, field in fields.items()}
+        value.update(found)
+
+    def close(self) -> None:
+        """Close the connection and forget all answers. The next record opens it again."""
+        connection = self._connection
+        self._begin()
+        if connection is not None:
+            self._disconnect(connection)
+
+    def _find(self, field: Any, on: Any, value: dict[str, Any]) -> Any:
+        plan = self._plan(field)
+        rows: tuple[Any, ...]
+        if plan.parameters is None:
+            # NULL equals nothing, so nobody needs to be asked.
+            rows = () if on is None else self._rows(field, plan.sql, on)
+        else:
+            missing = next((name for name in plan.parameters if name not in value), None)
+            if missing is not None:
+                raise MissingColumnError(missing, tuple(value))
+            rows = self._rows(field, plan.sql, {name: value[name] for name in plan.parameters})
+        if not field.first_match_only:
+            return [field.row(fresh(row)) for row in rows]
+        return field.row(fresh(rows[0])) if rows else fresh(field.default)
+
+    def _rows(self, field: Any, sql: str, bound: Any) -> tuple[Any, ...]:
+        """Return the rows that a statement gives, from the cache if they are fresh enough."""
+        ttl, first = field.ttl, field.first_match_only
+        values = tuple(bound.values()) if isinstance(bound, dict) else (bound,)
+        # 1, 1.0 and True are the same key of a dict, but not the same value for all databases.
+        question = (sql, first, ttl, tuple(map(type, values)), values)
+        # Lists and dicts are no keys.
+        cached = ttl > 0 and self._cache_size > 0 and all(isinstance(value, Hashable) for value in values)
+        known = self._cache.get(question) if cached else None
+        if known is not None:
+            return known[1]
+        rows = self._ask(lambda connection: self._select(connection, sql, bound, first))
+        if cached:
+            self._cache[question] = (ttl, rows)
+        return rows
+
+    def _plan(self, field: Any) -> _Plan:
+        # By identity, which is quick; the field is kept so that no other one can get its identity.
+        known = self._plans.get(id(field))
+        if known is None:
+            known = self._plans[id(field)] = field, self._make_plan(field)
+        return known[1]
+
+    def _make_plan(self, field: Any) -> _Plan:
+        if not isinstance(field, self._fields):
+            names = " or ".join(kind.__name__ for kind in self._fields)
+            raise ConfigurationError(f"{type(self).__name__} needs fields of {names}, got {type(field).__name__}")
+        if isinstance(field, QueryField):
+            return _Plan(*self._query(field))
+        return _Plan(self._statement(field), None)
+
+    def _statement(self, field: Any) -> str:
+        available = self._ask(lambda connection: self._columns(connection, field))
+        table = self._table(field)
+        if not available:
+            raise ConfigurationError(
+                f"{self._name} has no table {table}: {type(field).__name__} cannot be looked up in it"
+            )
+
+        def resolve(names: Sequence[str]) -> list[str]:
+            missing = [name for name in names if name not in available]
+            if missing:
+                known = ", ".join(map(repr, available.values()))
+                raise ConfigurationError(
+                    f"table {table} of {self._name} has no column {missing[0]!r}; its columns: {known}"
+                )
+            return [self._quoted(available[name]) for name in names]
+
+        return str(field.sql(resolve, table, self._mark))
+
+    def _ask(self, question: Callable[[Any], Answer]) -> Answer:
+        """Ask the database, several times if it does not answer.
+
+        Raises:
+            LookupUnavailableError: if it does not.
+        """
+        attempts = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(_ATTEMPTS) | tenacity.stop_after_delay(_LONGEST_S),
+            wait=tenacity.wait_exponential(_FIRST_PAUSE_S, _LONGEST_PAUSE_S),
+            retry=tenacity.retry_if_exception(self._is_passing),
+            before_sleep=lambda _: self._drop_connection(),
+            reraise=True,
+        )
+        try:
+            answer: Answer = attempts(self._attempt, question)
+            return answer
+        except self._errors as error:
+            self._drop_connection()
+            if not self._is_passing(error):
+                raise ConfigurationError(f"{self._name} refuses a lookup: {str(error).strip()}") from error
+            raise LookupUnavailableError(
+                f"{self._name} did not answer a lookup, nor further attempts: {str(error).strip()}; the records are "
+                "processed again when the application goes on"
+            ) from error
+
+    def _attempt(self, question: Callable[[Any], Answer]) -> Answer:
+        if self._connection is None:
+            self._connection = self._connect()
+        return question(self._connection)
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._disconnect(connection)
+
+    # -- What each database does in its own way --------------------------------------------------------------------
+
+    _fields: ClassVar[tuple[type[SQLField], ...]]
+    """The classes of fields that it takes."""
+
+    _mark: ClassVar[str]
+    """What stands for a bound value in a statement."""
+
+    @property
+    @abc.abstractmethod
+    def _errors(self) -> tuple[type[Exception], ...]:
+        """What the database's driver raises."""
+
+    def _quoted(self, name: str) -> str:
+        """Return the name of a table or a column as it stands in a statement."""
+        return quoted(name)
+
+    @abc.abstractmethod
+    def _connect(self) -> Any:
+        """Open a connection."""
+
+    @abc.abstractmethod
+    def _disconnect(self, connection: Any) -> None:
+        """Close a connection, whatever its state."""
+
+    @abc.abstractmethod
+    def _is_passing(self, error: BaseException) -> bool:
+        """Tell whether another attempt may succeed."""
+
+    @abc.abstractmethod
+    def _columns(self, connection: Any, field: Any) -> Mapping[str, str]:
+        """Return the columns of a field's table, as the database spells them; nothing if there is no such table."""
+
+    @abc.abstractmethod
+    def _table(self, field: Any) -> str:
+        """Return the quoted name of a field's table."""
+
+    @abc.abstractmethod
+    def _query(self, field: Any) -> tuple[str, tuple[str, ...]]:
+        """Return the statement of a query field, and the names of its parameters."""
+
+    @abc.abstractmethod
+    def _select(self, connection: Any, sql: str, bound: Any, first: bool) -> tuple[Any, ...]:
+        """Return the rows of a statement, or the first one only."""
+
+
+def quoted(name: str) -> str:
+    """Return a name of SQL, quoted.
+
+    Example:
+        >>> quoted('a"b')
+        '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _expiry(question: Any, answer: tuple[float, tuple[Any, ...]], now: float) -> float:
+    return now + answer[0]

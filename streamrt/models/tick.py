@@ -1,0 +1,18 @@
+"""What tells operators that time has passed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A moment of processing time.
+
+    Attributes:
+        now: wall clock in milliseconds since the Unix epoch.
+        watermarks: stream-wide watermark, in milliseconds of event time, by name of the store that wants one; a store
+            without one yet is missing.
+    """
+
+    now: int
+    watermarks: Mapping[str, int] = field(default_factory=dict)

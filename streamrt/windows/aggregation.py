@@ -1,0 +1,241 @@
+"""What a window computes: one aggregation, or several under names of their own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from streamrt.errors import InvalidOperationError
+from streamrt.windows.aggregators import Aggregator, Collector, column_or_none, fold_of
+from streamrt.windows.fold import Fold, Input, Packing
+
+__all__ = ["Aggregation", "Plan"]
+
+_UNCHANGEABLE: Final = frozenset((int, float, bool, str, type(None)))
+
+Extract = Callable[[Any], Input]
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """What a window computes.
+
+    Attributes:
+        aggregators: those that work record by record, each with the name of its result.
+        collectors: those that see all values at the end, each with the name of its result.
+        single: whether there is one aggregation, whose result is called `value`.
+
+    Example:
+        >>> from streamrt.windows import Count, Sum
+        >>> Aggregation.named(total=Sum("price"), number=Count()).describe()
+        'total=Sum(price), number=Count'
+    """
+
+    aggregators: tuple[tuple[str, Aggregator], ...]
+    collectors: tuple[tuple[str, Collector], ...]
+    single: bool
+
+    @classmethod
+    def of(cls, item: Aggregator | Collector) -> "Aggregation":
+        """Return an aggregation whose result is `value`."""
+        if isinstance(item, Collector):
+            return cls((), (("value", item),), True)
+        return cls((("value", item),), (), True)
+
+    @classmethod
+    def named(cls, **items: Any) -> "Aggregation":
+        """Return several aggregations with the names of their results.
+
+        Raises:
+            InvalidOperationError: if there is none, a name is taken, or one is no aggregator.
+        """
+        if not items:
+            raise InvalidOperationError(
+                "agg() needs at least one aggregation, such as agg(total=Sum(), number=Count())"
+            )
+        for name, item in items.items():
+            if name in ("start", "end"):
+                raise InvalidOperationError(
+                    f"agg({name}=...): results of windows have start and end already, give the aggregation another name"
+                )
+            if not isinstance(item, Aggregator | Collector):
+                given = f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__
+                raise InvalidOperationError(
+                    f"agg({name}=...) needs an object of Sum, Count or another subclass of Aggregator or Collector, got "
+                    f"{given}"
+                )
+        aggregators = tuple((name, item) for name, item in items.items() if isinstance(item, Aggregator))
+        collectors = tuple((name, item) for name, item in items.items() if isinstance(item, Collector))
+        return cls(aggregators, collectors, False)
+
+    def describe(self) -> str:
+        """Return a few words for drawings and messages."""
+        words = [(name, item.state_suffix) for name, item in (*self.aggregators, *self.collectors)]
+        if self.single:
+            return words[0][1]
+        return ", ".join(f"{name}={suffix.replace('/', '(', 1)}{')' * ('/' in suffix)}" for name, suffix in words)
+
+    def unmergeable(self) -> list[str]:
+        """Return the names of the aggregations that cannot merge two states."""
+        return [name for name, item in self.aggregators if not item.mergeable]
+
+    def plan(self, *, keep_inputs: bool = False) -> "Plan":
+        """Return what operators run.
+
+        Args:
+            keep_inputs: whether the inputs of all aggregations, and not of collectors alone, go to the timeline.
+        """
+        folds = [(name, item.state_suffix, *fold_of(item)) for name, item in self.aggregators]
+        fold_columns = [column for _, _, _, column in folds]
+        item_columns = [item.column for _, item in self.collectors]
+        if keep_inputs:
+            fold_columns = item_columns = list(dict.fromkeys([*fold_columns, *item_columns]))
+        fold_columns, item_columns = list(dict.fromkeys(fold_columns)), list(dict.fromkeys(item_columns))
+        collectors = [(name, item.result, _picker(item_columns, item.column)) for name, item in self.collectors]
+        if self.single:
+            fold = folds[0][2] if folds else _NOTHING
+        else:
+            fold = _joined(
+                [(f"{name}/{suffix}", name, each, _index(fold_columns, column)) for name, suffix, each, column in folds]
+            )
+        return Plan(
+            fold=fold,
+            extract=_extractor(fold_columns),
+            extract_item=_extractor(item_columns),
+            collectors=tuple(collectors),
+            single=self.single,
+        )
+
+
+class Plan(NamedTuple):
+    """An aggregation, ready to run.
+
+    Attributes:
+        fold: all aggregators as one; the result of several is a dict.
+        extract: makes the fold's input of a record's value; None: it is the value itself.
+        extract_item: makes what goes to the timeline of a record's value, likewise.
+        collectors: names, functions over lists of values, and what picks a value from an item; None: it is the item.
+        single: whether there is one aggregation.
+    """
+
+    fold: Fold
+    extract: Extract | None
+    extract_item: Extract | None
+    collectors: tuple[tuple[str, Callable[[Any], Any], Callable[[Any], Any] | None], ...]
+    single: bool
+
+    def input_of(self, value: Any) -> Input:
+        """Return what the fold takes of a record's value."""
+        return value if self.extract is None else self.extract(value)
+
+    def item_of(self, value: Any) -> Input:
+        """Return what goes to the timeline of a record's value, for collectors."""
+        return value if self.extract_item is None else self.extract_item(value)
+
+    def aggregate(self, state: Any, items: Sequence[Any], packing: Packing) -> Any:
+        """Return the result for a state and the items of its window, in their order."""
+        if self.single and not self.collectors:
+            return self.fold.result(state, packing)
+        collected = {
+            name: result([_own(item if pick is None else pick(item), packing) for item in items])
+            for name, result, pick in self.collectors
+        }
+        if self.single:
+            return collected["value"]
+        return {**self.fold.result(state, packing), **collected}
+
+    def output(self, start: int, end: int, state: Any, items: Sequence[Any], packing: Packing) -> dict[str, Any]:
+        """Return what a window emits."""
+        aggregate = self.aggregate(state, items, packing)
+        if self.single:
+            return {"start": start, "end": end, "value": aggregate}
+        return {"start": start, "end": end, **aggregate}
+
+    def fold_all(self, items: Sequence[tuple[int, int, Input]], packing: Packing) -> Any:
+        """Return the state of a window with the given records.
+
+        Args:
+            items: event time, arrival number and input of each record, in the order of their arrival.
+            packing: makes cells.
+        """
+        fold = self.fold
+        if fold.whole is not None:
+            return fold.whole([value for _, _, value in items], packing)
+        state = fold.initial(packing)
+        for timestamp, _, value in items:
+            state = fold.step(state, _own(value, packing), timestamp, packing)
+        return state
+
+
+def _own(value: Any, packing: Packing) -> Any:
+    # What comes from the timeline is shared, and what users' functions get is theirs.
+    return value if type(value) in _UNCHANGEABLE else packing.unpack(packing.pack(value))
+
+
+def _extractor(columns: Sequence[str | None]) -> Extract | None:
+    if len(columns) == 1:
+        (column,) = columns
+        return None if column is None else lambda value: column_or_none(value, column)
+    return lambda value: [column_or_none(value, column) for column in columns]
+
+
+def _index(columns: Sequence[str | None], column: str | None) -> int | None:
+    return columns.index(column) if len(columns) > 1 else None
+
+
+def _picker(columns: Sequence[str | None], column: str | None) -> Callable[[Any], Any] | None:
+    index = _index(columns, column)
+    return None if index is None else lambda item: item[index]
+
+
+def _joined(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
+    """Return one fold that runs several, each given as name in the state, name in the result, fold, and place of its input.
+
+    A state is a dict, so that an aggregation that is added to a program, or changed, begins with nothing and leaves the
+    others as they are.
+    """
+
+    def initial(packing: Packing) -> Any:
+        return {key: fold.initial(packing) for key, _, fold, _ in parts}
+
+    keys = frozenset(key for key, *_ in parts)
+
+    def known(state: Any, packing: Packing) -> Any:
+        return state if state.keys() == keys else {**initial(packing), **state}
+
+    def step(state: Any, values: Any, timestamp: int, packing: Packing) -> Any:
+        state = known(state, packing)
+        return {
+            key: fold.step(state[key], values if index is None else values[index], timestamp, packing)
+            for key, _, fold, index in parts
+        }
+
+    def result(state: Any, packing: Packing) -> Any:
+        state = known(state, packing)
+        return {name: fold.result(state[key], packing) for key, name, fold, _ in parts}
+
+    def merge(a: Any, b: Any, packing: Packing) -> Any:
+        a, b = known(a, packing), known(b, packing)
+        return {key: fold.merge(a[key], b[key], packing) for key, _, fold, _ in parts if fold.merge is not None}
+
+    def whole(values: Sequence[Any], packing: Packing) -> Any:
+        return {
+            key: fold.whole(values if index is None else [value[index] for value in values], packing)
+            for key, _, fold, index in parts
+            if fold.whole is not None
+        }
+
+    return Fold(
+        initial,
+        step,
+        result,
+        merge if all(fold.merge is not None for _, _, fold, _ in parts) else None,
+        whole if all(fold.whole is not None for _, _, fold, _ in parts) else None,
+    )
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+_NOTHING: Final = Fold(_nothing, _nothing, _nothing, _nothing, _nothing)
+"""For collectors alone."""

@@ -1,0 +1,501 @@
+"""Aggregators: what becomes of the values in a window."""
+
+import abc
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import add, ge, gt, lt
+from typing import Any, Final, NamedTuple
+
+from streamrt.errors import ColumnTypeError, InvalidOperationError
+from streamrt.operators.functions import require_callable
+from streamrt.windows.fold import Fold, Packing
+
+__all__ = [
+    "Aggregator",
+    "Collect",
+    "Collector",
+    "Count",
+    "Earliest",
+    "First",
+    "Last",
+    "Latest",
+    "Max",
+    "Mean",
+    "Min",
+    "Reduce",
+    "Sum",
+]
+
+_NUMBERS: Final = (int, float)
+_METHODS: Final = ("initialize", "agg", "result", "merge")
+
+
+class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract methods
+    """What aggregators and collectors have in common: the column that they look at."""
+
+    column: str | None = None
+
+    def __init__(self, column: str | None = None) -> None:
+        if column is not None and (not isinstance(column, str) or not column):
+            raise InvalidOperationError(
+                f"{type(self).__name__}(column=...) is the name of a column, or None for the whole value; got {column!r}"
+            )
+        self.column = column
+
+    @property
+    def state_suffix(self) -> str:
+        """What names the state in the store: another suffix begins with an empty state.
+
+        Example:
+            >>> Sum("price").state_suffix
+            'Sum/price'
+        """
+        name = type(self).__name__
+        return name if self.column is None else f"{name}/{self.column}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'' if self.column is None else repr(self.column)})"
+
+
+class Aggregator(_Aggregation):
+    """Makes one value of the values in a window, record by record.
+
+    Derive from it for aggregations of your own. A state is anything that JSON can express exactly: numbers, str, bool, None,
+    lists and dicts with str keys; a tuple comes back as a list. Each window has its own. `agg` gets the whole value of a
+    record, None included; `column` is there for it to look at.
+
+    Args:
+        column: name of the column to look at; None for the whole value.
+
+    Example:
+        >>> class Product(Aggregator):
+        ...     def initialize(self):
+        ...         return 1
+        ...
+        ...     def agg(self, old, new, timestamp):
+        ...         return old * new
+        ...
+        ...     def result(self, value):
+        ...         return value
+        >>> product = Product()
+        >>> product.result(product.agg(product.agg(product.initialize(), 3, 0), 4, 0))
+        12
+    """
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether two states can be merged, as sessions need it: true for classes with a `merge` of their own."""
+        return type(self).merge is not Aggregator.merge
+
+    @abc.abstractmethod
+    def initialize(self) -> Any:
+        """Return the state of a window without records."""
+
+    @abc.abstractmethod
+    def agg(self, old: Any, new: Any, timestamp: int) -> Any:
+        """Return the state with one more record.
+
+        Args:
+            old: the state so far; it may be changed and returned.
+            new: the record's value.
+            timestamp: its event time in milliseconds.
+        """
+
+    @abc.abstractmethod
+    def result(self, value: Any) -> Any:
+        """Return what is emitted for a state."""
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """Return the state of two sessions that a record has joined.
+
+        Args:
+            a: the state of the earlier session.
+            b: the state of the later one.
+
+        Raises:
+            InvalidOperationError: unless a class has a `merge` of its own.
+        """
+        raise InvalidOperationError(f"{type(self).__name__} cannot merge two states: give the class a merge(a, b)")
+
+    def _fold(self) -> Fold:
+        initialize, agg, result, merge = self.initialize, self.agg, self.result, self.merge
+
+        def initial(packing: Packing) -> Any:
+            return packing.pack(initialize())
+
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            return packing.pack(agg(packing.unpack(state), value, timestamp))
+
+        def finish(state: Any, packing: Packing) -> Any:
+            return result(packing.unpack(state))
+
+        def merged(a: Any, b: Any, packing: Packing) -> Any:
+            return packing.pack(merge(packing.unpack(a), packing.unpack(b)))
+
+        return Fold(initial, step, finish, merged if self.mergeable else None)
+
+
+class Collector(_Aggregation):
+    """Makes one value of all values in a window, when the window is closed.
+
+    Derive from it where an `Aggregator` will not do, since it needs to see all values at once. Values are stored one by
+    one, so that large windows cost no more for each record than small ones. Collectors work with `final()` only.
+
+    Args:
+        column: name of the column to collect, None where a value lacks it; by default whole values.
+
+    Example:
+        >>> class Median(Collector):
+        ...     def result(self, items):
+        ...         return sorted(items)[len(items) // 2]
+        >>> Median("price").result([3, 9, 5])
+        5
+    """
+
+    @abc.abstractmethod
+    def result(self, items: Iterable[Any]) -> Any:
+        """Return what is emitted for a window.
+
+        Args:
+            items: the values in the order of event time and, for equal times, of arrival; None is one, too. A list.
+        """
+
+
+class _BuiltIn(Aggregator):
+    """An aggregator that is given its column, skips None and can merge. What it is in plain Python follows from its fold."""
+
+    def initialize(self) -> Any:
+        return self._fold().initial(_PLAIN)
+
+    def agg(self, old: Any, new: Any, timestamp: int) -> Any:
+        return self._fold().step(old, column_or_none(new, self.column), timestamp, _PLAIN)
+
+    def result(self, value: Any) -> Any:
+        return self._fold().result(value, _PLAIN)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        merge = self._fold().merge
+        return super().merge(a, b) if merge is None else merge(a, b, _PLAIN)
+
+    @abc.abstractmethod
+    def _fold(self) -> Fold: ...
+
+
+class Count(_BuiltIn):
+    """Counts the values that are not None.
+
+    Example:
+        >>> from streamrt.windows import Count
+        >>> Count("price")
+        Count('price')
+    """
+
+    def _fold(self) -> Fold:
+        def step(state: int, value: Any, timestamp: int, packing: Packing) -> int:
+            return state if value is None else state + 1
+
+        def whole(values: Sequence[Any], packing: Packing) -> int:
+            return len(values) - values.count(None) if None in values else len(values)
+
+        return Fold(_zero, step, _same, _plus, whole)
+
+
+class Sum(_BuiltIn):
+    """Adds up the values that are not None, beginning with the int 0: ints stay exact.
+
+    Example:
+        >>> total = Sum()
+        >>> total.agg(total.agg(total.initialize(), 2**60, 0), 1, 0) - 2**60
+        1
+    """
+
+    def _fold(self) -> Fold:
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            return state if value is None else _plus(state, value, packing)
+
+        def merge(a: Any, b: Any, packing: Packing) -> Any:
+            return _plus(a, packing.unpack(b), packing)
+
+        return Fold(_zero, step, _unpacked, merge, _skipping_none(_total))
+
+
+class Mean(_BuiltIn):
+    """The sum of the values that are not None, divided by their number: a float, or None where there are none."""
+
+    def _fold(self) -> Fold:
+        def initial(packing: Packing) -> Any:
+            return [0.0, 0]
+
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            return state if value is None else [_plus(state[0], value, packing), state[1] + 1]
+
+        def result(state: Any, packing: Packing) -> Any:
+            total, count = state
+            return packing.unpack(total) / count if count else None
+
+        def merge(a: Any, b: Any, packing: Packing) -> Any:
+            return [_plus(a[0], packing.unpack(b[0]), packing), a[1] + b[1]]
+
+        def whole(values: Sequence[Any], packing: Packing) -> Any:
+            return [_cell(reduce(add, values, 0.0), packing), len(values)]
+
+        return Fold(initial, step, result, merge, _skipping_none(whole))
+
+
+class _Extreme(_BuiltIn):
+    """Keeps one of two values; at ties, the one that was there first."""
+
+    # Comparisons of operator are C functions: classes do not make methods of them.
+    _better: Any
+    _best: Any
+
+    def _fold(self) -> Fold:
+        better, best = self._better, self._best
+
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            if value is None:
+                return state
+            if state is None or better(value, packing.unpack(state) if type(state) is str else state):
+                return _cell(value, packing)
+            return state
+
+        def merge(a: Any, b: Any, packing: Packing) -> Any:
+            return step(a, packing.unpack(b), 0, packing)
+
+        def whole(values: Sequence[Any], packing: Packing) -> Any:
+            return _cell(best(values, default=None), packing)
+
+        return Fold(_none, step, _unpacked, merge, _skipping_none(whole))
+
+
+class Min(_Extreme):
+    """The lowest of the values that are not None, as it came; the earlier one at ties, None where there are none."""
+
+    _better = lt
+    _best = min
+
+
+class Max(_Extreme):
+    """The highest of the values that are not None, as it came; the earlier one at ties, None where there are none."""
+
+    _better = gt
+    _best = max
+
+
+class First(_BuiltIn):
+    """The first value that arrived and is not None."""
+
+    def _fold(self) -> Fold:
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            return packing.pack(value) if state is None else state
+
+        return Fold(_none, step, _unpacked, lambda a, b, packing: b if a is None else a)
+
+
+class Last(_BuiltIn):
+    """The last value that arrived and is not None."""
+
+    def _fold(self) -> Fold:
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            return state if value is None else packing.pack(value)
+
+        return Fold(_none, step, _unpacked, lambda a, b, packing: a if b is None else b)
+
+
+class _Timed(_BuiltIn):
+    """Keeps the value of one record and its event time."""
+
+    _better: Any
+
+    def _fold(self) -> Fold:
+        better = self._better
+
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            if value is None or (state is not None and not better(timestamp, state[1])):
+                return state
+            return [packing.pack(value), timestamp]
+
+        def result(state: Any, packing: Packing) -> Any:
+            return None if state is None else packing.unpack(state[0])
+
+        def merge(a: Any, b: Any, packing: Packing) -> Any:
+            return a if b is None or (a is not None and not better(b[1], a[1])) else b
+
+        return Fold(_none, step, result, merge)
+
+
+class Earliest(_Timed):
+    """The value with the lowest event time that is not None; of several, the one that arrived first."""
+
+    _better = lt
+
+
+class Latest(_Timed):
+    """The value with the highest event time that is not None; of several, the one that arrived last."""
+
+    _better = ge
+
+
+class Reduce(Aggregator):
+    """Aggregates by functions. Unlike other aggregators they are given None, too.
+
+    What they return must be something that JSON can express exactly; a tuple comes back as a list.
+
+    Args:
+        reducer: takes the aggregate so far and a value, and returns the new aggregate.
+        initializer: takes the first value of a window and returns the aggregate.
+        merger: takes the aggregates of an earlier and of a later session that a record has joined, and returns that of both.
+            Session windows need it.
+
+    Raises:
+        InvalidOperationError: if one of them is not callable.
+
+    Example:
+        >>> longest = Reduce(lambda old, new: max(old, len(new)), len)
+        >>> longest.agg(longest.agg(longest.initialize(), "four", 0), "two", 0)
+        4
+    """
+
+    def __init__(
+        self,
+        reducer: Callable[[Any, Any], Any],
+        initializer: Callable[[Any], Any],
+        merger: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        require_callable("Reduce(reducer=...)", reducer)
+        require_callable("Reduce(initializer=...)", initializer)
+        if merger is not None:
+            require_callable("Reduce(merger=...)", merger)
+        self.reducer = reducer
+        self.initializer = initializer
+        self.merger = merger
+
+    @property
+    def mergeable(self) -> bool:  # noqa: D102
+        return self.merger is not None
+
+    def initialize(self) -> Any:  # noqa: D102
+        return None
+
+    def agg(self, old: Any, new: Any, timestamp: int) -> Any:  # noqa: D102
+        return self.initializer(new) if old is None else self.reducer(old, new)
+
+    def result(self, value: Any) -> Any:  # noqa: D102
+        return value
+
+    def merge(self, a: Any, b: Any) -> Any:  # noqa: D102
+        return super().merge(a, b) if self.merger is None else self.merger(a, b)
+
+    def _fold(self) -> Fold:
+        reducer, initializer = self.reducer, self.initializer
+
+        def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
+            # A window without records is no list; one whose aggregate is None must not begin anew.
+            if state is None:
+                return [packing.pack(initializer(value))]
+            return [packing.pack(reducer(packing.unpack(state[0]), value))]
+
+        def result(state: Any, packing: Packing) -> Any:
+            return None if state is None else packing.unpack(state[0])
+
+        def merge(a: Any, b: Any, packing: Packing) -> Any:
+            return [packing.pack(self.merge(packing.unpack(a[0]), packing.unpack(b[0])))]
+
+        return Fold(_none, step, result, merge if self.mergeable else None)
+
+
+class Collect(Collector):
+    """All values as a list, None included, in the order of event time and, for equal times, of arrival.
+
+    Example:
+        >>> Collect().result(["a", "b"])
+        ['a', 'b']
+    """
+
+    def result(self, items: Iterable[Any]) -> list[Any]:  # noqa: D102
+        return list(items)
+
+
+class _Plain(NamedTuple):
+    """Packs nothing: for aggregators that are called by hand."""
+
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+_PLAIN: Final = _Plain(_itself, _itself)
+
+
+def column_or_none(value: Any, column: str | None) -> Any:
+    """Return a column of a value, None where it is missing, or the value itself.
+
+    Raises:
+        ColumnTypeError: if the value has no columns.
+    """
+    if column is None:
+        return value
+    try:
+        return value.get(column)
+    except AttributeError:
+        raise ColumnTypeError(
+            f"cannot aggregate column {column!r}: the value is of type {type(value).__name__}, columns need a dict"
+        ) from None
+
+
+def _zero(packing: Packing) -> int:
+    return 0
+
+
+def _none(packing: Packing) -> None:
+    return None
+
+
+def _same(state: Any, packing: Packing) -> Any:
+    return state
+
+
+def _unpacked(state: Any, packing: Packing) -> Any:
+    return packing.unpack(state)
+
+
+def _plus(state: Any, value: Any, packing: Packing) -> Any:
+    total = packing.unpack(state) + value if type(state) is str else state + value
+    return total if type(total) in _NUMBERS else packing.pack(total)
+
+
+def _cell(value: Any, packing: Packing) -> Any:
+    # Most values are cells as they are.
+    return value if type(value) in _NUMBERS else packing.pack(value)
+
+
+def _total(values: Sequence[Any], packing: Packing) -> Any:
+    # Not sum(): since Python 3.12 it rounds floats otherwise than one addition after the other does.
+    return _cell(reduce(add, values, 0), packing)
+
+
+def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[Sequence[Any], Packing], Any]:
+    def skipping_none(values: Sequence[Any], packing: Packing) -> Any:
+        try:
+            return whole(values, packing)
+        except TypeError:
+            # Looking for None in each list costs as much as adding it up, and there is hardly ever one.
+            if None not in values:
+                raise
+        return whole([value for value in values if value is not None], packing)
+
+    return skipping_none
+
+
+def fold_of(aggregator: Aggregator) -> tuple[Fold, str | None]:
+    """Return what operators run for an aggregator, and the column of its inputs; None: it is given whole values."""
+    kind = type(aggregator)
+    known = _BuiltIn if issubclass(kind, _BuiltIn) else Reduce
+    if issubclass(kind, known) and all(getattr(kind, name) is getattr(known, name) for name in _METHODS):
+        return aggregator._fold(), aggregator.column
+    # A class of the user's, maybe derived from one of ours, whose own methods count.
+    return Aggregator._fold(aggregator), None

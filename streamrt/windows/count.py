@@ -1,0 +1,75 @@
+"""Count windows: a number of records of a key, whatever their times.
+
+The head of a key is `[number, windows]`: how many records it has had since it was without windows; and the open windows in
+the order of their first records, each `[number of the first record, lowest time, highest time, state]`. Collected values
+are in the timeline, at their numbers instead of times.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamrt.models import Headers
+from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.windows.closing import WindowOperator, log_no_key
+
+__all__ = ["CountWindow"]
+
+
+@dataclass(frozen=True)
+class CountWindow(WindowOperator):
+    """Aggregates so many records of a key, in the order of their arrival.
+
+    Attributes:
+        count: how many records a window has.
+        step: after how many records the next window begins: `count` for tumbling windows, 1 for sliding ones.
+    """
+
+    count: int = 2
+    step: int = 2
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        running = self.running(context)
+        no_key = log_no_key(self.store.name)
+        plan, final, size, every = self.aggregation.plan(), self.final, self.count, self.step
+        initial, step, output, collects = plan.fold.initial, plan.fold.step, plan.output, bool(plan.collectors)
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            transaction = running()
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            number, windows = (0, []) if head is None else head
+            value_in = plan.input_of(value)
+            updated = []
+            # New windows are made before anything is stored: what raises leaves the old ones as they were.
+            for first, low, high, state in windows:
+                state = step(state, value_in, timestamp, transaction)
+                updated.append([first, min(low, timestamp), max(high, timestamp), state])
+            if number % every == 0:
+                state = step(initial(transaction), value_in, timestamp, transaction)
+                updated.append([number, timestamp, timestamp, state])
+            if collects:
+                transaction.add_item(prefix, number, plan.item_of(value))
+            number += 1
+            emitted = [] if final else updated
+            full = updated[:1] if updated and number - updated[0][0] == size else []
+            items: list[Any] = []
+            if full:
+                # They begin one after the other, so only the first one can be full.
+                updated = updated[1:]
+                if final:
+                    emitted = full
+                if collects:
+                    items = [item for _, _, item in transaction.items_with_arrival(prefix, full[0][0], number)]
+                    transaction.delete_items(prefix, full[0][0], updated[0][0] if updated else number)
+            if updated or number % every:
+                transaction.set_head(prefix, [number, updated])
+            else:
+                transaction.delete_head(prefix)
+            outputs = [(low, output(low, high, state, items, transaction)) for _, low, high, state in emitted]
+            for start, out in outputs:
+                child(out, key, start, None)
+
+        return run

@@ -1,0 +1,319 @@
+"""Tumbling and hopping windows: stretches of event time that are the same for all keys.
+
+The head of a key is `[clock, windows]`: the highest event time among its records, and its open windows in the order of their
+starts, each `[start, state]`. Collected values are in the timeline, once for all windows of the key. Where hopping windows
+can be emptied before they close, a window is `[start, state, mark, empty]`: it has the items whose arrival number is at
+least `mark`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamrt.models import Headers
+from streamrt.state import TimedTransaction
+from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
+from streamrt.windows.late import LateRecords
+
+__all__ = ["FixedWindow", "Trigger", "window_starts"]
+
+Trigger = Callable[[Any, Any, Any, int, Any], Any]
+"""Takes the aggregate, value, key, event time (ms) and headers; what is true in return emits the window at once."""
+
+Output = tuple[int, dict[str, Any]]
+"""Event time of an output, which is the start of a window, and its value."""
+
+
+def window_starts(timestamp: int, duration_ms: int, step_ms: int) -> range:
+    """Return the starts of the windows that a record is in, ascending; none is below 0.
+
+    Example:
+        >>> list(window_starts(12, 10, 5)), list(window_starts(3, 10, 5))
+        ([5, 10], [0])
+    """
+    return range(max(0, (timestamp - duration_ms) // step_ms + 1) * step_ms, timestamp + 1, step_ms)
+
+
+@dataclass(frozen=True)
+class FixedWindow(TimeWindowOperator):
+    """Aggregates records in windows [start, start + duration) that begin at all multiples of a step.
+
+    Attributes:
+        duration_ms: length of a window, in milliseconds.
+        step_ms: distance between the starts of two windows, in milliseconds; equal to the duration for tumbling windows.
+        before_update: decides, before a record is counted in a window, whether the window is emitted and emptied instead.
+        after_update: decides, after a record was counted, whether the window is emitted and emptied.
+    """
+
+    duration_ms: int = 1
+    step_ms: int = 1
+    before_update: Trigger | None = None
+    after_update: Trigger | None = None
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        running = self.running(context)
+        windows = _Windows(self, child)
+        settle = self.settle(windows.close, running, node, context)
+        no_key = log_no_key(self.store.name)
+        plan, final = windows.plan, self.final
+        by_key, by_partition = self.closing.by_key, self.closing.by_partition
+        step, extract, output = plan.fold.step, plan.extract, plan.output
+        duration, open_for = self.duration_ms, self.duration_ms + self.grace_ms
+        # Most records go to the last window of their key, and change nothing else.
+        simple = windows.simple
+
+        def run_by_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            transaction = running()
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            if simple and head is not None and head[1]:
+                clock, opened = head
+                window = opened[-1]
+                start = window[0]
+                if timestamp > clock:
+                    clock = timestamp
+                if start <= timestamp < start + duration and opened[0][0] + open_for > clock:
+                    state = step(window[1], value if extract is None else extract(value), timestamp, transaction)
+                    window[1] = state
+                    head[0] = clock
+                    transaction.set_head(prefix, head)
+                    if not final:
+                        child(output(start, start + duration, state, (), transaction), key, start, None)
+                    return
+            outputs = windows.update(transaction, prefix, head, value, key, timestamp, headers)
+            if final:
+                head = transaction.head(prefix)
+                if head is not None:
+                    windows.close(transaction, prefix, head, key, head[0])
+            for start, out in outputs:
+                child(out, key, start, None)
+
+        def run_together(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            transaction = running()
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            clock = transaction.clock
+            if by_partition and timestamp > clock:
+                clock = timestamp
+            window = head[1][-1] if simple and head is not None and head[1] else _NO_WINDOW
+            start = window[0]
+            if start <= timestamp < start + duration and start + open_for > clock:
+                state = step(window[1], value if extract is None else extract(value), timestamp, transaction)
+                window[1] = state
+                if timestamp > head[0]:
+                    head[0] = timestamp
+                transaction.set_head(prefix, head, (head[1][0][0] if final else start) + open_for)
+                outputs = [] if final else [(start, output(start, start + duration, state, (), transaction))]
+            else:
+                outputs = windows.update(transaction, prefix, head, value, key, timestamp, headers)
+            if by_partition:
+                if clock > transaction.clock:
+                    transaction.advance(clock)
+                if transaction.due_from <= clock:
+                    settle(transaction)
+            else:
+                note_observed(transaction, timestamp)
+            for start, out in outputs:
+                child(out, key, start, None)
+
+        return run_by_key if by_key else run_together
+
+
+_NO_WINDOW: list[Any] = [1 << 64]
+
+
+class _Windows:
+    """What a record does to the windows of its key, apart from the shortest way."""
+
+    def __init__(self, operator: FixedWindow, child: Executor) -> None:
+        self.plan = operator.aggregation.plan()
+        self.collects = bool(self.plan.collectors)
+        triggers = operator.before_update is not None or operator.after_update is not None
+        self.simple = not (triggers or self.collects) and operator.step_ms == operator.duration_ms
+        self._duration = operator.duration_ms
+        self._step = operator.step_ms
+        self._grace = operator.grace_ms
+        self._open_for = operator.duration_ms + operator.grace_ms
+        self._before = operator.before_update
+        self._after = operator.after_update
+        self._final = operator.final
+        self._by_key = operator.closing.by_key
+        self._by_partition = operator.closing.by_partition
+        self._marked = triggers and self.collects and operator.step_ms < operator.duration_ms
+        self._late = LateRecords(operator.store.name, operator.on_late)
+        self._child = child
+
+    def update(
+        self,
+        transaction: TimedTransaction,
+        prefix: bytes,
+        head: Any,
+        value: Any,
+        key: Any,
+        timestamp: int,
+        headers: Headers | None,
+    ) -> list[Output]:
+        """Count a record in its windows, and return what it emits: updated windows, or those that were triggered."""
+        plan, before, after, duration = self.plan, self._before, self._after, self._duration
+        checked_time(timestamp)
+        clock = head[0] if self._by_key and head is not None else transaction.clock
+        if timestamp > clock and (self._by_key or self._by_partition):
+            clock = timestamp
+        windows = [] if head is None else head[1]
+        fold, value_in = plan.fold, plan.input_of(value)
+        changes: list[tuple[int, Any]] = []
+        last = timestamp - timestamp % duration
+        if self.simple and last + self._open_for > clock and (not windows or windows[-1][0] < last):
+            # The first record of a new window; where windows have few records, that is most of them.
+            changes.append((last, fold.step(fold.initial(transaction), value_in, timestamp, transaction)))
+            return self._apply(transaction, prefix, head, windows, timestamp, clock, changes)
+        item = plan.item_of(value) if self.collects else None
+        triggered: list[int] = []
+        outputs: list[Output] = []
+        counted = False
+        # All of it is computed before anything is stored: what raises leaves the windows as they were.
+        for start in window_starts(timestamp, duration, self._step):
+            if start + self._open_for <= clock:
+                self._late(value, key, timestamp, clock - self._grace - timestamp, start, start + duration)
+                continue
+            window = _find(windows, start)
+            state = fold.initial(transaction) if window is None else window[1]
+            if before is not None:
+                items = self._items(transaction, prefix, start, window)
+                if before(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
+                    triggered.append(start)
+                    outputs.append((start, plan.output(start, start + duration, state, items, transaction)))
+                    continue
+            state = fold.step(state, value_in, timestamp, transaction)
+            counted = True
+            if after is not None:
+                items = self._items(transaction, prefix, start, window, (timestamp, item))
+                if after(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
+                    triggered.append(start)
+                    outputs.append((start, plan.output(start, start + duration, state, items, transaction)))
+                    continue
+            changes.append((start, state))
+        if not changes and not triggered:
+            return []
+        if self.collects and counted:
+            transaction.add_item(prefix, timestamp, item)
+        for start in triggered:
+            self._empty(transaction, prefix, windows, start)
+        updated = self._apply(transaction, prefix, head, windows, timestamp, clock, changes)
+        return outputs if self._final else updated
+
+    def _apply(
+        self,
+        transaction: TimedTransaction,
+        prefix: bytes,
+        head: Any,
+        windows: list[list[Any]],
+        timestamp: int,
+        clock: int,
+        changes: list[tuple[int, Any]],
+    ) -> list[Output]:
+        """Store new states of windows, and return what `current()` emits for them."""
+        if head is None:
+            head = [timestamp, windows]
+        elif timestamp > head[0]:
+            head[0] = timestamp
+        for start, state in changes:
+            self._put(windows, start, state)
+        if self._final:
+            self._keep(transaction, prefix, head)
+            return []
+        del windows[: bisect_left(windows, [clock - self._open_for + 1])]
+        self._keep(transaction, prefix, head)
+        # Last, since users' functions may raise: by then, what was changed is stored.
+        output, duration = self.plan.output, self._duration
+        return [(start, output(start, start + duration, state, (), transaction)) for start, state in changes]
+
+    def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+        """Close the windows of a head that are due, the earliest first, and emit them."""
+        windows = head[1]
+        if not self._final:
+            transaction.delete_head(prefix)
+            return
+        while windows and windows[0][0] + self._open_for <= clock:
+            window = windows[0]
+            start = window[0]
+            items = self._items(transaction, prefix, start, window)
+            # One after the other: where something below fails on a window, the next ones are still there.
+            del windows[0]
+            if self.collects:
+                # What is left is in later windows, too.
+                transaction.delete_items(prefix, start, start + self._step)
+            self._keep(transaction, prefix, head)
+            if len(window) == 2 or not window[3]:
+                output = self.plan.output(start, start + self._duration, window[1], items, transaction)
+                self._child(output, key, start, None)
+
+    def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
+        windows = head[1]
+        if self._by_key:
+            # A key needs its clock also without windows, to know what is late.
+            transaction.set_head(prefix, head)
+        elif windows:
+            # Where nothing is emitted, one look at the end is enough.
+            window = windows[0 if self._final else -1]
+            if self._marked:
+                # Keys close in the order of what they emit, which empty windows must not change.
+                window = next((window for window in windows if not window[3]), windows[-1])
+            transaction.set_head(prefix, head, window[0] + self._open_for)
+        else:
+            transaction.delete_head(prefix)
+
+    def _put(self, windows: list[list[Any]], start: int, state: Any) -> None:
+        at = bisect_left(windows, [start])
+        if at < len(windows) and windows[at][0] == start:
+            windows[at][1] = state
+            if self._marked:
+                windows[at][3] = False
+        else:
+            windows.insert(at, [start, state, 0, False] if self._marked else [start, state])
+
+    def _empty(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]], start: int) -> None:
+        """Begin a window anew, which was emitted."""
+        at = bisect_left(windows, [start])
+        known = at < len(windows) and windows[at][0] == start
+        if self._marked:
+            # Its items are in other windows, too: those that have arrived so far do not count here any more.
+            items = transaction.items_with_arrival(prefix, start, start + self._duration)
+            mark = max((arrival for _, arrival, _ in items), default=-1) + 1
+            windows[at : at + known] = [[start, self.plan.fold.initial(transaction), mark, True]]
+        else:
+            del windows[at : at + known]
+            if self.collects:
+                transaction.delete_items(prefix, start, start + self._duration)
+
+    def _items(
+        self,
+        transaction: TimedTransaction,
+        prefix: bytes,
+        start: int,
+        window: list[Any] | None,
+        added: tuple[int, Any] | None = None,
+    ) -> list[Any]:
+        """Return what was collected in a window, together with what the current record will add."""
+        if not self.collects:
+            return []
+        found = transaction.items_with_arrival(prefix, start, start + self._duration)
+        if self._marked and window is not None:
+            found = [item for item in found if item[1] >= window[2]]
+        items = [item for _, _, item in found]
+        if added is not None:
+            items.insert(bisect_right([time for time, _, _ in found], added[0]), added[1])
+        return items
+
+
+def _find(windows: list[list[Any]], start: int) -> list[Any] | None:
+    at = bisect_left(windows, [start])
+    return windows[at] if at < len(windows) and windows[at][0] == start else None

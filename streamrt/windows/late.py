@@ -1,0 +1,72 @@
+"""Records that come too late."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from streamrt.context import message_context
+
+__all__ = ["LateRecords", "OnLate"]
+
+OnLate = Callable[[Any, Any, int, int, int, int, str, str, int, int], Any]
+"""Takes value, key, event time, lateness, start and end of the window (ms), store name, topic, partition and offset."""
+
+logger = logging.getLogger("streamrt")
+
+_INTERVAL_S: Final = 30.0
+
+
+class LateRecords:
+    """Tells about records that are too late for a window: asks the user's function, and logs.
+
+    There is one warning at first, and after that at most one in 30 seconds, with the number of those that were left out: a
+    replay of old data must not fill the disk with warnings.
+
+    Args:
+        store: name of the window's store.
+        on_late: the user's function; what is true in return lets the record be logged. None: all are logged.
+        clock: seconds.
+    """
+
+    def __init__(self, store: str, on_late: OnLate | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._on_late = on_late
+        self._clock = clock
+        self._next: float | None = None
+        self._left_out = 0
+
+    def __call__(self, value: Any, key: Any, timestamp: int, late_by: int, start: int, end: int) -> None:
+        """Tell about one record and one window that it is too late for.
+
+        Args:
+            value: the record's value.
+            key: its key.
+            timestamp: its event time in milliseconds.
+            late_by: by how many milliseconds it is older than the oldest record that is still accepted.
+            start: start of the window.
+            end: its end.
+        """
+        context = message_context()
+        place = context.topic, context.partition, context.offset
+        on_late = self._on_late
+        if on_late is not None and not on_late(value, key, timestamp, late_by, start, end, self._store, *place):
+            return
+        now = self._clock()
+        if self._next is not None and now < self._next:
+            self._left_out += 1
+            return
+        others = f"; so were {self._left_out} more since the last warning" if self._left_out else ""
+        logger.warning(
+            "a record of %s[%s] at offset %s with the timestamp %s came %s ms too late for the window %s to %s of %r and "
+            "was not counted in it%s; a longer grace_ms waits for such records",
+            *place,
+            timestamp,
+            late_by,
+            start,
+            end,
+            self._store,
+            others,
+        )
+        self._next = now + _INTERVAL_S
+        self._left_out = 0

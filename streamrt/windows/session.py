@@ -1,0 +1,145 @@
+"""Session windows: records of a key that are not further apart than a gap.
+
+A session is [first record, last record], emitted with an exclusive end of one millisecond more. A record joins the
+sessions that are at most the gap away, two of which may become one. One that is alone begins a session. Records older than
+clock - gap - grace are late, so a session that ended more than two gaps and the grace ago cannot change any more and is
+closed.
+
+The head of a key is `[clock, sessions]`: the highest event time among its records, and its open sessions in their order, each
+`[first, last, state]`. Collected values are in the timeline.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any
+
+from streamrt.models import Headers
+from streamrt.state import TimedTransaction
+from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
+from streamrt.windows.late import LateRecords
+
+__all__ = ["SessionWindow"]
+
+
+@dataclass(frozen=True)
+class SessionWindow(TimeWindowOperator):
+    """Aggregates records in sessions.
+
+    Attributes:
+        gap_ms: how far apart two records of a session may be, in milliseconds.
+    """
+
+    gap_ms: int = 1
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        running = self.running(context)
+        sessions = _Sessions(self, child)
+        settle = self.settle(sessions.close, running, node, context)
+        no_key = log_no_key(self.store.name)
+        by_key, by_partition = self.closing.by_key, self.closing.by_partition
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            checked_time(timestamp)
+            transaction = running()
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            clock = transaction.clock
+            if by_key:
+                clock = timestamp if head is None else head[0]
+            if timestamp > clock and (by_key or by_partition):
+                clock = timestamp
+            output = sessions.update(transaction, prefix, head, value, key, timestamp, clock)
+            if by_key:
+                head = transaction.head(prefix)
+                if head is not None:
+                    sessions.close(transaction, prefix, head, key, clock)
+            elif by_partition:
+                transaction.advance(clock)
+                if transaction.due_from <= clock:
+                    settle(transaction)
+            else:
+                note_observed(transaction, timestamp)
+            if output is not None:
+                child(output, key, output["start"], None)
+
+        return run
+
+
+class _Sessions:
+    """What a record, and time, do to the sessions of a key."""
+
+    def __init__(self, operator: SessionWindow, child: Executor) -> None:
+        self._plan = operator.aggregation.plan()
+        self._collects = bool(self._plan.collectors)
+        self._gap = operator.gap_ms
+        self._wait = operator.gap_ms + operator.grace_ms
+        self._open_for = operator.gap_ms + self._wait + 1
+        self._final = operator.final
+        self._by_key = operator.closing.by_key
+        self._late = LateRecords(operator.store.name, operator.on_late)
+        self._child = child
+
+    def update(
+        self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
+    ) -> dict[str, Any] | None:
+        """Count a record in its session, and return what is emitted for it."""
+        if timestamp < clock - self._wait:
+            self._late(value, key, timestamp, clock - self._wait - timestamp, timestamp, timestamp + 1)
+            return None
+        plan = self._plan
+        fold = plan.fold
+        sessions: list[list[Any]] = [] if head is None else head[1]
+        # Sessions are more than a gap apart, so a record reaches two at most: the last that begins before it ends, and its
+        # neighbour.
+        low = bisect_left(sessions, timestamp - self._gap, key=_last)
+        high = low
+        while high < len(sessions) and sessions[high][0] <= timestamp + self._gap:
+            high += 1
+        first, last, state = sessions[low] if low < high else (timestamp, timestamp, fold.initial(transaction))
+        state = fold.step(state, plan.input_of(value), timestamp, transaction)
+        for _, later, other in sessions[low + 1 : high]:
+            last = later
+            # Checked when the window was defined.
+            state = fold.merge(state, other, transaction)  # type: ignore[misc]
+        first, last = min(first, timestamp), max(last, timestamp)
+        if self._collects:
+            transaction.add_item(prefix, timestamp, plan.item_of(value))
+        sessions[low:high] = [[first, last, state]]
+        if head is None:
+            head = [timestamp, sessions]
+        elif timestamp > head[0]:
+            head[0] = timestamp
+        self._keep(transaction, prefix, head)
+        return None if self._final else plan.output(first, last + 1, state, (), transaction)
+
+    def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+        """Close the sessions of a head that are due, the earliest first, and emit them."""
+        sessions = head[1]
+        while sessions and sessions[0][1] + self._open_for <= clock:
+            first, last, state = sessions[0]
+            items: list[Any] = []
+            if self._collects:
+                items = [item for _, _, item in transaction.items_with_arrival(prefix, first, last + 1)]
+                transaction.delete_items(prefix, first, last + 1)
+            # One after the other: where something below fails on a session, the next ones are still there.
+            del sessions[0]
+            self._keep(transaction, prefix, head)
+            if self._final:
+                self._child(self._plan.output(first, last + 1, state, items, transaction), key, first, None)
+
+    def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
+        if self._by_key:
+            transaction.set_head(prefix, head)
+        elif head[1]:
+            transaction.set_head(prefix, head, head[1][0][1] + self._open_for)
+        else:
+            transaction.delete_head(prefix)
+
+
+def _last(session: list[Any]) -> int:
+    last: int = session[1]
+    return last

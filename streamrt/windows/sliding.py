@@ -1,0 +1,198 @@
+"""Sliding windows: one for each event time of a record, reaching back from it.
+
+The windows of a key are [max(0, t - duration), t], both ends inclusive, for the distinct event times t of its records. Such a
+window has all records of the key in it, in the order of their arrival, those included that came too late for a window of
+their own. A window is closed when the clock has passed its start + duration + grace, which is t + grace but for the first
+ones of all.
+
+The head of a key is `[clock, windows, ragged, dropped]`: the highest event time among its records; the open windows in the
+order of their ends, each `[end, state]`; up to which time the timeline is not in the order of arrival; and before which
+time it has nothing any more. In the timeline are the inputs of all records that a window may still need.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from streamrt.models import Headers
+from streamrt.state import NEVER, TimedTransaction
+from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
+from streamrt.windows.late import LateRecords
+
+__all__ = ["SlidingWindow"]
+
+_arrival = itemgetter(1)
+
+
+@dataclass(frozen=True)
+class SlidingWindow(TimeWindowOperator):
+    """Aggregates, for each event time, the records of the time before it.
+
+    Attributes:
+        duration_ms: how far windows reach back, in milliseconds.
+    """
+
+    duration_ms: int = 1
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+        running = self.running(context)
+        windows = _Windows(self, child)
+        settle = self.settle(windows.close, running, node, context)
+        no_key = log_no_key(self.store.name)
+        by_key, by_partition = self.closing.by_key, self.closing.by_partition
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            checked_time(timestamp)
+            transaction = running()
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            clock = transaction.clock
+            if by_key:
+                clock = timestamp if head is None else head[0]
+            if timestamp > clock and (by_key or by_partition):
+                clock = timestamp
+            outputs = windows.update(transaction, prefix, head, value, key, timestamp, clock)
+            if by_key:
+                head = transaction.head(prefix)
+                if head is not None:
+                    windows.close(transaction, prefix, head, key, clock)
+            elif by_partition:
+                transaction.advance(clock)
+                if transaction.due_from <= clock:
+                    settle(transaction)
+            else:
+                note_observed(transaction, timestamp)
+            for start, output in outputs:
+                child(output, key, start, None)
+
+        return run
+
+
+class _Windows:
+    """What a record, and time, do to the windows of a key."""
+
+    def __init__(self, operator: SlidingWindow, child: Executor) -> None:
+        self._plan = operator.aggregation.plan(keep_inputs=True)
+        self._collects = bool(self._plan.collectors)
+        self._duration = operator.duration_ms
+        self._grace = operator.grace_ms
+        self._final = operator.final
+        self._by_key = operator.closing.by_key
+        self._late = LateRecords(operator.store.name, operator.on_late)
+        self._child = child
+
+    def update(
+        self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Count a record in its windows, and return what is emitted for it."""
+        plan, duration = self._plan, self._duration
+        step = plan.fold.step
+        item = plan.input_of(value)
+        windows: list[list[Any]] = [] if head is None else head[1]
+        # Windows that end before this are closed. Those that close now still count what comes in time.
+        closed = self._closed_before(clock)
+        own = timestamp >= closed
+        if not own:
+            start = max(0, timestamp - duration)
+            self._late(value, key, timestamp, clock - self._grace - timestamp, start, timestamp)
+            if timestamp + duration < closed:
+                return []
+        # The windows that the record falls into end at its time or later.
+        low = bisect_left(windows, [max(timestamp, closed)])
+        high = bisect_left(windows, [timestamp + duration + 1], low)
+        states = [step(window[1], item, timestamp, transaction) for window in windows[low:high]]
+        fresh: list[Any] | None = None
+        if own and (low == len(windows) or windows[low][0] != timestamp):
+            fresh = [timestamp, self._fold(transaction, prefix, head, timestamp, item)]
+        transaction.add_item(prefix, timestamp, item)
+        if head is None:
+            head = [timestamp, windows, -1, 0]
+        elif timestamp > head[0]:
+            head[0] = timestamp
+        elif timestamp < head[0]:
+            head[2] = head[0]
+        for window, state in zip(windows[low:high], states, strict=True):
+            window[1] = state
+        if fresh is not None:
+            windows.insert(low, fresh)
+            high += 1
+        changed: list[list[Any]] = []
+        if not self._final:
+            changed = windows[low:high]
+            del windows[: bisect_left(windows, [closed])]
+        self._keep(transaction, prefix, head, clock)
+        # Last, since users' functions may raise: by then, what was changed is stored.
+        return [self._output(transaction, end, state, ()) for end, state in changed]
+
+    def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+        """Close the windows of a head that are due, the earliest first, and emit them; drop records that no window needs."""
+        windows = head[1]
+        closed = self._closed_before(clock)
+        if not self._final:
+            del windows[: bisect_left(windows, [closed])]
+        kept = False
+        while windows and windows[0][0] < closed:
+            end, state = windows[0]
+            items: list[Any] = []
+            if self._collects:
+                found = transaction.items_with_arrival(prefix, max(head[3], end - self._duration), end + 1)
+                items = [item for _, _, item in found]
+            # One after the other: where something below fails on a window, the next ones are still there.
+            del windows[0]
+            self._keep(transaction, prefix, head, clock)
+            kept = True
+            start, output = self._output(transaction, end, state, items)
+            self._child(output, key, start, None)
+        if not kept:
+            self._keep(transaction, prefix, head, clock)
+
+    def _closed_before(self, clock: int) -> int:
+        """Return the end before which all windows are closed.
+
+        A window that is cut off at 0 closes as late as the one that begins at 0 in full length.
+        """
+        bound = clock - self._grace
+        return bound if bound > self._duration else 0
+
+    def _fold(self, transaction: TimedTransaction, prefix: bytes, head: Any, timestamp: int, item: Any) -> Any:
+        """Return the state of a new window that ends at a record."""
+        if head is None:
+            return self._plan.fold_all([(timestamp, 0, item)], transaction)
+        start = max(head[3], timestamp - self._duration)
+        found = transaction.items_with_arrival(prefix, start, timestamp + 1)
+        if start <= head[2]:
+            found.sort(key=_arrival)
+        found.append((timestamp, 0, item))
+        return self._plan.fold_all(found, transaction)
+
+    def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any, clock: int) -> None:
+        """Store a head, and delete the records that no window needs any more."""
+        windows, duration, grace = head[1], self._duration, self._grace
+        purge_at = head[0] + duration + grace + 1
+        if purge_at <= clock and not windows and not self._by_key:
+            transaction.delete_items(prefix, head[3], NEVER)
+            transaction.delete_head(prefix)
+            return
+        # The next window may end here, or is still to be emitted; and that is where it begins.
+        needed = self._closed_before(clock) - duration
+        if windows and windows[0][0] - duration < needed:
+            needed = windows[0][0] - duration
+        # Not one by one: several cost little more than one.
+        if needed - head[3] > duration >> 3:
+            transaction.delete_items(prefix, head[3], needed)
+            head[3] = needed
+        if self._by_key:
+            transaction.set_head(prefix, head)
+        elif windows and self._final:
+            transaction.set_head(prefix, head, max(windows[0][0], duration) + grace + 1)
+        else:
+            transaction.set_head(prefix, head, purge_at)
+
+    def _output(self, transaction: TimedTransaction, end: int, state: Any, items: Any) -> tuple[int, dict[str, Any]]:
+        start = max(0, end - self._duration)
+        return start, self._plan.output(start, end, state, items, transaction)

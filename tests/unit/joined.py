@@ -1,0 +1,184 @@
+"""Joins on a store with its changelog, and a naive model of them written from their definitions."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamrt.joins import AsOfHow, AsOfJoin, IntervalHow, IntervalJoin
+from streamrt.models import Headers, Tick
+from streamrt.state import MemoryStore, State, Store, StoreSpec, TimedTransaction
+from streamrt.topics import Topic
+from streamrt.topology import Executor, MergeOperator, Node
+from tests.unit.state_timed import Run
+
+Output = tuple[Any, Any, int, Headers | None]
+SPEC = StoreSpec("join", MemoryStore, TimedTransaction)
+KEYS = (b"a", b"b", b"", "a", 7, None)
+VALUES: tuple[Any, ...] = ({"x": 1}, {}, 0, "", [], None, False, 1.5, "text", [1, {"y": None}], {"n": [{}]})
+
+
+def pair(left: Any, right: Any) -> list[Any]:
+    return [left, right]
+
+
+class Joined:
+    """A join with a store whose transactions begin and end when a test says so.
+
+    Attributes:
+        outputs: value, key, timestamp and headers of what the join has passed on.
+    """
+
+    def __init__(self, operator: MergeOperator, folder: Path = Path("unused"), kind: type[Store] = MemoryStore) -> None:
+        self.run = Run(kind, folder)
+        self.transaction = self.run.begin()
+        self.outputs: list[Output] = []
+        self.inputs = operator.build_inputs(self._take, Node(2, (0, 1), operator, "test.py:1"), self)
+
+    def feed(self, side: int, value: Any, key: Any, timestamp: int, headers: Headers | None = None) -> list[Output]:
+        """Send a record to the left side, 0, or the right one, 1; return what comes of it."""
+        before = len(self.outputs)
+        self.inputs[side](value, key, timestamp, headers)
+        return self.outputs[before:]
+
+    def commit(self, then: Callable[[Run], None] | None = None) -> None:
+        self.run.commit(self.transaction)
+        if then is not None:
+            then(self.run)
+        self.transaction = self.run.begin()
+
+    def _take(self, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        self.outputs.append((value, key, timestamp, headers))
+
+    # What operators get from their task.
+
+    def store(self, store: StoreSpec) -> Callable[[], TimedTransaction]:
+        return lambda: self.transaction
+
+    def state(self, store: StoreSpec) -> Callable[[Any, int], State]:
+        raise AssertionError("joins have no State")
+
+    def sender(self, topic: Topic) -> Executor:
+        raise AssertionError("joins send nothing")
+
+    def sink(self, sink: Any) -> Executor:
+        raise AssertionError("joins have no sinks")
+
+    def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
+        raise AssertionError("joins do not wait for ticks")
+
+    def show(self, node_id: int, item: Any) -> None:
+        raise AssertionError("joins show nothing")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record of one side: 0 is left, 1 is right."""
+
+    side: int
+    key: Any
+    timestamp: int
+    value: Any
+    headers: Headers | None = None
+
+
+@dataclass
+class Model:
+    """What joins mean: all records that ever came are kept, and looked through from the first to the last."""
+
+    grace: int
+    seen: list[Sent] = field(default_factory=list)
+    clock: int = -1
+
+    def others(self, record: Sent, start: int, end: int, *, for_ever: bool = False) -> list[Sent]:
+        """Records of the other side and the same key in a range of time, which are not too old, by time and arrival."""
+        start = start if for_ever else max(start, self.clock - self.grace)
+        return sorted(
+            (
+                other
+                for other in self.seen
+                if other.side != record.side
+                and (type(other.key), other.key) == (type(record.key), record.key)
+                and start <= other.timestamp <= end
+            ),
+            key=lambda other: other.timestamp,
+        )
+
+    def late(self, record: Sent) -> bool:
+        self.clock = max(self.clock, record.timestamp)
+        return record.timestamp < self.clock - self.grace
+
+    def asof(self, record: Sent, how: str) -> list[Output]:
+        late = record.key is None or self.late(record)
+        if record.side == 1:
+            if not late:
+                self.seen.append(record)
+            return []
+        known = [] if late else self.others(record, 0, record.timestamp, for_ever=True)
+        found = known[-1].value if known else None
+        if found is None and how == "inner":
+            return []
+        return [([record.value, found], record.key, record.timestamp, record.headers)]
+
+    def interval(self, record: Sent, how: str, backward: int, forward: int) -> list[Output]:
+        met: list[Sent] = []
+        if record.key is not None:
+            if self.late(record):
+                return []
+            before, after = (backward, forward) if record.side == 0 else (forward, backward)
+            met = self.others(record, record.timestamp - before, record.timestamp + after)
+            self.seen.append(record)
+        pairs: list[tuple[Any, Any, int]] = [(record.value, other.value, other.timestamp) for other in met]
+        if not met and how in (("left", "outer") if record.side == 0 else ("right", "outer")):
+            pairs = [(record.value, None, record.timestamp)]
+        return [
+            ([own, other] if record.side == 0 else [other, own], record.key, max(record.timestamp, time), None)
+            for own, other, time in pairs
+        ]
+
+
+def records(rng: random.Random, count: int) -> list[Sent]:
+    """Records out of order, with many equal timestamps and some that are late."""
+    keys = rng.sample(KEYS, rng.randrange(1, 4))
+    now, found = 0, []
+    for _ in range(count):
+        now += rng.choice((0, 0, 1, 2, 7, 40))
+        timestamp = max(0, now - rng.choice((0, 0, 0, 1, 3, 15, 60)))
+        headers: Headers | None = [("h", b"\x00")] if rng.random() < 0.2 else None
+        found.append(Sent(rng.randrange(2), rng.choice(keys), timestamp, rng.choice(VALUES), headers))
+    return found
+
+
+def end_of_commit(rng: random.Random) -> Callable[[Run], None] | None:
+    """What happens between two commits: nothing, a restart, or one elsewhere, from the changelog."""
+    return rng.choice((None, Run.reopen, Run.move))
+
+
+def check_asof(seed: int, how: AsOfHow, folder: Path = Path("unused"), kind: type[Store] = MemoryStore) -> int:
+    """Compare a random history with the model; return the number of outputs."""
+    rng = random.Random(seed)
+    grace = rng.choice((0, 1, 5, 20, 1000))
+    joined = Joined(AsOfJoin(how, pair, grace, SPEC), folder, kind)
+    model = Model(grace)
+    for number, sent in enumerate(records(rng, rng.randrange(2, 40))):
+        found = joined.feed(sent.side, sent.value, sent.key, sent.timestamp, sent.headers)
+        assert found == model.asof(sent, how), f"seed {seed}, record {number}"
+        if rng.random() < 0.2:
+            joined.commit(end_of_commit(rng))
+    return len(joined.outputs)
+
+
+def check_interval(seed: int, how: IntervalHow, folder: Path = Path("unused"), kind: type[Store] = MemoryStore) -> int:
+    """Compare a random history with the model; return the number of outputs."""
+    rng = random.Random(seed)
+    grace = rng.choice((0, 1, 5, 20, 1000))
+    backward, forward = (min(grace, rng.choice((0, 0, 1, 3, 20, 100))) for _ in range(2))
+    joined = Joined(IntervalJoin(how, pair, grace, SPEC, backward, forward), folder, kind)
+    model = Model(grace)
+    for number, sent in enumerate(records(rng, rng.randrange(2, 40))):
+        found = joined.feed(sent.side, sent.value, sent.key, sent.timestamp, sent.headers)
+        assert found == model.interval(sent, how, backward, forward), f"seed {seed}, record {number}"
+        if rng.random() < 0.2:
+            joined.commit(end_of_commit(rng))
+    return len(joined.outputs)

@@ -1,0 +1,251 @@
+"""What aggregators make of values: by hand, in windows, and folded at once."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from streamrt.errors import ColumnTypeError, InvalidOperationError, ProcessingError, SerializationError
+from streamrt.state import pack, unpack
+from streamrt.windows import (
+    Aggregator,
+    Collect,
+    Collector,
+    Count,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    Reduce,
+    Sum,
+)
+from streamrt.windows.aggregation import Aggregation
+from streamrt.windows.aggregators import fold_of
+from tests.unit.apps import Stage
+
+BUILT_IN = [Count(), Sum(), Mean(), Min(), Max(), First(), Last(), Earliest(), Latest()]
+
+
+class Packing:
+    pack = staticmethod(pack)
+    unpack = staticmethod(unpack)
+
+
+def folded(aggregator: Aggregator, *values: Any) -> Any:
+    fold, _ = fold_of(aggregator)
+    state = fold.initial(Packing)
+    for timestamp, value in enumerate(values):
+        state = fold.step(state, value, timestamp, Packing)
+    return fold.result(state, Packing)
+
+
+def current(define: Callable[[Any], Any], *values: Any) -> list[Any]:
+    """Return what a window of 10 ms emits for values that come at 0, 1, ..."""
+    stage = Stage()
+    define(stage.sdf.tumbling_window(10)).current()
+    driver = stage.drive()
+    for timestamp, value in enumerate(values):
+        driver.pipe(stage.source, value, key="k", timestamp=timestamp)
+    return [output[0] for output in driver.outputs()]
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "values", "result"),
+    [
+        (Count(), (), 0),
+        (Count(), (None, 5, None, 0), 2),
+        (Sum(), (), 0),
+        (Sum(), (2**60, None, 1), 2**60 + 1),
+        (Sum(), (2**80, 1), 2**80 + 1),
+        (Sum(), (True, True), 2),
+        (Sum(), (1, 0.5), 1.5),
+        (Mean(), (), None),
+        (Mean(), (None,), None),
+        (Mean(), (1, 2), 1.5),
+        (Mean(), (4,), 4.0),
+        (Min(), (None,), None),
+        (Min(), (3, None, 1, 1.0), 1),
+        (Min(), ("b", "a"), "a"),
+        (Max(), ([1], [2, 0]), [2, 0]),
+        (Max(), (1, 1.0, True), 1),
+        (First(), (None, {"a": (1,)}, 2), {"a": [1]}),
+        (Last(), (1, [2], None), [2]),
+        (Reduce(lambda old, new: [*old, new], lambda new: [new]), (None, 1, None), [None, 1, None]),
+        (Reduce(lambda old, new: None, lambda new: new), (1, 2, 3), None),
+    ],
+)
+def test_results(aggregator: Aggregator, values: tuple[Any, ...], result: Any) -> None:
+    found = folded(aggregator, *values)
+    assert found == result
+    assert type(found) is type(result)
+    fold, _ = fold_of(aggregator)
+    if fold.whole is not None:
+        assert fold.result(fold.whole(list(values), Packing), Packing) == result
+
+
+def test_earliest_and_latest_go_by_event_time() -> None:
+    records = [("a", 5), ("b", 3), (None, 1), ("c", 3), ("d", 8), ("e", 8), ("f", 6)]
+    for aggregator, result in ((Earliest(), "b"), (Latest(), "e"), (First(), "a"), (Last(), "f")):
+        state = aggregator.initialize()
+        for value, timestamp in records:
+            state = aggregator.agg(state, value, timestamp)
+        assert aggregator.result(state) == result
+
+
+def test_nan_stays_what_it_is() -> None:
+    assert math.isnan(folded(Sum(), 1, math.nan, 2))
+    assert math.isnan(folded(Mean(), 1, math.nan, 2))
+    assert folded(Max(), 1, math.inf) == math.inf
+
+
+@pytest.mark.parametrize("aggregator", BUILT_IN, ids=repr)
+def test_states_merge_as_if_all_records_had_been_in_one(aggregator: Aggregator) -> None:
+    early, late = [3, None, 1], [1, 7, None]
+    assert aggregator.mergeable
+    fold, _ = fold_of(aggregator)
+    assert fold.merge is not None
+
+    def state(values: Iterable[Any], start: int) -> Any:
+        result = fold.initial(Packing)
+        for timestamp, value in enumerate(values, start):
+            result = fold.step(result, value, timestamp, Packing)
+        return result
+
+    merged = fold.merge(state(early, 0), state(late, 3), Packing)
+    assert fold.result(merged, Packing) == fold.result(state(early + late, 0), Packing)
+    empty = fold.initial(Packing)
+    for a, b in ((state(early, 0), empty), (empty, state(early, 0))):
+        assert fold.result(fold.merge(a, b, Packing), Packing) == fold.result(state(early, 0), Packing)
+    assert aggregator.result(aggregator.merge(state(early, 0), state(late, 3))) == fold.result(merged, Packing)
+
+
+def test_built_in_aggregators_work_by_hand_on_columns() -> None:
+    total = Sum("x")
+    assert total.agg(total.agg(total.initialize(), {"x": 2}, 0), {"y": 5}, 1) == 2
+    with pytest.raises(ColumnTypeError, match="column 'x': the value is of type int"):
+        total.agg(0, 5, 0)
+
+
+class Longest(Aggregator):
+    def initialize(self) -> str:
+        return ""
+
+    def agg(self, old: str, new: Any, timestamp: int) -> str:
+        text = str(new[self.column] if self.column else new)
+        return text if len(text) > len(old) else old
+
+    def result(self, value: str) -> int:
+        return len(value)
+
+
+class Doubled(Sum):
+    """A class of ours with one method replaced: that one counts."""
+
+    def agg(self, old: Any, new: Any, timestamp: int) -> Any:
+        return old + 2 * new
+
+
+class Careless(Aggregator):
+    """Changes its state in place, and keeps what it returned."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def initialize(self) -> list[Any]:
+        return []
+
+    def agg(self, old: list[Any], new: Any, timestamp: int) -> list[Any]:
+        for state in self.kept:
+            state.append("changed")
+        old.append(new)
+        self.kept.append(old)
+        return old
+
+    def result(self, value: list[Any]) -> list[Any]:
+        return value
+
+
+class Spread(Collector):
+    def result(self, items: Iterable[Any]) -> Any:
+        values = list(items)
+        return max(values) - min(values)
+
+
+def test_own_aggregators_get_whole_values() -> None:
+    values = current(lambda window: window.agg(all=Longest(), x=Longest("x")), {"x": "abc"}, {"x": "abcdef"})
+    assert [value["x"] for value in values] == [3, 6]
+    assert values[0]["all"] == len(str({"x": "abc"}))
+    with pytest.raises(InvalidOperationError, match="Longest cannot merge"):
+        Longest().merge("", "")
+
+
+def test_methods_of_subclasses_count() -> None:
+    assert [value["x"] for value in current(lambda window: window.agg(x=Doubled()), 1, 2)] == [2, 6]
+
+
+def test_states_are_not_shared_with_users() -> None:
+    assert [value["x"] for value in current(lambda window: window.agg(x=Careless()), 1, 2, 3)] == [
+        [1],
+        [1, 2],
+        [1, 2, 3],
+    ]
+
+
+def test_what_is_emitted_may_be_changed() -> None:
+    stage = Stage()
+    frame = stage.sdf.tumbling_window(10).reduce(lambda old, new: [*old, new], lambda new: [new]).current()
+    frame.update(lambda value: value["value"].append("changed"))
+    assert [value["value"] for value in stage.values(1, 2, key="k")] == [[1, "changed"], [1, 2, "changed"]]
+
+
+def test_what_was_collected_may_be_changed_when_it_is_emitted() -> None:
+    stage = Stage()
+    frame = stage.sdf.sliding_window(10, grace_ms=100).collect().final()
+    frame.update(lambda value: [item.append("changed") for item in value["value"]])
+    driver = stage.drive()
+    for timestamp in (20, 25, 200):
+        driver.pipe(stage.source, [timestamp], key="k", timestamp=timestamp)
+    assert [output[0]["value"] for output in driver.outputs()] == [
+        [[20, "changed"]],
+        [[20, "changed"], [25, "changed"]],
+    ]
+
+
+def test_several_aggregations_of_columns() -> None:
+    aggregations = {"n": Count(), "nx": Count("x"), "sum": Sum("x"), "last": Last("y")}
+    values = current(lambda window: window.agg(**aggregations), {"x": 1, "y": "a"}, {"y": None}, {"x": None})
+    assert values[-1] == {"start": 0, "end": 10, "n": 3, "nx": 1, "sum": 1, "last": "a"}
+
+
+def test_collectors_take_columns_and_whole_values() -> None:
+    stage = Stage()
+    window = stage.sdf.tumbling_window(10).agg(n=Count(), x=Collect("x"), all=Collect(), spread=Spread("x"))
+    window.final()
+    driver = stage.drive()
+    for timestamp, value in ((3, {"x": 5}), (1, {"x": 2}), (10, {"x": 0})):
+        driver.pipe(stage.source, value, key="k", timestamp=timestamp)
+    ((value, *_),) = driver.outputs()
+    assert value == {"start": 0, "end": 10, "n": 2, "x": [2, 5], "all": [{"x": 2}, {"x": 5}], "spread": 3}
+
+
+def test_a_value_without_columns_is_an_error_that_names_the_column() -> None:
+    with pytest.raises(ProcessingError, match="cannot aggregate column 'x': the value is of type int"):
+        current(lambda window: window.agg(x=Sum("x")), 5)
+
+
+def test_what_cannot_be_stored_is_an_error_of_the_record() -> None:
+    with pytest.raises(ProcessingError, match="set") as caught:
+        current(lambda window: window.reduce(lambda old, new: old, lambda new: {new}), 5)
+    assert isinstance(caught.value.__cause__, SerializationError)
+
+
+def test_an_aggregation_that_is_added_later_begins_with_nothing() -> None:
+    before = Aggregation.named(n=Count(), old=Sum()).plan().fold
+    state = before.step(before.initial(Packing), 5, 0, Packing)
+    after = Aggregation.named(n=Count(), new=Sum()).plan().fold
+    assert after.result(state, Packing) == {"n": 1, "new": 0}
+    assert after.result(after.step(state, 7, 1, Packing), Packing) == {"n": 2, "new": 7}
