@@ -24,8 +24,9 @@ test: jars  ## Lint, check types and run all tests.
 	echo "== pytest"; $(BIN)/python -m pytest; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
 
-test-long: jars  ## Run the tests that kill and restart processes for longer.
-	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/spark/test_chaos.py tests/spark/test_crash_points.py tests/sim
+test-long: jars  ## Run tests with more cases, more kills and more time.
+	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py \
+	    tests/spark/test_chaos.py tests/spark/test_crash_points.py
 
 lint: $(VENV)/.installed  ## Check style, format and who imports whom.
 	@echo "== ruff check"; $(BIN)/ruff check .
@@ -39,6 +40,8 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.latency
 	@$(BIN)/python -m bench.throughput
 	@$(BIN)/python -m bench.stateful
+	@$(BIN)/python -m bench.windows
+	@$(BIN)/python -m bench.serializers
 
 jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and check the others.
 	@$(BIN)/streamrt jars --set all

@@ -1,17 +1,23 @@
-"""What the benchmarks share: a broker with topics, many records quickly, and figures of several runs."""
+"""What the benchmarks share: a broker with topics, many records quickly, rates, memory, and figures of several runs."""
 
 import argparse
+import contextlib
 import os
 import platform
 import statistics
+import threading
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import orjson
+import psutil
 from rich.console import Console
 from rich.table import Table
+from typing_extensions import Self
 
+from streamrt import Application
 from streamrt.kafka import Producer, TopicAdmin, TopicConfig
 from streamrt.testing import EmbeddedKafka
 from streamrt.topics import Topic
@@ -50,13 +56,105 @@ def payload(number: int, padding: int = 60) -> bytes:
     return orjson.dumps({"id": number, "key": number % 1000, "value": number * 0.5, "padding": "x" * padding})
 
 
-def fill(address: str, topic: str, records: int, partitions: int = PARTITIONS, keys: int = 1000) -> None:
-    """Produce records, evenly over the partitions."""
+def fill(
+    address: str,
+    topic: str,
+    records: int,
+    partitions: int = PARTITIONS,
+    keys: int = 1000,
+    timestamp: Callable[[int], int] | None = None,
+) -> None:
+    """Produce records, evenly over the partitions.
+
+    Args:
+        address: the broker.
+        topic: the topic.
+        records: how many.
+        partitions: partitions of the topic.
+        keys: how many different keys.
+        timestamp: gives the timestamp of a record, by its number, in milliseconds; the wall clock by default.
+    """
     options = {"linger.ms": 50, "batch.num.messages": 10_000, "queue.buffering.max.messages": 1_000_000}
     with Producer(address, extra_config=options) as producer:
         for number in range(records):
-            producer.produce(topic, payload(number), key=b"%d" % (number % keys), partition=number % partitions)
+            key = number % keys
+            producer.produce(
+                topic,
+                payload(number),
+                key=b"%d" % key,
+                # A key is in one partition.
+                partition=key % partitions if keys >= partitions else number % partitions,
+                timestamp=None if timestamp is None else timestamp(number),
+            )
         producer.flush()
+
+
+def measure(app: Application, records: int) -> float:
+    """Run until so many records were processed; return records per second between the first and the last report."""
+    marks: list[tuple[float, int]] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        done = 0
+        while done < records and not ended.wait(0.005):
+            current = app.progress().records
+            if current != done:
+                done = current
+                marks.append((time.monotonic(), done))
+        app.stop()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        app.run()
+    finally:
+        ended.set()
+    watcher.join()
+    (first_at, first), (last_at, last) = marks[0], marks[-1]
+    return (last - first) / (last_at - first_at)
+
+
+class PeakMemory:
+    """Watches how much memory this process and all that it has started take together, the broker of the benchmark left out.
+
+    Pages that processes share are counted once.
+
+    Example:
+        ```python
+        with PeakMemory() as memory:
+            app.run()
+        print(memory.peak_mb)
+        ```
+    """
+
+    def __init__(self, every_s: float = 0.5) -> None:
+        self.peak_mb = 0.0
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._every_s):
+            self.peak_mb = max(self.peak_mb, _memory_mb())
+
+
+def _memory_mb() -> float:
+    root = psutil.Process()
+    total = 0
+    for process in (root, *root.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            if "kafka.Kafka" not in process.cmdline():
+                memory = process.memory_full_info()
+                total += getattr(memory, "pss", 0) or memory.rss
+    return total / 1_000_000
 
 
 def median(values: Sequence[float]) -> float:

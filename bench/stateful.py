@@ -9,7 +9,6 @@ of a store with many keys, from Kafka into RocksDB, as tasks do it.
 
 import shutil
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import StoreSpec
+from streamrt.topology import TaskStore
 
 GUARANTEES = ("at-least-once", "exactly-once")
 
@@ -55,31 +55,6 @@ def build(
     return app
 
 
-def measure(app: Application, records: int) -> float:
-    """Run until so many records were processed; return records per second between the first and the last report."""
-    marks: list[tuple[float, int]] = []
-    ended = threading.Event()
-
-    def watch() -> None:
-        done = 0
-        while done < records and not ended.wait(0.005):
-            current = app.progress().records
-            if current != done:
-                done = current
-                marks.append((time.monotonic(), done))
-        app.stop()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        app.run()
-    finally:
-        ended.set()
-    watcher.join()
-    (first_at, first), (last_at, last) = marks[0], marks[-1]
-    return (last - first) / (last_at - first_at)
-
-
 def run(address: str, case: str, guarantee: str, records: int, keys: int, master: str) -> float:
     """Process one filled topic; return input records per second."""
     source, target = common.unique("in"), common.unique("out")
@@ -90,7 +65,7 @@ def run(address: str, case: str, guarantee: str, records: int, keys: int, master
         app = build(address, source, target, state_dir, case, guarantee, master)
         # A group_by reads each record a second time.
         rounds = 2 if case == "group_by" else 1
-        return measure(app, rounds * records) / rounds
+        return common.measure(app, rounds * records) / rounds
     finally:
         shutil.rmtree(state_dir, ignore_errors=True)
 
@@ -105,17 +80,18 @@ def run_restore(address: str, keys: int) -> float:
         )
         place = TopicPartition("in", 0)
         clients = KafkaTaskClients(as_connection(address), "bench")
-        stores = TaskStores(StoreCatalog(settings), (StoreSpec(),), place, clients, transactional=False)
-        stores.open(0, known=False)
+        own = {"default": TaskStore("in", StoreSpec())}
+        stores = TaskStores(StoreCatalog(settings), own, place, clients, transactional=False)
+        stores.open({place: 0}, known=())
         for number in range(keys):
             stores.states("default")(b"key-%d" % number, 0).set("count", number)
-        stores.prepare(clients.writer(), keys)
+        stores.prepare(clients.writer(), {place: keys})
         clients.writer().flush()
         # Nothing was flushed to the store: it is as empty as after a lost disk.
         stores.close()
         begun = time.monotonic()
-        stores = TaskStores(StoreCatalog(settings), (StoreSpec(),), place, clients, transactional=False)
-        stores.open(keys, known=True)
+        stores = TaskStores(StoreCatalog(settings), own, place, clients, transactional=False)
+        stores.open({place: keys}, known={place})
         seconds = time.monotonic() - begun
         stores.close()
         clients.close()

@@ -331,7 +331,7 @@ class Application:
             )
         self._topics.register(topic)
         node = self._builder.add_source(SourceOperator(topic))
-        return StreamingDataFrame(self._builder, node, node, self._topics)
+        return StreamingDataFrame(self._builder, node, (node,), self._topics)
 
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
@@ -502,7 +502,7 @@ class Application:
         self._progress = Progress()
         state_dir, group = self._config.state_dir.absolute(), self._config.consumer_group
         cluster = self._admin.cluster_id(timeout=self._config.request_timeout)
-        stateful = any(spec.topology.stores(name) for name in spec.topology.sources)
+        stateful = any(map(spec.topology.stores, spec.topology.scopes))
         with part_of_state_dir(state_dir, group, cluster, needed=stateful) as part:
             base_dir = state_dir if part is None else part.path
             spec = complete_spec(spec, self._topics, self._admin, base_dir, self._rocksdb_options, self._config)

@@ -1,17 +1,19 @@
-"""What tests with kill -9 share: a program that counts by key, a flow of records into it, and a judge of what came out."""
+"""What tests with kill -9 share: a program that counts by key, by state and in windows, records for it, and a judge."""
 
 import json
-import os
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from streamrt.kafka import Consumer, Producer
+from streamrt.kafka import Consumer, Producer, TopicAdmin, partition_for
 from tests.support import Program, unique, wait_until
+from tests.unit.window_model import Model, Record, Window
 
 PROGRAM = """
 from streamrt import Application
@@ -21,6 +23,10 @@ def number(value, state):
     n = state.get("n", 0) + 1
     state.set("n", n)
     return {{"id": value["id"], "n": n}}
+
+
+def name(window):
+    return lambda value: {{"window": window, **value}}
 
 
 app = Application(
@@ -33,16 +39,21 @@ app = Application(
     commit_interval=1.0,
     consumer_extra_config={consumer!r},
 )
-sdf = app.dataframe(app.topic({source!r}))
-sdf = sdf.apply(number, stateful=True)
-sdf.to_topic(app.topic({target!r}))
+sdf, target = app.dataframe(app.topic({source!r})), app.topic({target!r})
+tumbling = sdf.tumbling_window(1_000, grace_ms=20).collect().final(closing_strategy="partition")
+tumbling.apply(name("tumbling")).to_topic(target)
+hopping = sdf.hopping_window(2_000, 500).count().final()
+hopping.apply(name("hopping")).to_topic(target)
+sdf.apply(number, stateful=True).to_topic(target)
 
 if __name__ == "__main__":
     app.run()
 """
+WINDOWS = {
+    "tumbling": Window("tumbling", 1_000, grace=20, aggregation="collect", closing="partition"),
+    "hopping": Window("hopping", 2_000, 500, aggregation="count"),
+}
 KEYS = 100
-LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
-"""Whether there is time: `make test-long` says so."""
 
 
 def kill_tree(program: Program) -> None:
@@ -71,7 +82,9 @@ class Flow:
         self._address = address
         self._source = source
         self._random = random.Random(seed)
+        self._begin = int(time.time()) * 1_000
         self.sent: dict[bytes, list[int]] = {}
+        self.records: list[Record] = []
         self.count = 0
 
     def produce(self, records: int) -> None:
@@ -79,9 +92,25 @@ class Flow:
         with Producer(self._address) as producer:
             for _ in range(records):
                 key = b"key-%d" % self._random.randrange(KEYS)
-                producer.produce(self._source, json.dumps({"id": self.count}).encode(), key=key)
+                value = {"id": self.count}
+                # A millisecond for each record, but for some that come late.
+                timestamp = self._begin + self.count - self.count * 31 % 40
+                producer.produce(self._source, json.dumps(value).encode(), key=key, timestamp=timestamp)
                 self.sent.setdefault(key, []).append(self.count)
+                self.records.append(Record(key, timestamp, value))
                 self.count += 1
+
+    def windows(self) -> dict[tuple[str, bytes], list[dict[str, Any]]]:
+        """Return the windows that must come out, by name and key, in order."""
+        found = TopicAdmin(self._address).inspect_topics([self._source])[self._source]
+        partitions = 1 if found is None else found.num_partitions or 1
+        windows: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
+        for name, window in WINDOWS.items():
+            models = [Model(window) for _ in range(partitions)]
+            for record in self.records:
+                for output in models[partition_for(record.key or b"", partitions)].record(record):
+                    windows.setdefault((name, output.key), []).append(output.value)
+        return windows
 
     @contextmanager
     def running(self, per_step: int, pause_s: float) -> Iterator[None]:
@@ -111,6 +140,7 @@ class Outputs:
 
     def __init__(self, address: str, topic: str) -> None:
         self.received: dict[bytes, list[tuple[int, int]]] = {}
+        self.windows: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
         self.count = 0
         self._over = threading.Event()
         self._consumer = Consumer(
@@ -126,12 +156,15 @@ class Outputs:
             if message is None or message.error() is not None:
                 continue
             value = json.loads(message.value() or b"null")
+            if "window" in value:
+                self.windows.setdefault((value.pop("window"), message.key() or b""), []).append(value)
+                continue
             self.received.setdefault(message.key() or b"", []).append((value["id"], value["n"]))
             self.count += 1
         self._consumer.close()
 
     def wait_for(self, count: int, timeout_s: float = 120.0) -> None:
-        """Wait until so many records came."""
+        """Wait until so many records were counted; windows come besides."""
         wait_until(lambda: self.count >= count, timeout_s, f"{count} outputs")
 
     def close(self) -> None:
@@ -148,6 +181,15 @@ def judge(flow: Flow, outputs: Outputs) -> None:
         f"{len(wrong)} of {len(expected)} keys are wrong, such as {wrong[0]!r}: sent {expected.get(wrong[0], [])[:20]}, "
         f"got {outputs.received.get(wrong[0], [])[:20]}"
     )
+
+
+def judge_windows(flow: Flow, outputs: Outputs) -> None:
+    """Compare the windows that came out with those of the naive model: each once, and in order by key."""
+    windows = flow.windows()
+    count = sum(map(len, windows.values()))
+    wait_until(lambda: sum(map(len, list(outputs.windows.values()))) >= count, 20, f"{count} windows")
+    for place in windows.keys() | outputs.windows:
+        assert outputs.windows.get(place) == windows.get(place), place
 
 
 def program_source(

@@ -19,6 +19,8 @@ from streamrt.models import TopicPartition
 from streamrt.topics import Topic
 
 MASTER = "local[2]"
+LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
+"""Whether tests shall look at more cases than there is time for each time: `make test-long`."""
 
 
 class Received(NamedTuple):

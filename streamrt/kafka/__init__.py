@@ -9,6 +9,7 @@ from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupState
+from streamrt.kafka.inputs import InputBatch, InputReader
 from streamrt.kafka.java import ConsumerOptions, java_client_options
 from streamrt.kafka.java_connection import java_system_properties
 from streamrt.kafka.offsets import CommittedOffset, GroupDescription, IsolationLevelName
@@ -30,6 +31,8 @@ __all__ = [
     "GroupFencedError",
     "GroupMember",
     "GroupState",
+    "InputBatch",
+    "InputReader",
     "IsolationLevelName",
     "KafkaError",
     "KafkaException",

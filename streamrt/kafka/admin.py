@@ -200,26 +200,6 @@ class TopicAdmin(OffsetRequests):
         found = self._describe(topic_names, time.monotonic() + timeout)
         return {name: str(found[name].topic_id) if name in found else None for name in dict.fromkeys(topic_names)}
 
-    def cluster_id(self, timeout: float = 30) -> str:
-        """Return Kafka's id of the cluster.
-
-        Args:
-            timeout: seconds to wait for the answer; above 0.
-
-        Raises:
-            KafkaRequestError: if the answer did not come in time or was refused.
-        """
-        deadline = time.monotonic() + timeout
-
-        def ask() -> str:
-            future = self._client.describe_cluster(request_timeout=seconds_left(deadline))
-            description, error = self._settle(future, seconds_left(deadline))
-            if error is not None:
-                raise KafkaException(error)
-            return str(getattr(description, "cluster_id", None) or "")
-
-        return retry("the id of the cluster could not be read", ask, deadline)
-
     def _describe(self, topic_names: Collection[str], deadline: float) -> dict[str, Any]:
         """Return the descriptions of the topics that exist."""
         if not topic_names:

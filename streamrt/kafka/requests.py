@@ -10,7 +10,7 @@ from concurrent.futures import (
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, DescribeClusterResult
 
 from streamrt.errors import KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
@@ -106,13 +106,7 @@ class AdminRequests:
         Raises:
             KafkaRequestError: if the answer did not come in time or was refused.
         """
-        deadline = time.monotonic() + timeout
-
-        def ask() -> str:
-            future = self._client.describe_cluster(request_timeout=seconds_left(deadline))
-            return str(self._wait(future, seconds_left(deadline)).cluster_id)
-
-        return retry("the cluster could not be described", ask, deadline)
+        return str(self._cluster(timeout).cluster_id or "")
 
     def broker_count(self, timeout: float = 30) -> int:
         """Return how many brokers the cluster has now.
@@ -123,11 +117,14 @@ class AdminRequests:
         Raises:
             KafkaRequestError: if the answer did not come in time or was refused.
         """
+        return len(self._cluster(timeout).nodes)
+
+    def _cluster(self, timeout: float) -> DescribeClusterResult:
         deadline = time.monotonic() + timeout
 
-        def ask() -> int:
+        def ask() -> DescribeClusterResult:
             future = self._client.describe_cluster(request_timeout=seconds_left(deadline))
-            return len(self._wait(future, seconds_left(deadline)).nodes)
+            return self._wait(future, seconds_left(deadline))
 
         return retry("the cluster could not be described", ask, deadline)
 

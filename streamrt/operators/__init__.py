@@ -2,6 +2,7 @@
 
 from streamrt.operators.apply import Apply
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
+from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
 from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
@@ -14,6 +15,7 @@ __all__ = [
     "Apply",
     "Assign",
     "ColumnKey",
+    "Concat",
     "Drop",
     "Fill",
     "Filter",

@@ -1,12 +1,12 @@
 """Tasks, and what they need: the same code under Spark and in the test driver."""
 
 from streamrt.runtime.batch import BatchContext
+from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter
+from streamrt.runtime.homes import ChangelogSettings, SourceState, StateSettings
 from streamrt.runtime.report import Failure, Output, Report
 from streamrt.runtime.schedule import CommitSchedule
 from streamrt.runtime.spec import ErrorCallbacks, TaskSpec
-from streamrt.runtime.stores import ChangelogSettings, SourceState, StateSettings
-from streamrt.runtime.task import Chunk
 from streamrt.runtime.tasks import Tasks
 
 __all__ = [

@@ -1,35 +1,25 @@
-"""One micro-batch in one process: a session for each partition, their commits, and the report about them."""
+"""One micro-batch in one process: a session for each task, their commits, and the report about them."""
 
 import bisect
 import time
-import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from streamrt.errors import (
-    KafkaBrokerUnavailableError,
-    ProducerError,
-    SinkBackpressureError,
-    SinkError,
-    StateError,
-    StoreCorruptedError,
-    StoreLockedError,
-    TransactionError,
-)
-from streamrt.kafka import KafkaRequestError
-from streamrt.models import OffsetRange, TopicPartition
+from streamrt.errors import ProducerError, SinkError
+from streamrt.models import OffsetRange, Tick, TopicPartition
+from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session, SessionStatus, flush_writer, take_back
+from streamrt.runtime.merge import Merge, Run
 from streamrt.runtime.report import Failure, Report
-from streamrt.runtime.sinks import pause_of
-from streamrt.runtime.task import Chunk, Limits, TaskFailed
+from streamrt.runtime.task import Limits, Task, TaskFailed
+from streamrt.runtime.troubles import PASSING, TROUBLES, note_failure, note_trouble, trace_of
 
 if TYPE_CHECKING:
     from streamrt.runtime.tasks import Tasks
 
+_NEVER = 1 << 63
 _SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the topic"
-PASSING = (TransactionError, KafkaRequestError, KafkaBrokerUnavailableError, StoreLockedError)
-"""Troubles that another attempt, from what is committed, may not meet."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +27,14 @@ class BatchContext:
     """What the driver tells each task of a micro-batch.
 
     Attributes:
-        positions: offsets below which records have been processed already, by partition.
+        positions: offsets below which records have been processed already, by input partition.
         seconds: how long after its first record the task stops between two records.
         outputs: how many outputs may still come; None for no limit.
-        workers: the process that made the last commit, by partition.
-        stateful: partitions whose committed offset tells that they have state.
+        workers: the process that made the last commit, by task.
+        stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
+            common are named as in `Topology.scopes`.
+        now: wall clock, in milliseconds since the Unix epoch.
+        watermarks: stream-wide watermarks by stream and store, where they are wanted and known.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -49,6 +42,8 @@ class BatchContext:
     outputs: int | None = None
     workers: Mapping[TopicPartition, str] = field(default_factory=dict)
     stateful: frozenset[TopicPartition] = frozenset()
+    now: int = 0
+    watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Batch:
@@ -66,6 +61,9 @@ class Batch:
         self._session: Session | None = None
         self._prepared: list[Session] = []
         self._counts: dict[TopicPartition, list[int]] = {}
+        # What is delivered for tasks with several inputs: all of it is needed before the first record can be chosen.
+        self._gathered: dict[TopicPartition, dict[TopicPartition, list[Chunk]]] = {}
+        self._cut = False
 
     def left(self, chunk: Chunk) -> bool:
         """Tell whether a chunk has records that are not processed yet."""
@@ -73,10 +71,19 @@ class Batch:
         return chunk.offsets[-1] >= self._context.positions.get(place, 0)
 
     def take(self, chunk: Chunk) -> bool:
-        """Process a chunk; return whether more may follow."""
+        """Process a chunk, or put it by until all are there; return whether more may follow."""
         if not self.left(chunk):
             return True
         place = TopicPartition(chunk.topic, chunk.partition)
+        task = self._tasks.place(place)
+        if task.topic in self._tasks.merged:
+            self._gathered.setdefault(task, {}).setdefault(place, []).append(chunk)
+            return True
+        going_on = self._take(chunk, place)
+        self._cut = not going_on
+        return going_on
+
+    def _take(self, chunk: Chunk, place: TopicPartition) -> bool:
         session = self._session
         if session is None or session.place != place:
             if session is not None and not self._finish():
@@ -85,16 +92,37 @@ class Batch:
             if session is None:
                 self.report.complete = False
                 return False
-        rest = chunk if chunk.offsets[0] >= session.start else chunk.from_offset(session.start)
-        if not rest.offsets:
-            return True
-        if self._limits is None:
-            # Whatever came before, waiting for data, restoring, passing over records, is not this task's work.
-            self._limits = Limits(time.monotonic() + self._context.seconds, self._context.outputs)
-        return self._process(rest, session, self._limits)
+        start = session.start[place]
+        rest = chunk if chunk.offsets[0] >= start else chunk.from_offset(start)
+        return not rest.offsets or self._process([(rest, 0, len(rest.offsets))], session)
+
+    def _take_merged(self, task: TopicPartition, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
+        """Process what was delivered for a task with several inputs; return whether another task may follow."""
+        session = self._open(task)
+        if session is None:
+            self.report.complete = False
+            return False
+        merge = Merge(delivered, session.start, self._tasks.task(task.topic).times, self._tasks.clients)
+        try:
+            return self._process(merge.runs(), session, merge) and self._finish()
+        finally:
+            merge.close()
+
+    def tick(self, place: TopicPartition) -> None:
+        """Let time pass for a partition, without records."""
+        if self._open(place) is not None:
+            self._finish()
 
     def settle(self) -> None:
-        """Commit what is processed."""
+        """Process what was put by, and commit what is processed."""
+        if self._session is not None and not self._finish():
+            self._cut = True
+        gathered, self._gathered = self._gathered, {}
+        for task, delivered in sorted(gathered.items()):
+            if self._cut:
+                self.report.complete = False
+                break
+            self._cut = not self._take_merged(task, delivered)
         if self._session is not None:
             self._finish()
         self._settle_prepared()
@@ -133,78 +161,108 @@ class Batch:
         try:
             task = self._tasks.task(place.topic)
         except SinkError as error:
-            self._fail(Failure("sink", place, None, str(error), error, _trace(error)))
+            note_failure(self.report, Failure("sink", place, None, str(error), error, trace_of(error)))
             return None
-        former = self.report.ranges.get(place)
-        if former is not None:
+        ranges = self.report.ranges
+        former = {each: ranges[each] for each in self._tasks.inputs(place) if each in ranges}
+        if former:
             # The partition comes a second time in one batch: what it left must be in the stores.
             self._settle_prepared()
             if self.report.failure is not None or place in self.report.interrupted:
                 return None
             # That is official now: what may be taken back later begins here.
             self._counts.pop(place, None)
-        session = self._tasks.session(place, self._context, None if former is None else former.end)
+        session = self._tasks.session(place, self._context, {each: done.end for each, done in former.items()})
         self._session = session
         try:
-            session.open(known=place in self._context.stateful)
-        except PASSING as trouble:
-            self.report.interrupted[place] = str(trouble)
-        except StoreCorruptedError as damage:
-            self._destroy_stores(session, damage)
-        except StateError as refusal:
-            self._fail(state_failure(place, refusal))
-        else:
-            task.begin(session)
-            begin = self._context.positions.get(place, 0) if former is None else former.start
-            self.report.ranges[place] = OffsetRange(*place, begin, session.start)
-            return session
-        session.close()
-        self._session = None
-        return None
+            session.open(known=self._context.stateful)
+        except TROUBLES as trouble:
+            session.close()
+            self._session = None
+            note_trouble(self.report, session, trouble)
+            return None
+        task.begin(session)
+        for each, start in session.start.items():
+            begin = former[each].start if each in former else self._context.positions.get(each, 0)
+            ranges[each] = OffsetRange(*each, begin, start)
+        return session if not task.collector.ticks or self._tick(session) else None
 
-    def _process(self, chunk: Chunk, session: Session, limits: Limits) -> bool:
-        """Process one chunk and note the progress; return whether more may follow."""
-        task, report, place = self._tasks.task(chunk.topic), self.report, session.place
+    def _tick(self, session: Session) -> bool:
+        """Tell the operators what time it is; return whether records may follow."""
+        task, report, place = self._tasks.task(session.place.topic), self.report, session.place
         before = task.collector.outputs
+        try:
+            first, offset = next(iter(session.start.items()))
+            task.tick(Tick(self._context.now, self._context.watermarks.get(place.topic, {})), first, offset)
+        except TaskFailed as failed:
+            self._give_up(session, failed.failure)
+            return False
+        except TROUBLES as trouble:
+            self._meet(session, trouble)
+            return False
+        outputs = task.collector.outputs - before
+        self._counts.setdefault(place, [0, 0])[1] += outputs
+        report.outputs += outputs
+        return True
+
+    def _process(self, runs: Iterable[Run], session: Session, merge: Merge | None = None) -> bool:
+        """Process records of a session and note the progress; return whether more may follow."""
+        task, report = self._tasks.task(session.place.topic), self.report
+        if self._limits is None:
+            # Whatever came before, waiting for data, restoring, passing over records, is not this task's work.
+            self._limits = Limits(time.monotonic() + self._context.seconds, self._context.outputs)
+        limits, before = self._limits, task.collector.outputs
         if limits.outputs is not None:
             limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
-        if task.processed is not None:
-            task.processed = report.processed.setdefault(place, [])
         whole = self._tasks.spec.transactional or bool(task.stores)
+        # The first offset and the next one, by input.
+        done: dict[TopicPartition, tuple[int, int]] = {}
+        records, finished = 0, True
         try:
-            end, finished = task.run(chunk, limits)
+            for chunk, start, stop in runs:
+                place = TopicPartition(chunk.topic, chunk.partition)
+                if task.processed is not None:
+                    task.processed = report.processed.setdefault(place, [])
+                try:
+                    end, finished = task.run(chunk, limits, start, stop)
+                except TaskFailed as failed:
+                    if whole:
+                        # Half of what the record did is in the transaction or in the state: nothing of it may count.
+                        raise
+                    note_failure(report, failed.failure)
+                    end, finished = failed.failure.offset or chunk.offsets[start], False
+                done[place] = done.get(place, (chunk.offsets[start], end))[0], end
+                records += bisect.bisect_left(chunk.offsets, end) - start
+                if not finished or self._over(task, limits):
+                    break
         except TaskFailed as failed:
-            if whole:
-                # Half of what the record did is in the transaction or in the state: nothing of it may count.
-                self._give_up(session, failed.failure)
-                return False
-            self._fail(failed.failure)
-            end, finished = failed.failure.offset or chunk.offsets[0], False
-        except SinkBackpressureError as pause:
-            self._stall(session, pause)
+            self._give_up(session, failed.failure)
             return False
-        except StoreCorruptedError as damage:
-            self._repair(session, damage)
+        except TROUBLES as trouble:
+            self._meet(session, trouble)
             return False
-        except PASSING as trouble:
-            self._interrupt(session, trouble)
-            return False
-        except StateError as refusal:
-            self._give_up(session, state_failure(place, refusal))
-            return False
+        for place, (begin, end) in done.items():
+            former = report.ranges[place]
+            # Exactly once, a range begins where the group is, be there records or not: the next commit is compared with its
+            # end.
+            if former.start != former.end or self._tasks.spec.transactional:
+                begin = former.start
+            report.ranges[place] = OffsetRange(*place, begin, end)
+        if merge is not None:
+            finished = not merge.left({place: end for place, (_, end) in done.items()})
         report.complete = report.complete and finished
-        done = report.ranges[place]
-        # Exactly once, a range begins where the group is, be there records or not: the next commit is compared with its end.
-        begin = chunk.offsets[0] if done.start == done.end and not self._tasks.spec.transactional else done.start
-        report.ranges[place] = OffsetRange(*place, begin, end)
-        records, outputs = bisect.bisect_left(chunk.offsets, end), task.collector.outputs - before
-        counts = self._counts.setdefault(place, [0, 0])
+        outputs = task.collector.outputs - before
+        counts = self._counts.setdefault(session.place, [0, 0])
         counts[0] += records
         counts[1] += outputs
         report.records += records
         report.outputs += outputs
+        return finished and not self._over(task, limits)
+
+    @staticmethod
+    def _over(task: Task, limits: Limits) -> bool:
         enough = limits.outputs is not None and task.collector.outputs >= limits.outputs
-        return finished and not enough and time.monotonic() < limits.deadline
+        return enough or time.monotonic() >= limits.deadline
 
     def _finish(self) -> bool:
         """Bring the current session to its commit; return whether another one may follow."""
@@ -220,30 +278,23 @@ class Batch:
             self._session = None
 
     def _end(self, session: Session) -> bool:
-        end = self.report.ranges[session.place].end
-        if end <= session.start:
+        end = {place: self.report.ranges[place].end for place in session.inputs}
+        session.times = session.stores.times()
+        if all(end[place] <= at for place, at in session.start.items()) and not session.stores.dirty:
             if self._tasks.spec.transactional:
                 # There was nothing left to do, but the transactional id is this process's now: all others are fenced.
                 self.report.workers[session.place] = self._tasks.clients.worker
+            self._note_times(session)
             session.close()
             return True
         sinks = self._tasks.sinks
         try:
             session.prepare(end, lambda: sinks.flush(session.place))
-        except SinkBackpressureError as pause:
-            self._stall(session, pause)
+        except TROUBLES as trouble:
+            self._meet(session, trouble)
             return False
         except SinkError as error:
-            self._give_up(session, Failure("sink", session.place, None, str(error), error.__cause__, _trace(error)))  # type: ignore[arg-type]
-            return False
-        except PASSING as trouble:
-            self._interrupt(session, trouble)
-            return False
-        except StoreCorruptedError as damage:
-            self._repair(session, damage)
-            return False
-        except StateError as refusal:
-            self._give_up(session, state_failure(session.place, refusal))
+            self._give_up(session, Failure("sink", session.place, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
             return False
         except ProducerError as refusal:
             # No callback is asked: state that its changelog lacks a change of would be wrong after the next restore.
@@ -265,15 +316,16 @@ class Batch:
     def _commit(self, session: Session) -> bool:
         try:
             session.commit()
-        except PASSING as trouble:
-            self._interrupt(session, trouble)
-            return False
-        except StateError as refusal:
-            self._give_up(session, state_failure(session.place, refusal))
+        except TROUBLES as trouble:
+            self._meet(session, trouble, repair=False)
             return False
         self.report.workers[session.place] = self._tasks.clients.worker
+        self._note_times(session)
         session.close()
         return True
+
+    def _note_times(self, session: Session) -> None:
+        self.report.times.update({(session.place, store): time for store, time in session.times.items()})
 
     def _changelogs(self) -> set[str]:
         state = self._tasks.spec.state
@@ -289,35 +341,20 @@ class Batch:
 
     # -- Ends that are no commits ------------------------------------------------------------------------------------
 
-    def _interrupt(self, session: Session, trouble: Exception) -> None:
+    def _meet(self, session: Session, trouble: Exception, *, repair: bool = True) -> None:
+        """Abort a session for one of `TROUBLES`."""
         cause = trouble.__cause__
-        if isinstance(cause, ProducerError) and cause.refused:
+        if isinstance(trouble, PASSING) and isinstance(cause, ProducerError) and cause.refused:
             # Another attempt would end the same way. No callback is asked: the transaction is lost with the record.
             message = f"{cause} (while processing {session.place})"
             self._give_up(session, Failure("producer", session.place, None, message, cause))
             return
         self._abort(session)
-        self.report.interrupted[session.place] = str(trouble)
-
-    def _repair(self, session: Session, damage: StoreCorruptedError) -> None:
-        self._abort(session)
-        self._destroy_stores(session, damage)
-
-    def _destroy_stores(self, session: Session, damage: StoreCorruptedError) -> None:
-        try:
-            session.stores.destroy(damage)
-        except StateError as refusal:
-            self._fail(state_failure(session.place, refusal))
-        else:
-            self.report.interrupted[session.place] = str(damage)
-
-    def _stall(self, session: Session, pause: SinkBackpressureError) -> None:
-        self._abort(session)
-        self.report.stalled[session.place] = pause_of(pause)
+        note_trouble(self.report, session, trouble, repair=repair)
 
     def _give_up(self, session: Session, failure: Failure) -> None:
         self._abort(session)
-        self._fail(failure)
+        note_failure(self.report, failure)
 
     def _abort(self, session: Session) -> None:
         session.abort()
@@ -338,20 +375,8 @@ class Batch:
         report.collected = [
             output
             for output in report.collected
-            if (output.topic, output.partition) != session.place or output.offset < session.start
+            if output.offset < session.start.get(TopicPartition(output.topic, output.partition), _NEVER)
         ]
-        report.sunk = [(node, batch) for node, batch in report.sunk if (batch.topic, batch.partition) != session.place]
-        take_back(report, session.place, session.start, failure)
-
-    def _fail(self, failure: Failure) -> None:
-        self.report.failure = self.report.failure or failure
-        self.report.complete = False
-
-
-def state_failure(place: TopicPartition, error: StateError) -> Failure:
-    """Return the failure that state which cannot be used makes."""
-    return Failure("state", place, None, str(error), error, _trace(error))
-
-
-def _trace(error: Exception) -> str:
-    return "".join(traceback.format_exception(error))
+        own = session.inputs
+        report.sunk = [(node, batch) for node, batch in report.sunk if (batch.topic, batch.partition) not in own]
+        take_back(report, session, failure)

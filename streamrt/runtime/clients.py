@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from streamrt.models import Headers, TopicPartition
+from streamrt.runtime.chunk import Chunk
 
 
 class RecordWriter(Protocol):
@@ -84,19 +85,20 @@ class TaskClients(Protocol):
     def writer(self) -> RecordWriter:
         """Return the writer of tasks that produce at least once; the same one each time."""
 
-    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
-        """Return the writer of the task of an input partition; fences every earlier one of that partition.
+    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+        """Return the writer of a task; fences every earlier one of that task.
 
         Args:
-            place: the input partition.
-            reuse: whether this process made the partition's last commit, so that the writer which did may go on.
+            task: the task: an input partition, or what stands for those of several topics.
+            topic: an input topic of the task.
+            reuse: whether this process made the task's last commit, so that the writer which did may go on.
 
         Raises:
             TransactionError: if Kafka does not let the writer begin.
         """
 
-    def release(self, place: TopicPartition) -> None:
-        """Let go of the transactional writer of an input partition."""
+    def release(self, task: TopicPartition) -> None:
+        """Let go of the transactional writer of a task."""
 
     def committed(self, place: TopicPartition) -> int | None:
         """Return the committed offset of the group, once no transaction is about to move it."""
@@ -109,6 +111,21 @@ class TaskClients(Protocol):
 
         Raises:
             ChangelogError: if `end` cannot be reached.
+        """
+
+    def log_end(self, place: TopicPartition) -> int:
+        """Return the offset before which the records of an input partition can be read now: no open transaction has any."""
+
+    def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+        """Yield the committed records of an input partition from `start` to below `end`, ahead of whoever delivers them.
+
+        Args:
+            place: the input partition.
+            start: first offset.
+            end: offset after the last one, as `log_end` has told it.
+
+        Raises:
+            KafkaRequestError: if they cannot be read.
         """
 
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:

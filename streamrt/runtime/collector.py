@@ -2,12 +2,13 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from streamrt.connectors import BaseSink
-from streamrt.errors import KeySerializationError, TransactionError, ValueSerializationError
-from streamrt.models import Headers, merge_headers
+from streamrt.errors import KeySerializationError, SchemaRegistryError, TransactionError, ValueSerializationError
+from streamrt.models import Headers, Tick, merge_headers
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
 from streamrt.runtime.clients import RecordWriter, no_writer
@@ -15,9 +16,9 @@ from streamrt.runtime.report import Output
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
 from streamrt.serializers import BoundSerializer, MessageField
-from streamrt.state import State, StoreSpec
+from streamrt.state import State, StoreSpec, StoreTransaction, Transaction
 from streamrt.topics import Topic
-from streamrt.topology import Executor
+from streamrt.topology import Executor, Node
 
 logger = logging.getLogger("streamrt")
 
@@ -45,7 +46,9 @@ class Collector:
 
     Attributes:
         writer: where records go; set for each session.
-        states: gives the state of a store, by its name; set for each session.
+        states: gives the state of a store, by its name; set for each session by `use`.
+        transactions: the running transactions, by name of their store; set for each session by `use`.
+        ticks: what operators want to be called when time has passed, each with its node.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class Collector:
     ) -> None:
         self.writer: RecordWriter = no_writer
         self.states: dict[str, StateFunction] = {}
+        self.transactions: dict[str, Transaction] = {}
+        self.ticks: list[tuple[Node, Callable[[Tick], None]]] = []
         self._sinks = sinks
         self._on_error = on_error
         self._position = position
@@ -88,16 +93,20 @@ class Collector:
         to_value = topic.value_serializer.bind(name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(name, MessageField.KEY)
         extra = {**topic.key_serializer.extra_headers, **topic.value_serializer.extra_headers}
+        # Where serializers append to the headers, those of the input must not change.
+        own_headers = topic.key_serializer.writes_headers or topic.value_serializer.writes_headers
 
         def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             try:
                 if extra:
                     headers = merge_headers(headers, extra)
+                elif own_headers:
+                    headers = list(headers or ())
                 data = to_value(value, headers)
                 # A key of None stays one: JSON would write `null`, and all such records would share a partition.
                 raw_key = None if key is None else to_key(key, headers)
                 self.writer.produce(name, data, raw_key, timestamp, headers and checked_headers(headers))
-            except TransactionError:
+            except (SchemaRegistryError, TransactionError):
                 # It is not about this record: all of the range is processed again.
                 raise
             except Exception as error:
@@ -119,9 +128,28 @@ class Collector:
 
         return state
 
+    def store(self, store: StoreSpec) -> Callable[[], Transaction]:
+        """Return the function that gives the running transaction of a store; it is another one for each session."""
+        return partial(self.transactions.__getitem__, store.name)
+
+    def use(self, transactions: Mapping[str, Transaction]) -> None:
+        """Let operators work on the transactions of a session, given by name of their store."""
+        self.transactions.update(transactions)
+        self.states.update(
+            {
+                name: transaction.state
+                for name, transaction in transactions.items()
+                if isinstance(transaction, StoreTransaction)
+            }
+        )
+
     def sink(self, sink: BaseSink) -> Executor:
         """Return the function that hands a record to a sink."""
         return self._sinks.executor(sink, self._position)
+
+    def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
+        """Have a function called when time has passed."""
+        self.ticks.append((node, callback))
 
     def show(self, node_id: int, item: Any) -> None:
         """Keep something for the report; of a live table only the last rows."""

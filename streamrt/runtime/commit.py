@@ -1,6 +1,6 @@
 """The order in which work becomes official. Nothing else decides about it.
 
-A *session* is the work of one task on one input partition within one micro-batch::
+A *session* is the work of one task within one micro-batch: on its input partition, or on those of several topics::
 
     opened --> processing --> committed --> closed
        |           |              |
@@ -20,15 +20,15 @@ A crash before 7 repeats records, and loses none; state may count them twice.
 
 **Exactly-once**, one Kafka transaction for each session:
 
-1. take the transactional id of the partition, which aborts and fences every earlier holder;
-2. compare the committed offset with the expected one: equal, go on; ahead, drop the records below it; behind, fail.
-   Either of 1 and 2 alone lets duplicates through;
+1. take the transactional id of the task, which aborts and fences every earlier holder;
+2. compare the committed offset of each input with the expected one: equal, go on; ahead, drop the records below it;
+   behind, fail. Either of 1 and 2 alone lets duplicates through;
 3. open the stores and restore them, see above;
 4. process; outputs go into the transaction;
 5. flush the sinks;
 6. produce changelog and position records into the transaction;
-7. commit the transaction with the input offset. If the outcome is not known, the session is aborted: the next attempt
-   learns the truth in 1 and 2;
+7. commit the transaction with the offsets of all inputs. If the outcome is not known, the session is aborted: the next
+   attempt learns the truth in 1 and 2;
 8. only now write changes and stamp to the stores. A store must never contain what a transaction may yet lose;
 9. report.
 """
@@ -41,7 +41,7 @@ from streamrt.errors import ProducerError, StateError
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter, no_writer
 from streamrt.runtime.faults import reached
-from streamrt.runtime.report import Failure, Report
+from streamrt.runtime.report import Failure, Report, StoreTime
 from streamrt.runtime.spec import ErrorCallbacks
 from streamrt.runtime.stores import TaskStores
 
@@ -73,35 +73,43 @@ _SUCCESSORS: Mapping[SessionStatus, frozenset[SessionStatus]] = {
 
 
 class Session:
-    """The work on one input partition within one micro-batch; subclasses are the two guarantees.
+    """The work of one task within one micro-batch: at least once. `ExactlyOnceSession` is the other guarantee.
+
+    Outputs of all sessions share one writer, which `flush_writer` flushes before any of them commits.
 
     Args:
-        place: the input partition.
+        place: the task: its input partition, or what stands for those of several topics.
         clients: Kafka.
         stores: the task's stores.
-        expected: offset at which the group is, as the driver knows it.
+        expected: offset at which the group is, as the driver knows it, for each input partition.
 
     Attributes:
-        start: offset of the first record to process, once the session is open.
+        inputs: the input partitions.
+        start: offset of the first record to process, once the session is open, for each of them.
         end: offset after the last record that was processed.
         writer: where outputs go.
+        times: where event time was in the stores when the session ended.
     """
 
-    def __init__(self, place: TopicPartition, clients: TaskClients, stores: TaskStores, expected: int) -> None:
+    def __init__(
+        self, place: TopicPartition, clients: TaskClients, stores: TaskStores, expected: Mapping[TopicPartition, int]
+    ) -> None:
         self.place = place
-        self.start = self.end = expected
+        self.inputs = tuple(expected)
+        self.start = self.end = dict(expected)
         self.status = SessionStatus.NEW
         self.writer: RecordWriter = clients.writer() if not self.transactional else no_writer
         self.clients = clients
         self.stores = stores
+        self.times: Mapping[str, StoreTime] = {}
 
     transactional = False
 
-    def open(self, *, known: bool, deadline: float | None = None) -> None:
+    def open(self, *, known: Collection[TopicPartition], deadline: float | None = None) -> None:
         """Get ready to process records.
 
         Args:
-            known: whether the group's last commit tells that the partition has state.
+            known: topics, and partition, of which the group's last commit tells that they have state.
             deadline: value of `time.monotonic()` at which a restore is interrupted.
 
         Raises:
@@ -112,11 +120,11 @@ class Session:
         reached("restored")
         self._move(SessionStatus.OPEN)
 
-    def prepare(self, end: int, flush_sinks: Callable[[], None]) -> None:
+    def prepare(self, end: Mapping[TopicPartition, int], flush_sinks: Callable[[], None]) -> None:
         """Hand everything that belongs to the commit to the sinks and the writer.
 
         Args:
-            end: offset after the last processed record.
+            end: offset after the last processed record, for each input partition.
             flush_sinks: makes durable what the sinks took.
 
         Raises:
@@ -125,8 +133,8 @@ class Session:
         reached("processed")
         flush_sinks()
         reached("sinks-flushed")
-        self.end = end
-        self.stores.prepare(self.writer, end)
+        self.end = dict(end)
+        self.stores.prepare(self.writer, self.end)
         reached("changelog-produced")
         self._move(SessionStatus.PREPARED)
 
@@ -158,19 +166,15 @@ class Session:
         self.status = status
 
 
-class AtLeastOnceSession(Session):
-    """Outputs of all sessions share one writer, which `flush_writer` flushes before any of them commits."""
-
-
 class ExactlyOnceSession(Session):
     """One Kafka transaction.
 
     Args:
-        place: the input partition.
+        place: the task: its input partition, or what stands for those of several topics.
         clients: Kafka.
         stores: the task's stores.
-        expected: offset at which the group is, as the driver knows it.
-        reuse: whether this process made the partition's last commit.
+        expected: offset at which the group is, as the driver knows it, for each input partition.
+        reuse: whether this process made the task's last commit.
         metadata: stored with the committed offset.
     """
 
@@ -181,7 +185,7 @@ class ExactlyOnceSession(Session):
         place: TopicPartition,
         clients: TaskClients,
         stores: TaskStores,
-        expected: int,
+        expected: Mapping[TopicPartition, int],
         *,
         reuse: bool,
         metadata: str | None,
@@ -191,25 +195,28 @@ class ExactlyOnceSession(Session):
         self._metadata = metadata
         self._transaction: TransactionWriter | None = None
 
-    def open(self, *, known: bool, deadline: float | None = None) -> None:
-        """Fence earlier holders, compare the committed offset, and get ready.
+    def open(self, *, known: Collection[TopicPartition], deadline: float | None = None) -> None:
+        """Fence earlier holders, compare the committed offsets, and get ready.
 
         Raises:
-            StateError: if the group's offset was moved back.
+            StateError: if an offset of the group was moved back.
             TransactionError: if Kafka does not let us begin.
             RestoreInterrupted: at the deadline.
         """
         reached("opened")
-        self.writer = self._transaction = self.clients.transactional(self.place, reuse=self._reuse)
+        topic = self.inputs[0].topic
+        self.writer = self._transaction = self.clients.transactional(self.place, topic=topic, reuse=self._reuse)
         reached("fenced")
-        committed = self.clients.committed(self.place)
-        if committed is None or committed < self.start:
-            raise StateError(
-                f"the committed offset of {self.place} is {committed}, but it was {self.start} before: somebody set the "
-                "offsets of the consumer group back while the application runs; stop it first"
-            )
-        # Ahead: another attempt at the same records has committed them already.
-        self.start = self.end = committed
+        for place, expected in self.start.items():
+            committed = self.clients.committed(place)
+            if committed is None or committed < expected:
+                raise StateError(
+                    f"the committed offset of {place} is {committed}, but it was {expected} before: somebody set the "
+                    "offsets of the consumer group back while the application runs; stop it first"
+                )
+            # Ahead: another attempt at the same records has committed them already.
+            self.start[place] = committed
+        self.end = dict(self.start)
         reached("checked")
         super().open(known=known, deadline=deadline)
 
@@ -221,7 +228,7 @@ class ExactlyOnceSession(Session):
         """
         if self._transaction is None:
             raise RuntimeError(f"the session of {self.place} is not open")
-        self._transaction.commit({self.place: self.end}, self._metadata)
+        self._transaction.commit(self.end, self._metadata)
         reached("committed")
         super().commit()
 
@@ -259,11 +266,12 @@ def flush_writer(
     return refusal
 
 
-def take_back(report: Report, place: TopicPartition, start: int, failure: Failure | None) -> None:
-    """Take back the progress that a report claims for a partition since a session began at `start`."""
-    done = report.ranges[place]
-    report.ranges[place] = OffsetRange(*place, done.start, max(done.start, start))
-    report.processed.pop(place, None)
+def take_back(report: Report, session: Session, failure: Failure | None) -> None:
+    """Take back the progress that a report claims since a session began."""
+    for place, start in session.start.items():
+        done = report.ranges[place]
+        report.ranges[place] = OffsetRange(*place, done.start, max(done.start, start))
+        report.processed.pop(place, None)
     report.complete = False
     report.failure = report.failure or failure
 

@@ -11,12 +11,14 @@ from streamrt.errors import ChangelogError
 from streamrt.kafka import (
     ChangelogReader,
     ConnectionConfig,
+    InputReader,
     KafkaRecordWriter,
     TopicAdmin,
     TransactionalWriter,
     transactional_id,
 )
 from streamrt.models import TopicPartition
+from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionWriter
 
 logger = logging.getLogger("streamrt")
@@ -54,6 +56,8 @@ class KafkaTaskClients:
         self._writer: KafkaRecordWriter | None = None
         self._transactional: OrderedDict[TopicPartition, TransactionalWriter] = OrderedDict()
         self._reader: ChangelogReader | None = None
+        self._idle_readers: list[InputReader] = []
+        self._empty: dict[TopicPartition, tuple[int, int]] = {}
 
     @property
     def worker(self) -> str:
@@ -71,38 +75,38 @@ class KafkaTaskClients:
             self._writer = KafkaRecordWriter(self._connection, self._options, self._poll_timeout)
         return self._writer
 
-    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
-        """Return the writer of the task of an input partition; fences every earlier one of that partition.
+    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+        """Return the writer of a task; fences every earlier one of that task.
 
         Raises:
             TransactionError: if Kafka does not let the writer begin.
         """
-        writer = self._transactional.get(place)
+        writer = self._transactional.get(task)
         if writer is not None and reuse and writer.usable:
-            self._transactional.move_to_end(place)
+            self._transactional.move_to_end(task)
             return writer
-        self.release(place)
+        self.release(task)
         while len(self._transactional) >= _KEPT_WRITERS:
             # Each producer has threads and memory of its own.
             self.release(next(iter(self._transactional)))
         writer = TransactionalWriter(
             self._connection,
-            transactional_id(_PREFIX, self._group, *place),
+            transactional_id(_PREFIX, self._group, *task),
             self._group,
             self._options,
             self._poll_timeout,
         )
         try:
-            writer.init(_INIT_S, place.topic)
+            writer.init(_INIT_S, topic)
         except BaseException:
             writer.close()
             raise
-        self._transactional[place] = writer
+        self._transactional[task] = writer
         return writer
 
-    def release(self, place: TopicPartition) -> None:
-        """Let go of the transactional writer of an input partition."""
-        writer = self._transactional.pop(place, None)
+    def release(self, task: TopicPartition) -> None:
+        """Let go of the transactional writer of a task."""
+        writer = self._transactional.pop(task, None)
         if writer is not None:
             writer.close()
 
@@ -124,6 +128,36 @@ class KafkaTaskClients:
             self._reader = ChangelogReader(self._connection)
         return self._reader.read(place, start, end, timeout_s=_CHANGELOG_S)
 
+    def log_end(self, place: TopicPartition) -> int:
+        """Return the offset before which the records of an input partition can be read now."""
+        found = self._admin.watermarks([place], _ANSWER_S, isolation_level="read_committed")
+        return found[place][1]
+
+    def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+        """Yield the committed records of an input partition from `start` to below `end`.
+
+        Raises:
+            KafkaRequestError: if they cannot be read.
+        """
+        empty = self._empty.get(place)
+        if empty is not None and empty[0] <= start <= empty[1]:
+            # Markers of transactions at the end of the log, which would be looked at again in each session.
+            start = empty[1]
+        if start >= end:
+            return
+        # Several inputs may be read at once, and each reader reads one partition at a time.
+        reader = self._idle_readers.pop() if self._idle_readers else InputReader(self._connection)
+        found = False
+        try:
+            for batch in reader.read(place, start, end, timeout_s=_ANSWER_S):
+                if batch.offsets:
+                    found = True
+                    yield Chunk(place.topic, place.partition, *batch)
+            if not found:
+                self._empty[place] = start, end
+        finally:
+            self._idle_readers.append(reader)
+
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
         """Tell whether a partition has committed records in an offset range, which may hold markers only."""
         low, _ = self.bounds(place)
@@ -144,11 +178,13 @@ class KafkaTaskClients:
 
     def close(self) -> None:
         """Let go of all connections; open transactions are left to whoever fences them."""
-        for place in list(self._transactional):
-            self.release(place)
+        for task in list(self._transactional):
+            self.release(task)
         if self._writer is not None:
             self._writer.close()
             self._writer = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        while self._idle_readers:
+            self._idle_readers.pop().close()

@@ -1,14 +1,14 @@
 """What an application stores with its committed offsets: which state belongs to them.
 
-Kafka keeps a short text with each committed offset. Ours names the stores of each source topic, each with the id of its
-changelog topic, so that a changelog that was deleted, or deleted and made anew, is noticed before anything is
-processed without its state.
+Kafka keeps a short text with each committed offset. Ours names the stores of each source topic, and of source topics that
+were merged under their sorted names, joined by `--`; each store has the id of its changelog topic, so that a changelog that
+was deleted, or deleted and made anew, is noticed before anything is processed without its state.
 """
 
 import json
 from collections.abc import Mapping
 
-from streamrt.runtime.stores import StateSettings
+from streamrt.runtime.homes import StateSettings
 
 _FORMAT = 1
 _LONGEST = 4_000
@@ -20,7 +20,7 @@ def commit_metadata(state: StateSettings | None) -> str | None:
 
     Example:
         >>> from pathlib import Path
-        >>> from streamrt.runtime.stores import ChangelogSettings, SourceState
+        >>> from streamrt.runtime.homes import ChangelogSettings, SourceState
         >>> log = ChangelogSettings("changelog__shop--orders--default", "x1")
         >>> commit_metadata(StateSettings("shop", Path("s"), None, {"orders": SourceState("o1", 2, {"default": log})}))
         '{"streamrt":1,"stores":{"orders":{"default":"x1"}}}'
@@ -39,7 +39,7 @@ def commit_metadata(state: StateSettings | None) -> str | None:
 
 
 def stores_in(metadata: str) -> Mapping[str, Mapping[str, str | None]]:
-    """Return the stores that a committed offset tells of, with the ids of their changelogs, by source topic.
+    """Return the stores that a committed offset tells of, with the ids of their changelogs, by source topic or topics.
 
     Args:
         metadata: the text; anything that is not ours tells of none.

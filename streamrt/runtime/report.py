@@ -10,6 +10,7 @@ from streamrt.errors import (
     ConsumerError,
     ProcessingError,
     ProducerError,
+    SchemaRegistryError,
     SinkError,
     StateError,
     StoreCorruptedError,
@@ -24,6 +25,7 @@ _ERRORS: Mapping[str, type[StreamRTError]] = {
     "consumer": ConsumerError,
     "processing": ProcessingError,
     "producer": ProducerError,
+    "registry": SchemaRegistryError,
     "sink": SinkError,
     "state": StateError,
 }
@@ -35,8 +37,8 @@ class Failure:
     """Why a task stopped before the end of its range.
 
     Attributes:
-        kind: which error callback was asked, "consumer", "processing" or "producer"; "callback" if one failed itself; "sink"
-            or "state" for what has no callback.
+        kind: which error callback was asked, "consumer", "processing" or "producer"; "callback" if one failed itself; "sink",
+            "state" or "registry" for what has no callback.
         partition: where.
         offset: at which record; None where an asynchronous delivery failed, which has no single input record.
         message: one sentence.
@@ -113,12 +115,25 @@ class RestoredPart:
     finished: bool
 
 
+@dataclass(frozen=True)
+class StoreTime:
+    """Where event time is in one store partition, for stores that want a watermark.
+
+    Attributes:
+        observed: highest event time that any record brought, in milliseconds; None before the first.
+        next_deadline: event time at which the store has something to do; None if it waits for nothing.
+    """
+
+    observed: int | None
+    next_deadline: int | None
+
+
 @dataclass
 class Report:
     """Sums up the work of one task, or of several after `merge`.
 
     Attributes:
-        ranges: the offsets that are done, per partition: everything below `end` is processed and its output durable.
+        ranges: the offsets that are done, per input partition: everything below `end` is processed and its output durable.
         complete: False if a range was cut short, because time was up or enough outputs were there.
         records: records read.
         produced: records sent to topics.
@@ -127,11 +142,12 @@ class Report:
         shown: what `print` and `print_table` want people to see, as pairs of a node's id and an item.
         processed: offsets of the processed records by partition, if the specification asked for them.
         failure: why the task stopped early, if the application must end for it.
-        stalled: seconds after which partitions shall be tried again, because a sink wants no records now.
-        interrupted: why partitions must be tried again, from what is committed.
+        stalled: seconds after which tasks shall be tried again, because a sink wants no records now.
+        interrupted: why tasks must be tried again, from what is committed.
         sunk: what sinks of the driver shall write, as pairs of a node's id and a batch.
-        restores: restores under way, by input partition and store.
-        workers: the process that made the commit, or found it made, by partition.
+        restores: restores under way, by task and store.
+        workers: the process that made the commit, or found it made, by task.
+        times: where event time is, by task and store.
         seconds: time spent.
     """
 
@@ -149,6 +165,7 @@ class Report:
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
     restores: dict[tuple[TopicPartition, str], RestoredPart] = field(default_factory=dict)
     workers: dict[TopicPartition, str] = field(default_factory=dict)
+    times: dict[tuple[TopicPartition, str], StoreTime] = field(default_factory=dict)
     seconds: float = 0.0
 
     def merge(self, other: "Report") -> None:
@@ -168,4 +185,5 @@ class Report:
         self.sunk += other.sunk
         self.restores.update(other.restores)
         self.workers.update(other.workers)
+        self.times.update(other.times)
         self.seconds = max(self.seconds, other.seconds)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from streamrt.errors import ChangelogError, StateError, TransactionError
 from streamrt.models import TopicPartition
 from streamrt.runtime.clients import TaskClients
-from streamrt.state import POSITION_KEY, Position, Stamp, StoreIdentity, StorePartition, restore_changes
+from streamrt.state import Position, Stamp, StoreIdentity, StorePartition, restore_changes
 
 
 class RestoreAction(enum.Enum):
@@ -133,7 +133,7 @@ def replay(
     """
     found = Restored()
     stamp = partition.stamp
-    input_offset = None if stamp is None else stamp.input_offset
+    input_offset, inputs = (None, None) if stamp is None else (stamp.input_offset, stamp.inputs)
     stream_time = None if stamp is None else stamp.stream_time
     # Deletions from then on are in the changelog still. Timestamps of its records, which may be old, tell nothing of that.
     begun = clients.now()
@@ -143,7 +143,7 @@ def replay(
         changes, position = restore_changes(zip(batch.keys, batch.values, strict=True), partition)
         if position is not None:
             found.position = position
-            input_offset = position.input_offset
+            input_offset, inputs = position.input_offset, position.inputs
             if position.stream_time is not None:
                 stream_time = max(position.stream_time, stream_time or position.stream_time)
         found.records += len(batch.keys)
@@ -152,7 +152,7 @@ def replay(
         partition.write(changes, Stamp(identity, None, at, stream_time, written_at))
         if at < end and not on_progress(found.records, at):
             return None
-    partition.write((), Stamp(identity, input_offset, max(at, end), stream_time, begun))
+    partition.write((), Stamp(identity, input_offset, max(at, end), stream_time, begun, inputs))
     on_progress(found.records, end)
     return found
 
@@ -276,17 +276,3 @@ def refuse_without_changelog(stamp: Stamp | None, place: TopicPartition, store: 
             f"store {store!r} of {place} is gone from the state directory, and use_changelog_topics=False leaves nothing to "
             "restore it from: bring the directory back, or start over with another consumer_group"
         )
-
-
-__all__ = [
-    "POSITION_KEY",
-    "RestoreAction",
-    "RestorePlan",
-    "Restored",
-    "check_owner",
-    "check_partitions",
-    "check_position",
-    "plan_restore",
-    "refuse_without_changelog",
-    "replay",
-]

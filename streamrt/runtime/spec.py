@@ -10,7 +10,7 @@ import cloudpickle
 
 from streamrt.errors import UnpicklableOperatorError
 from streamrt.models import RawRecord, Record
-from streamrt.runtime.stores import StateSettings
+from streamrt.runtime.homes import StateSettings
 from streamrt.topology import Topology
 
 ConsumerErrorCallback = Callable[[Exception, "RawRecord | None", logging.Logger], bool]

@@ -10,9 +10,9 @@ from streamrt.connectors import DriverSink, ListSink
 from streamrt.errors import ChangelogError, ConfigurationError
 from streamrt.kafka import TopicAdmin
 from streamrt.models import TopicPartition
+from streamrt.runtime.homes import ChangelogSettings, SourceState, StateSettings
 from streamrt.runtime.metadata import commit_metadata, stores_in
 from streamrt.runtime.spec import TaskSpec
-from streamrt.runtime.stores import ChangelogSettings, SourceState, StateSettings
 from streamrt.state import RocksDBOptions
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import Topology
@@ -45,8 +45,11 @@ def complete_spec(
     Raises:
         StateError: if there is state that cannot be used; a subclass tells why.
         ConfigurationError: if the guarantee cannot be given.
+        TopicConfigurationError: if topics that are merged have different numbers of partitions.
     """
     topology = spec.topology.resolve(topics.partition_counts())
+    for sources in topology.streams.values():
+        topics.ensure_topics_copartitioned(*(topics.non_changelog_topics[name] for name in sources))
     state = prepare_state(
         topology,
         topics,
@@ -99,7 +102,7 @@ def prepare_state(
         TopicConfigurationError: if a changelog does not fit its source.
         ConfigurationError: if the guarantee cannot be given.
     """
-    stores = {name: [store.name for store in topology.stores(name)] for name in topology.sources}
+    stores = {name: [store.name for store in topology.stores(name)] for name in topology.scopes}
     stores = {name: names for name, names in stores.items() if names}
     if not stores:
         return None
@@ -108,17 +111,23 @@ def prepare_state(
             "processing_guarantee='exactly-once' needs changelog topics for its state: after a crash, state without them may "
             "miss what was committed; leave use_changelog_topics=True"
         )
-    ids = admin.topic_ids(list(stores), timeout=timeout)
-    partitions = {name: topics.broker_config(name).num_partitions or 1 for name in stores}
+    members = {name: topology.scopes[name] for name in stores}
+    ids = admin.topic_ids(sorted({topic for names in members.values() for topic in names}), timeout=timeout)
+    partitions = {name: topics.broker_config(names[0]).num_partitions or 1 for name, names in members.items()}
     changelogs: dict[tuple[str, str], Topic] = {}
     if use_changelogs:
         changelogs = {
             (name, store): topics.changelog_topic(name, store) for name, names in stores.items() for store in names
         }
-        _create(topics, admin, changelogs, partitions, timeout)
+        _create(topics, admin, changelogs, members, partitions, timeout)
     settings = _changelog_settings(topics, admin, changelogs, timeout)
     sources = {
-        name: SourceState(ids[name], partitions[name], {store: settings.get((name, store)) for store in names})
+        name: SourceState(
+            _joined([ids[topic] for topic in members[name]]),
+            partitions[name],
+            {store: settings.get((name, store)) for store in names},
+            members[name] if len(members[name]) > 1 else (),
+        )
         for name, names in stores.items()
     }
     return StateSettings(topics.consumer_group, base_dir, options, sources)
@@ -135,9 +144,13 @@ def check_changelogs(state: StateSettings | None, metadata: Iterable[tuple[Topic
         ChangelogError: if one is not the one that the commit tells of.
     """
     for place, text in metadata if state is not None else ():
-        for store, former in stores_in(text).get(place.topic, {}).items():
-            source = None if state is None else state.sources.get(place.topic)
-            changelog = None if source is None else source.stores.get(store)
+        former_stores = stores_in(text)
+        for store, former, changelog in (
+            (store, former_stores.get(name, {}).get(store), changelog)
+            for name, source in ({} if state is None else state.sources).items()
+            if place.topic in (source.topics or (name,))
+            for store, changelog in source.stores.items()
+        ):
             if changelog is not None and former is not None and changelog.id not in (None, former):
                 raise ChangelogError(
                     f"the changelog topic {changelog.topic} was deleted and made anew since the last commit of {place}: the "
@@ -150,6 +163,7 @@ def _create(
     topics: TopicManager,
     admin: TopicAdmin,
     changelogs: Mapping[tuple[str, str], Topic],
+    members: Mapping[str, tuple[str, ...]],
     partitions: Mapping[str, int],
     timeout: float,
 ) -> None:
@@ -158,18 +172,30 @@ def _create(
     found = admin.inspect_topics(names, timeout=timeout)
     missing = {place: topic for place, topic in changelogs.items() if found[topic.name] is None}
     if missing:
-        places = [TopicPartition(name, number) for name, _ in missing for number in range(partitions[name])]
+        places = sorted(
+            {
+                TopicPartition(topic, number)
+                for name, _ in missing
+                for topic in members[name]
+                for number in range(partitions[name])
+            }
+        )
         committed = admin.committed_stable(topics.consumer_group, places, timeout=timeout)
         for (name, store), topic in missing.items():
-            for number in range(partitions[name]):
-                if store in stores_in(committed[TopicPartition(name, number)].metadata).get(name, {}):
+            for place in (place for place in places if place.topic in members[name]):
+                if store in stores_in(committed[place].metadata).get(name, {}):
                     raise ChangelogError(
                         f"the changelog topic {topic.name} is missing, although the consumer group has processed "
-                        f"{name}[{number}] with state in it: processing would go on without that state; bring the topic "
+                        f"{place} with state in it: processing would go on without that state; bring the topic "
                         "back, or start over with another consumer_group"
                     )
     topics.create_changelog_topics()
     topics.validate_changelog_topics()
+
+
+def _joined(ids: list[str | None]) -> str | None:
+    known = [topic_id for topic_id in ids if topic_id is not None]
+    return ",".join(known) if len(known) == len(ids) else None
 
 
 def _changelog_settings(

@@ -3,14 +3,16 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.models import TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients
+from streamrt.runtime.homes import ChangelogSettings, StateSettings, StoreHome, home_of, topic_ids
+from streamrt.runtime.report import StoreTime
 from streamrt.runtime.restore import (
     RestoreAction,
     RestorePlan,
@@ -32,62 +34,13 @@ from streamrt.state import (
     StoreIdentity,
     StorePartition,
     StoreSpec,
-    StoreTransaction,
+    TimedTransaction,
+    Transaction,
+    state_of,
 )
+from streamrt.topology import TaskStore
 
 logger = logging.getLogger("streamrt")
-
-_FOR_EVER_MS = 1 << 62
-
-
-@dataclass(frozen=True)
-class ChangelogSettings:
-    """A changelog topic.
-
-    Attributes:
-        topic: its name.
-        id: Kafka's id of it.
-        longest_absence_ms: how long a store may miss changes before it must be restored as a whole, because the topic may
-            have forgotten deletions: half of `delete.retention.ms`.
-    """
-
-    topic: str
-    id: str | None = None
-    longest_absence_ms: int = _FOR_EVER_MS
-
-
-@dataclass(frozen=True)
-class SourceState:
-    """What the stores of one source topic need to know about Kafka.
-
-    Attributes:
-        topic_id: Kafka's id of the source topic.
-        partitions: its partition count.
-        stores: the changelog of each store, or None where it has none.
-    """
-
-    topic_id: str | None = None
-    partitions: int = 1
-    stores: Mapping[str, ChangelogSettings | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class StateSettings:
-    """What tasks need to know about state beside the topology.
-
-    Attributes:
-        group: the consumer group.
-        base_dir: directory of the store partitions.
-        options: how RocksDB works.
-        sources: one entry for each source topic with stores.
-        in_memory: whether stores of RocksDB are kept in memory instead, for tests.
-    """
-
-    group: str
-    base_dir: Path
-    options: RocksDBOptions | None = None
-    sources: Mapping[str, SourceState] = field(default_factory=dict)
-    in_memory: bool = False
 
 
 class RestoreInterrupted(Exception):  # noqa: N818 - control flow inside the runtime
@@ -113,10 +66,10 @@ class RestoreProgress:
 class _OpenStore:
     """A store partition in use."""
 
-    spec: StoreSpec
+    home: StoreHome
     identity: StoreIdentity
     partition: StorePartition
-    transaction: StoreTransaction
+    transaction: Transaction
     changelog: TopicPartition | None
     changelog_end: int
     changes: int = 0
@@ -134,7 +87,7 @@ class StoreCatalog:
         self._stores: dict[tuple[str, str], Store] = {}
 
     def store(self, topic: str, spec: StoreSpec) -> Store:
-        """Return the store of a source topic."""
+        """Return the store of a source topic, or of several."""
         store = self._stores.get((topic, spec.name))
         if store is None:
             kind = MemoryStore if self.settings.in_memory and spec.kind is RocksDBStore else spec.kind
@@ -148,8 +101,8 @@ class TaskStores:
 
     Args:
         catalog: the stores of this process.
-        specs: the stores of the task's sub-topology.
-        place: the input partition.
+        stores: the stores of the task, by the names that they have in it.
+        place: the task.
         clients: reads changelogs.
         transactional: whether commits are exactly-once.
     """
@@ -157,77 +110,95 @@ class TaskStores:
     def __init__(
         self,
         catalog: StoreCatalog,
-        specs: tuple[StoreSpec, ...],
+        stores: Mapping[str, TaskStore],
         place: TopicPartition,
         clients: TaskClients,
         *,
         transactional: bool,
     ) -> None:
         self._catalog = catalog
-        self._specs = specs
-        self._place = place
+        self._homes = {name: home_of(catalog.settings, place, store) for name, store in stores.items()}
         self._clients = clients
         self._transactional = transactional
-        self._source = catalog.settings.sources.get(place.topic, SourceState())
         self._open: dict[str, _OpenStore] = {}
         self._repairs = (catalog.settings.options or RocksDBOptions()).on_corrupted_recreate
         self.progress: dict[str, RestoreProgress] = {}
 
-    def open(self, committed: int, *, known: bool, deadline: float | None = None) -> None:
+    def open(
+        self,
+        committed: Mapping[TopicPartition, int],
+        *,
+        known: Collection[TopicPartition],
+        deadline: float | None = None,
+    ) -> None:
         """Open all stores and bring them to the end of their changelogs.
 
         Args:
-            committed: committed offset of the input partition.
-            known: whether the group's last commit tells that the partition has state.
+            committed: committed offset of each input partition.
+            known: topics, and partition, of which the group's last commit tells that they have state.
             deadline: value of `time.monotonic()` at which a restore is interrupted; None lets it end.
 
         Raises:
             RestoreInterrupted: at the deadline.
             StateError: if the state cannot be used; a subclass tells why.
         """
-        for spec in self._specs:
-            self._open[spec.name] = self._open_store(spec, committed, known=known, deadline=deadline)
+        for name, home in self._homes.items():
+            self._open[name] = self._open_store(name, home, committed, known=home.place in known, deadline=deadline)
 
-    def pending(self, committed: int) -> int:
+    def pending(self, committed: Mapping[TopicPartition, int]) -> int:
         """Return how many changelog offsets a restore would have to replay, over all stores; restores nothing.
 
         Args:
-            committed: committed offset of the input partition.
+            committed: committed offset of each input partition.
         """
         total = 0
-        for spec in self._specs:
-            changelog = self._source.stores.get(spec.name)
-            if changelog is None:
+        for home in self._homes.values():
+            changelog, log = home.changelog, home.changelog_partition
+            if changelog is None or log is None:
                 continue
-            bounds = self._clients.bounds(TopicPartition(changelog.topic, self._place.partition))
+            bounds = self._clients.bounds(log)
             stamp = None
             with (
                 contextlib.suppress(StateError),
-                contextlib.closing(
-                    self._catalog.store(self._place.topic, spec).open(self._place.partition)
-                ) as partition,
+                contextlib.closing(self._store(home).open(home.place.partition)) as partition,
             ):
                 stamp = partition.stamp
-            plan = self._plan(stamp, self._identity(spec, changelog), bounds, committed, changelog)
+            plan = self._plan(stamp, self._identity(home), bounds, home.total(committed), changelog)
             total += max(0, bounds[1] - plan.start)
         return total
 
     def states(self, name: str) -> Callable[[Any, int], Any]:
         """Return the function that gives the state of a key at a time, from the running transaction."""
-        return self._open[name].transaction.state
+        return state_of(name, self._open[name].transaction)
 
-    def prepare(self, writer: RecordWriter, end: int) -> int:
+    def transaction(self, name: str) -> Transaction:
+        """Return the running transaction of a store."""
+        return self._open[name].transaction
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything was written since the stores were opened."""
+        return any(store.transaction.dirty for store in self._open.values())
+
+    def times(self) -> dict[str, StoreTime]:
+        """Return where event time is in the stores that keep deadlines."""
+        times: dict[str, StoreTime] = {}
+        for name, store in self._open.items():
+            timed = store.transaction
+            if isinstance(timed, TimedTransaction):
+                # Without a record so far, the store remembers up to where time was applied to it.
+                observed = timed.stream_time if timed.observed is None else timed.observed
+                times[name] = StoreTime(observed, timed.next_deadline)
+        return times
+
+    def prepare(self, writer: RecordWriter, ends: Mapping[TopicPartition, int]) -> None:
         """Produce the changes of all stores, and the position that they stand for.
 
         Args:
             writer: where changelog records go.
-            end: next input offset.
-
-        Returns:
-            The number of records produced.
+            ends: next offset of each input partition.
         """
         now = self._clients.now()
-        produced = 0
         for store in self._open.values():
             changes = store.transaction.prepare()
             if store.changelog is None:
@@ -235,21 +206,32 @@ class TaskStores:
             topic, partition = store.changelog
             for key, value in changes:
                 writer.produce(topic, value, key, now, None, partition)
-            position = Position(end, store.identity.topic_id, store.identity.partitions, store.transaction.stream_time)
+            position = Position(
+                store.home.total(ends),
+                store.identity.topic_id,
+                store.identity.partitions,
+                store.transaction.stream_time,
+                store.home.each(ends),
+            )
             writer.produce(topic, position.encode(), POSITION_KEY, now, None, partition)
             store.changes = len(changes) + 1
-            produced += store.changes
-        return produced
 
-    def flush(self, end: int) -> None:
+    def flush(self, ends: Mapping[TopicPartition, int]) -> None:
         """Write the changes to the stores; what was produced for them is durable.
 
         Args:
-            end: next input offset.
+            ends: next offset of each input partition.
         """
         now = self._clients.now()
         for store in self._open.values():
-            stamp = Stamp(store.identity, end, self._next_changelog_offset(store), store.transaction.stream_time, now)
+            stamp = Stamp(
+                store.identity,
+                store.home.total(ends),
+                self._next_changelog_offset(store),
+                store.transaction.stream_time,
+                now,
+                store.home.each(ends),
+            )
             store.transaction.flush(stamp)
 
     def close(self) -> None:
@@ -284,15 +266,15 @@ class TaskStores:
             self.close()
         if not self._repairs:
             raise damage
-        for spec in self._specs:
-            if self._source.stores.get(spec.name) is None:
+        for home in self._homes.values():
+            if home.changelog is None:
                 raise StateError(
-                    f"{damage}; use_changelog_topics=False leaves nothing to restore store {spec.name!r} of {self._place} "
-                    "from: bring the directory back, or start over with another consumer_group"
+                    f"{damage}; use_changelog_topics=False leaves nothing to restore store {home.spec.name!r} of "
+                    f"{home.place} from: bring the directory back, or start over with another consumer_group"
                 )
         logger.warning("%s; restoring it from its changelog", damage)
-        for spec in self._specs:
-            self._catalog.store(self._place.topic, spec).destroy(self._place.partition)
+        for home in self._homes.values():
+            self._store(home).destroy(home.place.partition)
 
     def _next_changelog_offset(self, store: _OpenStore) -> int | None:
         if store.changelog is None:
@@ -312,39 +294,46 @@ class TaskStores:
         )
         return store.changelog_end
 
-    def _open_store(self, spec: StoreSpec, committed: int, *, known: bool, deadline: float | None) -> _OpenStore:
-        settings = self._catalog.settings
-        changelog = self._source.stores.get(spec.name)
-        identity = self._identity(spec, changelog)
-        store = self._catalog.store(self._place.topic, spec)
-        partition = self._open_partition(store, repairable=changelog is not None)
+    def _open_store(
+        self,
+        name: str,
+        home: StoreHome,
+        committed: Mapping[TopicPartition, int],
+        *,
+        known: bool,
+        deadline: float | None,
+    ) -> _OpenStore:
+        identity = self._identity(home)
+        partition = self._open_partition(home)
         try:
-            place = None
             end = 0
-            if changelog is None:
-                refuse_without_changelog(partition.stamp, self._place, spec.name, known=known)
+            if home.changelog is None:
+                refuse_without_changelog(partition.stamp, home.place, home.spec.name, known=known)
                 stamp = partition.stamp
                 if stamp is not None:
                     check_owner(stamp.identity, identity)
-                    self._check(stamp.input_offset, stamp.identity.topic_id, spec.name, committed, identity)
+                    self._check(home, stamp, stamp.identity.topic_id, committed, identity)
             else:
-                place = TopicPartition(changelog.topic, self._place.partition)
-                partition, end = self._restore(store, partition, identity, place, changelog, committed, deadline)
-            transaction = StoreTransaction(partition, settings.options, changelog is not None)
+                partition, end = self._restore(name, home, partition, identity, committed, deadline)
+            options = self._catalog.settings.options
+            transaction = home.spec.transaction(partition, options, home.changelog is not None)
         except BaseException:
             partition.close()
             raise
-        return _OpenStore(spec, identity, partition, transaction, place, end)
+        return _OpenStore(home, identity, partition, transaction, home.changelog_partition, end)
 
-    def _identity(self, spec: StoreSpec, changelog: ChangelogSettings | None) -> StoreIdentity:
+    def _store(self, home: StoreHome) -> Store:
+        return self._catalog.store(home.place.topic, home.spec)
+
+    def _identity(self, home: StoreHome) -> StoreIdentity:
         return StoreIdentity(
             self._catalog.settings.group,
-            self._place.topic,
-            self._place.partition,
-            spec.name,
-            self._source.topic_id,
-            None if changelog is None else changelog.id,
-            self._source.partitions,
+            home.place.topic,
+            home.place.partition,
+            home.spec.name,
+            home.source.topic_id,
+            None if home.changelog is None else home.changelog.id,
+            home.source.partitions,
         )
 
     def _plan(
@@ -365,49 +354,52 @@ class TaskStores:
             longest_absence_ms=changelog.longest_absence_ms,
         )
 
-    def _open_partition(self, store: Store, *, repairable: bool) -> StorePartition:
+    def _open_partition(self, home: StoreHome) -> StorePartition:
+        store, number = self._store(home), home.place.partition
         try:
-            return store.open(self._place.partition)
+            return store.open(number)
         except StoreCorruptedError as damage:
-            if not repairable or not self._repairs:
+            if home.changelog is None or not self._repairs:
                 raise
             logger.warning("%s; restoring it from its changelog", damage)
-            store.destroy(self._place.partition)
-            return store.open(self._place.partition)
+            store.destroy(number)
+            return store.open(number)
 
     def _restore(
         self,
-        store: Store,
+        name: str,
+        home: StoreHome,
         partition: StorePartition,
         identity: StoreIdentity,
-        place: TopicPartition,
-        changelog: ChangelogSettings,
-        committed: int,
+        committed: Mapping[TopicPartition, int],
         deadline: float | None,
     ) -> tuple[StorePartition, int]:
         """Bring a store partition to the end of its changelog; return it, maybe reopened, and that end."""
-        bounds = self._clients.bounds(place)
+        changelog, log = home.changelog, home.changelog_partition
+        if changelog is None or log is None:
+            raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
+        bounds = self._clients.bounds(log)
         stamp = partition.stamp
         if stamp is not None:
             check_owner(stamp.identity, identity)
-        plan = self._plan(stamp, identity, bounds, committed, changelog)
+        plan = self._plan(stamp, identity, bounds, home.total(committed), changelog)
         if bounds[0] > 0 and (stamp is None or plan.action is RestoreAction.WIPE):
             raise ChangelogError(
-                f"the records of changelog {place} below offset {bounds[0]} were deleted, so the state of {self._place} "
+                f"the records of changelog {log} below offset {bounds[0]} were deleted, so the state of {home.place} "
                 "cannot be restored: compaction never does that, so check the topic's cleanup.policy; start over with "
                 "another consumer_group"
             )
         if plan.action is RestoreAction.READY:
-            if stamp is not None:
-                self._check(stamp.input_offset, None, store.name, committed, identity)
+            self._check(home, stamp, None, committed, identity)
             return partition, plan.start
         if plan.action is RestoreAction.WIPE:
-            logger.warning("store %r of %s is restored as a whole: %s", store.name, self._place, plan.reason)
+            logger.warning("store %r of %s is restored as a whole: %s", home.spec.name, home.place, plan.reason)
             partition.close()
-            store.destroy(self._place.partition)
-            partition = store.open(self._place.partition)
+            store = self._store(home)
+            store.destroy(home.place.partition)
+            partition = store.open(home.place.partition)
         try:
-            self._replay(store.name, partition, identity, place, plan.start, bounds[1], committed, deadline)
+            self._replay(name, home, partition, identity, (plan.start, bounds[1]), committed, deadline)
         except BaseException:
             partition.close()
             raise
@@ -416,14 +408,17 @@ class TaskStores:
     def _replay(
         self,
         name: str,
+        home: StoreHome,
         partition: StorePartition,
         identity: StoreIdentity,
-        place: TopicPartition,
-        start: int,
-        end: int,
-        committed: int,
+        bounds: tuple[int, int],
+        committed: Mapping[TopicPartition, int],
         deadline: float | None,
     ) -> None:
+        log = home.changelog_partition
+        if log is None:
+            raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
+        start, end = bounds
         progress = self.progress[name] = RestoreProgress(0, end - start)
         begun = time.monotonic()
 
@@ -431,28 +426,51 @@ class TaskStores:
             progress.records, progress.done = records, at - start
             return deadline is None or time.monotonic() < deadline
 
-        found = replay(partition, identity, place, start, end, self._clients, advance)
+        found = replay(partition, identity, log, start, end, self._clients, advance)
         if found is None:
             raise RestoreInterrupted
         seconds = time.monotonic() - begun
         if found.records:
-            logger.info("restored %d records of %s in %.1f s", found.records, place, seconds)
+            logger.info("restored %d records of %s in %.1f s", found.records, log, seconds)
         position = found.position
-        stamp = partition.stamp
-        at = position.input_offset if position is not None else None if stamp is None else stamp.input_offset
-        self._check(at, None if position is None else position.topic_id, name, committed, identity)
+        topic_id = None if position is None else position.topic_id
+        self._check(home, partition.stamp if position is None else position, topic_id, committed, identity)
         if position is not None:
             check_partitions(position.partitions, identity)
 
     def _check(
-        self, position: int | None, topic_id: str | None, store: str, committed: int, identity: StoreIdentity
+        self,
+        home: StoreHome,
+        found: Position | Stamp | None,
+        topic_id: str | None,
+        committed: Mapping[TopicPartition, int],
+        identity: StoreIdentity,
+    ) -> None:
+        """Compare the offset of each input that state stands for with the committed one."""
+        at = home.split(found) or {}
+        if len(home.inputs) == 1:
+            self._check_input(home, home.inputs[0], at, topic_id, committed, identity)
+            return
+        former, current = topic_ids(topic_id, home), topic_ids(identity.topic_id, home)
+        for place in home.inputs:
+            own = replace(identity, topic_id=current[place.topic])
+            self._check_input(home, place, at, former[place.topic], committed, own)
+
+    def _check_input(
+        self,
+        home: StoreHome,
+        place: TopicPartition,
+        at: Mapping[TopicPartition, int],
+        topic_id: str | None,
+        committed: Mapping[TopicPartition, int],
+        identity: StoreIdentity,
     ) -> None:
         check_position(
-            position,
+            at.get(place),
             topic_id,
-            self._place,
-            store,
-            committed,
+            place,
+            home.spec.name,
+            committed[place],
             identity,
             self._clients,
             transactional=self._transactional,

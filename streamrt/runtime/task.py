@@ -1,4 +1,4 @@
-"""The task: one sub-topology over the records of one partition.
+"""The task: one stream over the records of one partition, or of the partitions of one number of several topics.
 
 A task does not know who feeds it. It takes chunks of consecutive records and limits, and tells how far it got. What it
 puts out goes to its collector; what it raises is turned into a `Failure` that names the record.
@@ -18,6 +18,8 @@ from streamrt.context import current_provider
 from streamrt.errors import (
     IgnoreMessage,
     KeyDeserializationError,
+    LookupUnavailableError,
+    SchemaRegistryError,
     SinkBackpressureError,
     StoreCorruptedError,
     StoreLockedError,
@@ -30,66 +32,34 @@ from streamrt.models import (
     MessageTimestamp,
     RawRecord,
     Record,
+    Tick,
     TimestampType,
     TopicPartition,
 )
 from streamrt.operators.metadata import checked_timestamp
+from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.collector import Collector, OutputRefused
 from streamrt.runtime.report import Failure
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
-from streamrt.serializers import BytesDeserializer, MessageField
-from streamrt.topology import Node, SourceOperator, compose
+from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
+from streamrt.topics import TimestampExtractor, Topic
+from streamrt.topology import Executor, Node, SourceOperator, compose_stream
 
 if TYPE_CHECKING:
     from streamrt.runtime.commit import Session
 
 logger = logging.getLogger("streamrt")
 
-_NOT_THE_RECORDS_FAULT = (SinkBackpressureError, StoreCorruptedError, StoreLockedError, TransactionError)
-"""What operators may raise that no error callback decides about: the record is processed again."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive records of one partition, column by column; all columns are equally long."""
-
-    topic: str
-    partition: int
-    offsets: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    timestamps: list[int]
-    timestamp_types: list[int]
-    headers: list[Headers | None] | None = None
-    """None where no record of the chunk has headers."""
-
-    def raw(self, index: int) -> RawRecord:
-        """Return one record of the chunk."""
-        return RawRecord(
-            self.topic,
-            self.partition,
-            self.offsets[index],
-            self.keys[index],
-            self.values[index],
-            self.timestamps[index],
-            self.timestamp_types[index],
-            None if self.headers is None else self.headers[index],
-        )
-
-    def from_offset(self, offset: int) -> "Chunk":
-        """Return the part of the chunk that begins at `offset`."""
-        start = next((index for index, own in enumerate(self.offsets) if own >= offset), len(self.offsets))
-        return Chunk(
-            self.topic,
-            self.partition,
-            self.offsets[start:],
-            self.keys[start:],
-            self.values[start:],
-            self.timestamps[start:],
-            self.timestamp_types[start:],
-            None if self.headers is None else self.headers[start:],
-        )
+_NOT_THE_RECORDS_FAULT = (
+    LookupUnavailableError,
+    SchemaRegistryError,
+    SinkBackpressureError,
+    StoreCorruptedError,
+    StoreLockedError,
+    TransactionError,
+)
+"""What operators and serializers may raise that no error callback decides about: the record is processed again."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +83,26 @@ class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; us
         self.failure = failure
 
 
-class Task:
-    """Processes the records of one topic with the operators below its source.
+@dataclass(frozen=True)
+class _Input:
+    """What the records of one topic go through."""
 
-    A task serves the partitions of its topic one after the other: a session brings what belongs to one of them.
+    execute: Executor
+    load_value: BoundDeserializer
+    load_key: BoundDeserializer | None
+    """None where keys are bytes: then a call per record is saved."""
+    split: bool
+    extract_timestamp: TimestampExtractor | None
+
+
+class Task:
+    """Processes the records of a stream with the operators below its sources.
+
+    A task serves the partitions one after the other: a session brings what belongs to one of them.
 
     Args:
         spec: the application.
-        source: the node where records come in.
+        stream: id of the stream.
         sinks: the sinks of this process.
         lines: gathers what operators show, in order.
 
@@ -129,66 +111,79 @@ class Task:
 
     Attributes:
         collector: what the operators have put out.
-        stores: names of the stores of the sub-topology.
+        stores: names of the stores of the task.
         processed: offsets of the records processed so far, or None if the specification does not ask for them.
     """
 
     def __init__(
-        self, spec: TaskSpec, source: Node, sinks: TaskSinks, lines: list[tuple[int, Any]] | None = None
+        self, spec: TaskSpec, stream: str, sinks: TaskSinks, lines: list[tuple[int, Any]] | None = None
     ) -> None:
-        if not isinstance(source.operator, SourceOperator):
-            raise TypeError(f"a task begins at a source, not at {source}")
-        topic = source.operator.topic
         self._callbacks = spec.callbacks
         self._chunk: Chunk | None = None
         self._index = 0
         self._override: tuple[int, MessageContext] | None = None
         self.collector = Collector(spec, sinks, self._skip_output, self._place, [] if lines is None else lines)
-        self.stores = [store.name for store in spec.topology.stores(source)]
-        self._execute = compose(spec.topology, source, self.collector, self.collector.leaf)
-        self._load_value = topic.value_deserializer.bind(topic.name, MessageField.VALUE)
-        # Keys are bytes by default: then a call per record is saved.
-        plain_keys = type(topic.key_deserializer) is BytesDeserializer
-        self._load_key = None if plain_keys else topic.key_deserializer.bind(topic.name, MessageField.KEY)
-        self._split = topic.value_deserializer.split_values
-        self._extract_timestamp = topic.timestamp_extractor
+        self.stores = list(spec.topology.task_stores(stream))
+        executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf)
+        self._inputs = {
+            name: _input(source.operator.topic, executors[name])
+            for name, source in spec.topology.streams[stream].items()
+            if isinstance(source.operator, SourceOperator)
+        }
+        self._input = next(iter(self._inputs.values()))
         self.processed: list[int] | None = [] if spec.processed_offsets else None
 
     def begin(self, session: "Session") -> None:
         """Process the next records in a session: with its stores, into its writer."""
         self.collector.writer = session.writer
-        self.collector.states.update({name: session.stores.states(name) for name in self.stores})
+        self.collector.use({name: session.stores.transaction(name) for name in self.stores})
 
-    def run(self, chunk: Chunk, limits: Limits) -> tuple[int, bool]:
-        """Process records until the chunk or a limit ends.
+    def times(self, chunk: Chunk) -> list[int]:
+        """Return the timestamp of each record, in milliseconds, by which inputs are merged.
+
+        A value that has no timestamp, because it cannot be read, has that of its record; it fails when its turn comes.
+        """
+        source = self._inputs[chunk.topic]
+        if source.extract_timestamp is None:
+            return chunk.timestamps
+        return [_time(source, chunk, index) for index in range(len(chunk.offsets))]
+
+    def run(self, chunk: Chunk, limits: Limits, start: int = 0, stop: int | None = None) -> tuple[int, bool]:
+        """Process records until the chunk, the wanted part of it, or a limit ends.
 
         Args:
-            chunk: the records; at least one.
+            chunk: the records.
             limits: when to stop early.
+            start: index of the first record.
+            stop: index after the last one, which is not before the first; None for the end of the chunk.
 
         Returns:
-            The offset of the next record to process, and whether the chunk was finished.
+            The offset of the next record to process, and whether all wanted records are done.
 
         Raises:
             TaskFailed: at the first record that fails and that no callback skips.
             SinkBackpressureError: if a sink wants the records later.
             StoreCorruptedError: if a store turns out to be damaged.
         """
+        source = self._input = self._inputs[chunk.topic]
         load_value, load_key, execute, processed = (
-            self._load_value,
-            self._load_key,
-            self._execute,
+            source.load_value,
+            source.load_key,
+            source.execute,
             self.processed,
         )
-        simple = not self._split and self._extract_timestamp is None
+        simple = not source.split and source.extract_timestamp is None
         clock, deadline, wanted, collector = time.monotonic, limits.deadline, limits.outputs, self.collector
-        columns = zip(chunk.keys, chunk.values, chunk.timestamps, chunk.headers or repeat(None), strict=False)
-        index = 0
+        last = len(chunk.offsets) if stop is None else stop
+        part = slice(start, last)
+        headers_column = repeat(None) if chunk.headers is None else chunk.headers[part]
+        columns = zip(chunk.keys[part], chunk.values[part], chunk.timestamps[part], headers_column, strict=False)
+        index = start
         self._chunk = chunk
         self._override = None
         token = current_provider.set(self)
         try:
-            for index, (raw_key, raw_value, timestamp, headers) in enumerate(columns):
+            for index, (raw_key, raw_value, timestamp, headers) in enumerate(columns, start):
                 self._index = index
                 try:
                     value = None if raw_value is None else load_value(raw_value, headers)
@@ -196,6 +191,8 @@ class Task:
                     items = None if simple else self._items(value, headers, timestamp)
                 except IgnoreMessage:
                     pass
+                except SchemaRegistryError:
+                    raise
                 except Exception as error:  # noqa: BLE001 - the callback decides
                     self._skip_input(error)
                 else:
@@ -214,7 +211,39 @@ class Task:
                             processed.append(chunk.offsets[index])
                 if clock() >= deadline or (wanted is not None and collector.outputs >= wanted):
                     break
-            return chunk.offsets[index] + 1, index + 1 == len(chunk.offsets)
+            return chunk.offsets[index] + 1, index + 1 == last
+        finally:
+            current_provider.reset(token)
+            self._chunk = None
+
+    def tick(self, tick: Tick, place: TopicPartition, offset: int) -> None:
+        """Tell the operators that time has passed.
+
+        Args:
+            tick: what time it is.
+            place: an input partition.
+            offset: offset of its next record; outputs and errors have it for their own, since there is no record.
+
+        Raises:
+            TaskFailed: if an operator fails and no callback decides to go on.
+            SinkBackpressureError: if a sink wants records later.
+            StoreCorruptedError: if a store turns out to be damaged.
+        """
+        none = TimestampType.TIMESTAMP_NOT_AVAILABLE
+        self._chunk = Chunk(place.topic, place.partition, [offset], [None], [None], [-1], [none])
+        self._input = self._inputs[place.topic]
+        self._index = 0
+        self._override = None
+        token = current_provider.set(self)
+        try:
+            # The name tells an error whose callback it was.
+            for _node, callback in self.collector.ticks:
+                try:
+                    callback(tick)
+                except _NOT_THE_RECORDS_FAULT:
+                    raise
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
+                    self._skip_record(error, None, None, tick.now, None)
         finally:
             current_provider.reset(token)
             self._chunk = None
@@ -225,8 +254,8 @@ class Task:
             return self._override[1]
         raw = self._raw()
         key = raw.key()
-        if key is not None and self._load_key is not None:
-            key = self._load_key(key, raw.headers())
+        if key is not None and self._input.load_key is not None:
+            key = self._input.load_key(key, raw.headers())
         kind, timestamp = raw.timestamp()
         return MessageContext(
             topic=raw.topic(),
@@ -255,8 +284,8 @@ class Task:
 
     def _items(self, value: Any, headers: Headers | None, timestamp: int) -> list[tuple[Any, int]]:
         """Split a value that stands for several records, and give each its timestamp."""
-        values = value if self._split and value is not None else [value]
-        extract = self._extract_timestamp
+        values = value if self._input.split and value is not None else [value]
+        extract = self._input.extract_timestamp
         if extract is None:
             return [(item, timestamp) for item in values]
         kind = TimestampType(self._raw().timestamp()[0])
@@ -284,15 +313,17 @@ class Task:
 
     def _key_fails(self, raw: RawRecord) -> bool:
         key = raw.key()
-        return key is not None and self._load_key is not None and _fails(self._load_key, key, raw.headers())
+        load_key = self._input.load_key
+        return key is not None and load_key is not None and _fails(load_key, key, raw.headers())
 
     def _value_fails(self, raw: RawRecord) -> bool:
         value = raw.value()
-        return value is not None and _fails(self._load_items if self._split else self._load_value, value, raw.headers())
+        load = self._load_items if self._input.split else self._input.load_value
+        return value is not None and _fails(load, value, raw.headers())
 
     def _load_items(self, data: bytes, headers: Headers | None) -> list[Any]:
         # A generator raises when it is pulled, not when it is made.
-        return list(self._load_value(data, headers))
+        return list(self._input.load_value(data, headers))
 
     def _skip_record(self, error: BaseException, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         if isinstance(error, TaskFailed):
@@ -330,6 +361,31 @@ class Task:
         topic, partition, offset = self._place()
         text = "".join(traceback.format_exception(cause))
         return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
+
+
+def _input(topic: Topic, execute: Executor) -> _Input:
+    plain_keys = type(topic.key_deserializer) is BytesDeserializer
+    return _Input(
+        execute,
+        topic.value_deserializer.bind(topic.name, MessageField.VALUE),
+        None if plain_keys else topic.key_deserializer.bind(topic.name, MessageField.KEY),
+        topic.value_deserializer.split_values,
+        topic.timestamp_extractor,
+    )
+
+
+def _time(source: _Input, chunk: Chunk, index: int) -> int:
+    """Return the timestamp that a topic's extractor gives a record; of several items in it, that of the first."""
+    timestamp, data = chunk.timestamps[index], chunk.values[index]
+    headers = None if chunk.headers is None else chunk.headers[index]
+    try:
+        value = None if data is None else source.load_value(data, headers)
+        item = next(iter(value)) if source.split and value is not None else value
+        kind = TimestampType(chunk.timestamp_types[index])
+        extract = source.extract_timestamp
+        return timestamp if extract is None else checked_timestamp(extract(item, headers, timestamp, kind))
+    except Exception:  # noqa: BLE001 - the record fails again when it is processed, and callbacks decide then
+        return timestamp
 
 
 def _fails(load: Callable[[bytes, Headers | None], Any], data: bytes, headers: Headers | None) -> bool:

@@ -2,27 +2,22 @@
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamrt.errors import (
-    StateError,
-    StoreCorruptedError,
-)
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch import PASSING, Batch, BatchContext, state_failure
+from streamrt.runtime.batch import Batch, BatchContext
+from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import TaskClients
-from streamrt.runtime.commit import (
-    AtLeastOnceSession,
-    ExactlyOnceSession,
-    Session,
-)
+from streamrt.runtime.commit import ExactlyOnceSession, Session
+from streamrt.runtime.homes import StateSettings
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
-from streamrt.runtime.stores import RestoreInterrupted, StateSettings, StoreCatalog, TaskStores
-from streamrt.runtime.task import Chunk, Task
+from streamrt.runtime.stores import RestoreInterrupted, StoreCatalog, TaskStores
+from streamrt.runtime.task import Task
+from streamrt.runtime.troubles import TROUBLES, note_trouble
 from streamrt.state import load_rocksdb
 
 PRINTED = -1
@@ -44,6 +39,7 @@ class Tasks:
         self._spec = spec
         self._clients = clients
         self._tasks: dict[str, Task] = {}
+        self._merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
         self._lines: list[tuple[int, Any]] = []
         self._sinks = TaskSinks(spec.topology)
         self._catalog = catalog or StoreCatalog(spec.state or StateSettings(group="", base_dir=Path()))
@@ -58,13 +54,30 @@ class Tasks:
             chunks: records, in order within each partition.
             context: where to begin and when to stop.
         """
+        return self._batch(context, lambda batch: self._feed(chunks, batch))
+
+    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
+        """Let time pass for tasks without records, and commit what comes of it.
+
+        Args:
+            places: the tasks.
+            context: what time it is.
+        """
+
+        def feed(batch: Batch) -> None:
+            for place in places:
+                batch.tick(place)
+
+        return self._batch(context, feed)
+
+    def _batch(self, context: BatchContext, feed: Callable[[Batch], None]) -> Report:
         begun = time.monotonic()
         for task in self._tasks.values():
             task.collector.reset()
         self._lines.clear()
         batch = Batch(self, context)
         try:
-            self._feed(chunks, batch)
+            feed(batch)
             batch.settle()
         finally:
             batch.close()
@@ -76,37 +89,29 @@ class Tasks:
         return report
 
     def restore(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
-        """Bring the stores of input partitions to the end of their changelogs, without processing anything.
+        """Bring the stores of tasks to the end of their changelogs, without processing anything.
 
         Args:
-            places: the input partitions.
+            places: the tasks.
             context: where the group is, and how long this may take.
         """
         report = Report()
         deadline = time.monotonic() + context.seconds
         for place in places:
             session = self.session(place, context)
+            met: Exception | None = None
             try:
-                session.open(known=place in context.stateful, deadline=deadline)
+                session.open(known=context.stateful, deadline=deadline)
                 finished = True
             except RestoreInterrupted:
                 finished = False
-            except StoreCorruptedError as damage:
-                finished = False
-                try:
-                    session.stores.destroy(damage)
-                    report.interrupted[place] = str(damage)
-                except StateError as refusal:
-                    report.failure = state_failure(place, refusal)
-            except PASSING as trouble:
-                report.interrupted[place] = str(trouble)
-                finished = False
-            except StateError as refusal:
-                report.failure = state_failure(place, refusal)
-                finished = False
+            except TROUBLES as trouble:
+                finished, met = False, trouble
             finally:
                 progress = session.stores.progress
                 session.close()
+            if met is not None:
+                note_trouble(report, session, met)
             for store, part in progress.items():
                 report.restores[place, store] = RestoredPart(part.done, part.total, part.records, finished)
             if not finished:
@@ -125,9 +130,9 @@ class Tasks:
             if not self._spec.transactional:
                 # An idempotent producer takes half a second until it can begin.
                 self._clients.writer()
-            for topic in () if self._spec.topology.sinks else self._spec.topology.sources:
-                self.task(topic)
-            if any(self._spec.topology.stores(topic) for topic in self._spec.topology.sources):
+            for stream in () if self._spec.topology.sinks else self._spec.topology.streams:
+                self.task(stream)
+            if any(map(self._spec.topology.task_stores, self._spec.topology.streams)):
                 load_rocksdb()
 
     def show_line(self, line: str) -> None:
@@ -151,20 +156,40 @@ class Tasks:
         """The sinks of this process."""
         return self._sinks
 
-    def session(self, place: TopicPartition, context: BatchContext, expected: int | None = None) -> Session:
-        """Return a new session for a partition, which the group has reached at `expected` or as the context says."""
-        source = self._spec.topology.sources[place.topic]
+    @property
+    def merged(self) -> frozenset[str]:
+        """The streams that have several topics."""
+        return self._merged
+
+    def place(self, input_place: TopicPartition) -> TopicPartition:
+        """Return the task of an input partition."""
+        return self._spec.topology.task(input_place)
+
+    def inputs(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task."""
+        return self._spec.topology.inputs(place)
+
+    def session(
+        self, place: TopicPartition, context: BatchContext, reached: Mapping[TopicPartition, int] | None = None
+    ) -> Session:
+        """Return a new session for a task.
+
+        Args:
+            place: the task.
+            context: where the group is, and the rest.
+            reached: where it is by now, for those inputs that have moved since.
+        """
+        reached = reached or {}
+        expected = {each: reached.get(each, context.positions.get(each, 0)) for each in self.inputs(place)}
         stores = TaskStores(
             self._catalog,
-            self._spec.topology.stores(source),
+            self._spec.topology.task_stores(place.topic),
             place,
             self._clients,
             transactional=self._spec.transactional,
         )
-        if expected is None:
-            expected = context.positions.get(place, 0)
         if not self._spec.transactional:
-            return AtLeastOnceSession(place, self._clients, stores, expected)
+            return Session(place, self._clients, stores, expected)
         return ExactlyOnceSession(
             place,
             self._clients,
@@ -174,12 +199,11 @@ class Tasks:
             metadata=self._spec.commit_metadata,
         )
 
-    def task(self, topic: str) -> Task:
-        """Return the task of a source topic; its operators are composed when it is first needed."""
-        task = self._tasks.get(topic)
+    def task(self, stream: str) -> Task:
+        """Return the task of a stream; its operators are composed when it is first needed."""
+        task = self._tasks.get(stream)
         if task is None:
-            source = self._spec.topology.sources[topic]
-            task = self._tasks[topic] = Task(self._spec, source, self._sinks, self._lines)
+            task = self._tasks[stream] = Task(self._spec, stream, self._sinks, self._lines)
         return task
 
     def _feed(self, chunks: Iterable[Chunk], batch: Batch) -> None:

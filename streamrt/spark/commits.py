@@ -74,6 +74,7 @@ class Commits:
         self._schedule = CommitSchedule(config.commit_interval, config.commit_every)
         self._interval = config.commit_interval
         self._transactional = spec.transactional
+        self._topology = spec.topology
         self._metadata = spec.commit_metadata
         self._progress = progress
         self._purge = purge
@@ -98,7 +99,9 @@ class Commits:
             self._positions.update(offsets)
             if self._transactional:
                 # Only what a transaction has committed: a session without records commits nothing.
-                self._purge.offer({place: at for place, at in offsets.items() if place in report.workers})
+                self._purge.offer(
+                    {place: at for place, at in offsets.items() if self._topology.task(place) in report.workers}
+                )
                 return
             self._schedule.processed(offsets, report.records)
             if self._schedule.due(time.monotonic()):

@@ -24,6 +24,7 @@ from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
 from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.secret import accept_secrets
 from streamrt.spark.arrow import chunks, report_batch
 
 logger = logging.getLogger("streamrt")
@@ -38,12 +39,14 @@ class ClientSettings:
         group: the consumer group.
         producer_options: the user's options for the producer, in librdkafka's words.
         producer_poll_timeout: seconds that the producer may wait for events each time it is polled.
+        secrets: secrets that the specification of the tasks refers to.
     """
 
     connection: ConnectionConfig = field(repr=False)
     group: str
     producer_options: Mapping[str, Any] = field(repr=False)
     producer_poll_timeout: float
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def to_json(self) -> str:
         """Return the settings with their secrets as text, for a file that nobody else can read."""
@@ -52,6 +55,7 @@ class ClientSettings:
             "group": self.group,
             "producer_options": dict(self.producer_options),
             "producer_poll_timeout": self.producer_poll_timeout,
+            "secrets": dict(self.secrets),
         }
         return json.dumps(document)
 
@@ -60,7 +64,7 @@ class ClientSettings:
         """Read what `to_json` wrote."""
         document = json.loads(text)
         connection = ConnectionConfig.from_secret_json(document["connection"])
-        return cls(connection, document["group"], document["producer_options"], document["producer_poll_timeout"])
+        return cls(connection, **{name: document[name] for name in document if name != "connection"})
 
     def open(self) -> KafkaTaskClients:
         """Return the clients of one process."""
@@ -105,19 +109,22 @@ class RunTasks:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process all records of one Spark task."""
-        process = _Process.current(self._reference)
-        attempt = TaskContext.get()
-        context = self._context
-        if attempt is not None and attempt.attemptNumber() > 0:
-            # The attempt before may have taken the transactional ids: what this worker has of them is fenced.
-            context = replace(context, workers={})
-        # What users' functions print belongs on the standard output of the process that called run().
-        with contextlib.redirect_stdout(_Lines(process.tasks.show_line)):
-            report = process.tasks.run(chunks(batches), context)
-        if process.clients.failed:
-            _Process.forget()
-        if report.ranges or report.shown or report.failure or report.interrupted:
-            yield report_batch(dump_report(report))
+        yield from _report(self._reference, self._context, lambda tasks, context: tasks.run(chunks(batches), context))
+
+
+class TickTasks:
+    """Lets time pass for partitions without records, for `mapInArrow`: numbers of partitions in, one report out."""
+
+    def __init__(self, reference: SpecReference, places: Sequence[TopicPartition], context: BatchContext) -> None:
+        self._reference = reference
+        self._places = places
+        self._context = context
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Tick the tasks whose numbers come."""
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        places = [self._places[number] for number in numbers]
+        yield from _report(self._reference, self._context, lambda tasks, context: tasks.tick(places, context))
 
 
 class RestoreStores:
@@ -175,8 +182,10 @@ class _Process:
         if reference.loglevel is not None:
             logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
             logger.setLevel(reference.loglevel)
+        settings = ClientSettings.from_json(_client_path(reference.client_file).read_text())
+        accept_secrets(settings.secrets)
         spec = reference.load()
-        self.clients = ClientSettings.from_json(_client_path(reference.client_file).read_text()).open()
+        self.clients = settings.open()
         self.tasks = Tasks(spec, self.clients)
         # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.
         gc.collect()
@@ -194,6 +203,24 @@ class _Process:
         if cls._current is not None:
             cls._current.clients.close()
             cls._current = None
+
+
+def _report(
+    reference: SpecReference, context: BatchContext, work: Callable[[Tasks, BatchContext], Report]
+) -> Iterator[pa.RecordBatch]:
+    """Let the tasks of this worker do something, and yield what they report, if anything."""
+    process = _Process.current(reference)
+    attempt = TaskContext.get()
+    if attempt is not None and attempt.attemptNumber() > 0:
+        # The attempt before may have taken the transactional ids: what this worker has of them is fenced.
+        context = replace(context, workers={})
+    # What users' functions print belongs on the standard output of the process that called run().
+    with contextlib.redirect_stdout(_Lines(process.tasks.show_line)):
+        report = work(process.tasks, context)
+    if process.clients.failed:
+        _Process.forget()
+    if report.ranges or report.shown or report.failure or report.interrupted:
+        yield report_batch(dump_report(report))
 
 
 def _client_path(name: str) -> Path:

@@ -26,7 +26,8 @@ class Start:
     Attributes:
         positions: offset of the first record to process, by partition.
         fresh: those of them that the group does not know yet.
-        stateful: partitions whose committed offset tells that they have state.
+        stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
+            common are named as in `Topology.scopes`.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -42,7 +43,7 @@ class StartOffsets:
         connection: how to reach Kafka.
         spec: what tasks do.
         admin: answers questions about topics and offsets.
-        fence: ends the open transactions that belong to input partitions.
+        fence: ends the open transactions of the tasks of input partitions.
     """
 
     def __init__(
@@ -84,8 +85,16 @@ class StartOffsets:
                 positions[place] = offset
             else:
                 positions[place] = fresh[place] = self._out_of_range(place, offset, low, high)
-        stateful = frozenset(place for place in places if place.topic in stores_in(committed[place].metadata))
+        stateful = frozenset(
+            TopicPartition(name, place.partition)
+            for place in places
+            for name in self._scopes(place.topic) & stores_in(committed[place].metadata).keys()
+        )
         return Start(positions, fresh, stateful)
+
+    def _scopes(self, topic: str) -> set[str]:
+        """Return the names of what has state that is made from a topic."""
+        return {name for name, topics in self._spec.topology.scopes.items() if topic in topics}
 
     def _committed(self, places: list[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         group, timeout = self._config.consumer_group, self._config.request_timeout
@@ -107,9 +116,10 @@ class StartOffsets:
         The group forgets its offsets when it is empty for a week; changelogs do not.
         """
         state = self._spec.state or StateSettings(group="", base_dir=self._config.state_dir)
-        source = state.sources.get(place.topic)
         found: list[int] = []
-        for changelog in () if source is None else source.stores.values():
+        scopes = self._scopes(place.topic)
+        sources = [source for name, source in state.sources.items() if name in scopes]
+        for source, changelog in ((each, changelog) for each in sources for changelog in each.stores.values()):
             if changelog is None:
                 continue
             log = TopicPartition(changelog.topic, place.partition)
@@ -118,8 +128,8 @@ class StartOffsets:
             with contextlib.closing(ChangelogReader(self._connection)) as reader:
                 last = reader.last_position(log, is_position, low, high, timeout_s=timeout)
             position = None if last is None or last[1] is None else Position.decode(last[1])
-            if position is not None and source is not None and position.topic_id in (None, source.topic_id):
-                found.append(position.input_offset)
+            if position is not None and position.topic_id in (None, source.topic_id):
+                found.append((position.inputs or {}).get(place.topic, position.input_offset))
         if not found:
             return None
         logger.warning(

@@ -19,12 +19,12 @@ from pyspark.sql.streaming import StreamingQuery
 
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
+from streamrt.runtime.watermarks import QuietClock, Watermarks
 from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA
-from streamrt.spark.executor import RunTasks, SpecReference, load_report
+from streamrt.spark.executor import RunTasks, SpecReference, TickTasks, load_report
+from streamrt.spark.routing import route
 from streamrt.spark.session import SparkEnvironment
-
-_TASKS_PER_SLOT = 3
-"""Each task beyond the free slots costs more than 10 ms a batch: with more partitions than this, tasks take several."""
+from streamrt.topology import Topology
 
 _FULL = 0.9
 _MUCH_FASTER = 8
@@ -86,8 +86,11 @@ class MicroBatchQuery:
         reference: what tasks do.
         settings: how to read.
         positions: offset of the first record to read, per partition.
-        stateful: partitions whose committed offset tells that they have state.
-        workers: the process that made the last commit, by partition; kept up to date here.
+        topology: the operators, resolved.
+        stateful: partitions whose committed offsets tell that they have state, as in `Start`.
+        workers: the process that made the last commit, by task; kept up to date here.
+        watermarks: tells which tasks must hear that time has passed; kept up to date here.
+        clock: counts the time in which all input was read to its end.
         on_report: called after each run of tasks with their merged report.
         outputs_left: returns the number of outputs that may still come, or None for no limit.
     """
@@ -98,8 +101,11 @@ class MicroBatchQuery:
         reference: SpecReference,
         settings: QuerySettings,
         positions: Mapping[TopicPartition, int],
+        topology: Topology,
         stateful: frozenset[TopicPartition],
         workers: dict[TopicPartition, str],
+        watermarks: Watermarks,
+        clock: QuietClock,
         on_report: Callable[[Report], None],
         outputs_left: Callable[[], int | None],
     ) -> None:
@@ -107,8 +113,11 @@ class MicroBatchQuery:
         self._reference = reference
         self._settings = settings
         self._positions = dict(positions)
+        self._topology = topology
         self._stateful = stateful
         self._workers = workers
+        self._watermarks = watermarks
+        self._clock = clock
         self._on_report = on_report
         self._outputs_left = outputs_left
         self._stopping = threading.Event()
@@ -199,36 +208,60 @@ class MicroBatchQuery:
         """Tell whether the query has started and waits for new records."""
         return self._query is not None and self._query.status["message"].startswith("Waiting for data")
 
+    def tick(self) -> None:
+        """Let time pass for the tasks that wait for it, unless tasks run now."""
+        if self.caught_up():
+            self._clock.caught_up(time.monotonic())
+        if self._watermarks.due(self._clock.now):
+            self.between_batches(self._tick)
+
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         with self._busy:
             if self._stopping.is_set():
                 return
-            try:
-                begun = time.monotonic()
-                report = self._run_tasks(batch)
-                self._note(report)
-                self._on_report(report)
-                seconds = time.monotonic() - begun
-            except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
-                self.error = error
-                self._stopping.set()
+            begun = time.monotonic()
+            report = self._finish(lambda: self._run_tasks(batch))
+            if report is None:
                 return
             if report.complete:
                 self._last_batch = batch_id
-            if report.failure is not None or self._outputs_left() == 0:
-                self._stopping.set()
+            if self._stopping.is_set():
                 return
-            if report.stalled or report.interrupted:
-                # The rest of the batch waits for a new query, which begins where each partition is.
-                self.stalled = dict(report.stalled)
-                self.interrupted = "; ".join(sorted(set(report.interrupted.values()))) or None
-                self._stopping.set()
-                return
-            self.resize = self._settings.resized(report, seconds, len(self._positions))
+            now = time.monotonic()
+            self.resize = self._settings.resized(report, now - begun, len(self._positions))
             if self.resize is not None:
                 self._stopping.set()
+                return
+            if report.records < _FULL * self._settings.max_records:
+                self._clock.caught_up(now)
+            self._tick()
+
+    def _tick(self) -> None:
+        places = sorted(self._watermarks.due(self._clock.now))
+        if places and not self._stopping.is_set():
+            self._finish(lambda: self._run_ticks(places))
+
+    def _finish(self, run: Callable[[], Report]) -> Report | None:
+        """Run tasks and take note of their report; return it, or None if that failed."""
+        try:
+            report = run()
+            self._note(report)
+            self._on_report(report)
+        except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
+            self.error = error
+            self._stopping.set()
+            return None
+        if report.failure is not None or self._outputs_left() == 0:
+            self._stopping.set()
+        elif report.stalled or report.interrupted:
+            # The rest of the batch waits for a new query, which begins where each partition is.
+            self.stalled = dict(report.stalled)
+            self.interrupted = "; ".join(sorted(set(report.interrupted.values()))) or None
+            self._stopping.set()
+        return report
 
     def _note(self, report: Report) -> None:
+        self._watermarks.report(report.times, self._clock.now)
         for place, done in report.ranges.items():
             self._positions[place] = max(done.end, self._positions[place])
         for place in report.interrupted:
@@ -236,13 +269,30 @@ class MicroBatchQuery:
         self._workers.update(report.workers)
 
     def _run_tasks(self, batch: DataFrame) -> Report:
-        left = self._outputs_left()
-        context = BatchContext(dict(self._positions), self._settings.slice_s, left, dict(self._workers), self._stateful)
         if self._settings.count:
             batch = batch.coalesce(1)
-        elif len(self._positions) > _TASKS_PER_SLOT * self._environment.slots:
-            batch = batch.coalesce(self._environment.slots)
-        rows: list[Any] = batch.mapInArrow(RunTasks(self._reference, context), REPORT_SCHEMA).collect()
+        else:
+            batch = route(batch, self._topology, self._positions, self._environment.slots)
+        return self._collect(batch, RunTasks(self._reference, self._context()))
+
+    def _run_ticks(self, places: list[TopicPartition]) -> Report:
+        numbers = self._environment.session.range(0, len(places), 1, min(len(places), self._environment.slots))
+        return self._collect(numbers, TickTasks(self._reference, places, self._context()))
+
+    def _context(self) -> BatchContext:
+        return BatchContext(
+            dict(self._positions),
+            self._settings.slice_s,
+            self._outputs_left(),
+            dict(self._workers),
+            self._stateful,
+            time.time_ns() // 1_000_000,
+            self._watermarks.current(self._clock.now),
+        )
+
+    @staticmethod
+    def _collect(rows_in: DataFrame, work: RunTasks | TickTasks) -> Report:
+        rows: list[Any] = rows_in.mapInArrow(work, REPORT_SCHEMA).collect()
         merged = Report()
         for row in rows:
             merged.merge(load_report(bytes(row[0])))

@@ -72,12 +72,12 @@ def restore(
     context: BatchContext,
     go_on: Callable[[], bool],
 ) -> Report:
-    """Restore the stores of input partitions, as many at a time as there are slots.
+    """Restore the stores of tasks, as many at a time as there are slots.
 
     Args:
         environment: where to run; its workers share the state directory.
         reference: what tasks do.
-        places: the input partitions.
+        places: the tasks.
         context: where the group is.
         go_on: asked between slices.
 

@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -38,6 +39,8 @@ from streamrt.runtime.display import Display
 from streamrt.runtime.progress import Progress
 from streamrt.runtime.sinks import DriverSinks
 from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.runtime.watermarks import QuietClock, Watermarks
+from streamrt.secret import collect_secrets
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import Commits, RepartitionPurge
 from streamrt.spark.executor import ClientSettings, SpecReference, WarmUp
@@ -45,6 +48,7 @@ from streamrt.spark.group import leave_group
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.restore import SLICE_S, restore
+from streamrt.spark.routing import WholeTasks
 from streamrt.spark.session import SparkEnvironment, local_slots, open_session
 from streamrt.spark.settings import RunSettings, StopConditions
 from streamrt.state import load_rocksdb
@@ -52,6 +56,8 @@ from streamrt.state import load_rocksdb
 logger = logging.getLogger("streamrt")
 
 _MAX_RECORDS_PER_PARTITION = 100_000
+_MAX_MERGED_RECORDS_PER_PARTITION = 20_000
+"""Merged tasks hold all that is delivered to them in memory, and read on by themselves where it does not reach."""
 _LONGEST_SLICE_S = 4.0
 _SHORTEST_SLICE_S = 0.5
 _STOP_S = 6.0
@@ -117,6 +123,9 @@ class SparkRunner:
         self._workers: dict[TopicPartition, str] = {}
         self._restored: set[TopicPartition] = set()
         self._stalled: dict[TopicPartition, float] = {}
+        self._whole_tasks = WholeTasks(spec.topology)
+        self._watermarks = Watermarks(spec.topology)
+        self._clock = QuietClock()
         self._sinks = DriverSinks(spec.topology)
         self._purge = RepartitionPurge(admin, spec.topology.exchanges)
         self._commits = Commits(config, spec, progress, self._purge, self._revoking)
@@ -186,7 +195,7 @@ class SparkRunner:
             assigned = self._assignment()
             if assigned is None:
                 continue
-            ready = assigned - self._waiting()
+            ready = self._whole_tasks.of(assigned) - self._waiting()
             if not ready:
                 self._stop.wait(_TICK_S)
                 continue
@@ -200,6 +209,7 @@ class SparkRunner:
                 continue
             self._commits.start(self._group_member(), self._generation, start.positions)
             self._progress.assigned(dict(start.positions))
+            self._watermarks.assign(map(self._spec.topology.task, assigned), self._clock.now)
             records = self._progress.records
             trouble = self._restore(environment, reference, start) or self._run_query(environment, reference, start)
             if trouble is None:
@@ -257,15 +267,16 @@ class SparkRunner:
         """Return the partitions that a sink wants to be left alone with for now."""
         now = time.monotonic()
         self._stalled = {place: until for place, until in self._stalled.items() if until > now}
-        return frozenset(self._stalled)
+        return frozenset(place for task in self._stalled for place in self._spec.topology.inputs(task))
 
     def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
-        """Restore the stores of partitions that are new here; return why that must be tried again, or None.
+        """Restore the stores of tasks that are new here; return why that must be tried again, or None.
 
         On a cluster nobody knows ahead which machine will run a task: there, tasks restore by themselves.
         """
         topology = self._spec.topology
-        places = {place for place in start.positions if topology.stores(place.topic)} - self._restored
+        tasks = {topology.task(place) for place in start.positions}
+        places = {task for task in tasks if topology.task_stores(task.topic)} - self._restored
         if not places or local_slots(environment.session.sparkContext.master) is None:
             return None
         if self._pending_restore(places, start) <= _RESTORED_BY_TASKS:
@@ -291,7 +302,7 @@ class SparkRunner:
         return "; ".join(sorted(report.interrupted.values())) or None
 
     def _pending_restore(self, places: Iterable[TopicPartition], start: Start) -> int:
-        """Return how many changelog offsets must be replayed before all stores of these partitions can be used."""
+        """Return how many changelog offsets must be replayed before all stores of these tasks can be used."""
         if self._spec.state is None:
             return 0
         clients = self._client_settings().open()
@@ -300,11 +311,11 @@ class SparkRunner:
             return sum(
                 TaskStores(
                     catalog,
-                    self._spec.topology.stores(place.topic),
+                    self._spec.topology.task_stores(place.topic),
                     place,
                     clients,
                     transactional=self._spec.transactional,
-                ).pending(start.positions[place])
+                ).pending(start.positions)
                 for place in places
             )
         finally:
@@ -312,16 +323,17 @@ class SparkRunner:
 
     def _fence(self, places: Iterable[TopicPartition]) -> None:
         """End the transactions that dead tasks of input partitions have left open."""
+        topology = self._spec.topology
 
-        def fence(place: TopicPartition) -> None:
+        def fence(task: TopicPartition) -> None:
             clients = self._client_settings().open()
             try:
-                clients.transactional(place, reuse=False)
+                clients.transactional(task, topic=topology.inputs(task)[0].topic, reuse=False)
             finally:
                 clients.close()
 
         with ThreadPoolExecutor(_FENCES, "streamrt-fence") as pool:
-            list(pool.map(fence, places))
+            list(pool.map(fence, {topology.task(place) for place in places}))
 
     def _run_query(
         self, environment: SparkEnvironment, reference: SpecReference, start: Start
@@ -335,8 +347,11 @@ class SparkRunner:
             reference,
             settings,
             start.positions,
+            self._spec.topology,
             start.stateful,
             self._workers,
+            self._watermarks,
+            self._clock,
             self._on_report,
             self._outputs_left,
         )
@@ -356,11 +371,14 @@ class SparkRunner:
                 error = query.failure()
                 if error is not None:
                     break
-                if len(self._waiting()) < stalled:
+                self._waiting()
+                if len(self._stalled) < stalled:
                     # A partition that waited is due: the next query reads it, too.
                     break
                 self._check_member()
                 self._commits.tick(query)
+                self._watermarks.hold(self._stalled, self._clock.now)
+                query.tick()
                 with self._lock:
                     self._display.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._waited_enough():
@@ -404,8 +422,6 @@ class SparkRunner:
         if restarts >= _RESTARTS:
             raise RunnerError(f"Spark gave the query up {restarts} times without progress: {cause}") from trouble
         logger.warning("Spark gave the query up (%s); going on from the committed offsets", cause)
-
-    # -- Offsets -------------------------------------------------------------------------------------------------
 
     # -- Reports, called by Spark's thread -----------------------------------------------------------------------
 
@@ -502,7 +518,9 @@ class SparkRunner:
     def _reference(self, environment: SparkEnvironment) -> SpecReference:
         run_id = uuid.uuid4().hex
         path = self._client_file = environment.runtime_dir / f"clients-{run_id}.json"
-        clients = self._client_settings()
+        with collect_secrets() as collected:
+            spec = self._spec.dumps()
+        clients = replace(self._client_settings(), secrets=collected)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(clients.to_json())
@@ -511,7 +529,7 @@ class SparkRunner:
             environment.session.sparkContext.addFile(str(path))
             state_dir = self._config.state_dir.absolute()
             part = None if self._spec.state is None else str(self._spec.state.base_dir.relative_to(state_dir))
-        return SpecReference(run_id, self._spec.dumps(), str(path), self._config.loglevel, part)
+        return SpecReference(run_id, spec, str(path), self._config.loglevel, part)
 
     def _client_settings(self) -> ClientSettings:
         return ClientSettings(
@@ -523,7 +541,9 @@ class SparkRunner:
 
     def _query_settings(self, partitions: int) -> QuerySettings:
         every = self._config.commit_every
-        largest = _MAX_RECORDS_PER_PARTITION * partitions
+        largest = partitions * (
+            _MAX_MERGED_RECORDS_PER_PARTITION if self._spec.topology.merged else _MAX_RECORDS_PER_PARTITION
+        )
         if every > 0:
             largest = min(largest, every)
         options = {

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -37,11 +37,12 @@ from streamrt.runtime import (
 from streamrt.runtime.display import Display
 from streamrt.runtime.sinks import DriverSinks
 from streamrt.runtime.stores import StoreCatalog
+from streamrt.runtime.watermarks import Watermarks
 from streamrt.serializers import MessageField
 from streamrt.state import DEFAULT_STORE, State, Store, StoreSpec, StoreTransaction
 from streamrt.testing.memory import MemoryClients, WrittenRecord
-from streamrt.topics import Topic, changelog_topic_name
-from streamrt.topology import Topology
+from streamrt.topics import Topic, changelog_topic_name, refuse_different_counts
+from streamrt.topology import Topology, stream_id
 
 if TYPE_CHECKING:
     from streamrt.app import Application
@@ -124,6 +125,7 @@ class TopologyTestDriver:
     Raises:
         UnpicklableOperatorError: if an operator could not be sent to the processes that run tasks.
         InvalidOperationError: if the application has no dataframe.
+        TopicConfigurationError: if topics that are merged have different numbers of partitions.
 
     Example:
         ```python
@@ -150,6 +152,8 @@ class TopologyTestDriver:
             name: getattr(declared.get(topology.origin(name)), "num_partitions", None) or 1 for name in topology.sources
         }
         self._declared, topology = topology, topology.resolve(self._partitions)
+        for sources in topology.streams.values():
+            refuse_different_counts({name: self._partitions[name] for name in sources})
         # Nothing of ours is written there, but users' stores may want a place.
         directory = tempfile.mkdtemp(prefix="streamrt-test-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
@@ -163,6 +167,9 @@ class TopologyTestDriver:
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()
+        self._watermarks = Watermarks(topology)
+        places = [TopicPartition(name, number) for name in topology.sources for number in range(self._partitions[name])]
+        self._watermarks.assign({topology.task(place) for place in places}, start)
         self._display = Display(spec.topology)
         self._offsets: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
@@ -177,7 +184,7 @@ class TopologyTestDriver:
         return self._now
 
     def advance(self, by: timedelta | int) -> None:
-        """Move the wall clock on.
+        """Move the wall clock on; what waits for time to pass happens.
 
         Args:
             by: how far, as a timedelta or in milliseconds; not negative.
@@ -186,6 +193,7 @@ class TopologyTestDriver:
         if step < 0:
             raise InvalidOperationError("the wall clock cannot go back")
         self._now += step
+        self._tick()
 
     def pipe(
         self,
@@ -254,10 +262,8 @@ class TopologyTestDriver:
             raise InvalidOperationError(f"no dataframe reads topic {name!r}; the application reads {known}")
         place = TopicPartition(name, partition)
         when = self._now if timestamp is None else timestamp
-        waiting = deque([(place, WrittenRecord(value, key, when, headers))])
-        while waiting:
-            self._process(*waiting.popleft())
-            waiting.extend(self._repartition())
+        self._process_all([(place, WrittenRecord(value, key, when, headers))])
+        self._tick()
 
     def read(self, topic: Topic | str) -> list[TestRecord]:
         """Return the records produced to a topic since the last call.
@@ -278,7 +284,8 @@ class TopologyTestDriver:
 
         Args:
             topic: the topic whose dataframe has the state. For what is behind a `group_by`, that is `sdf.topics[0]` of the
-                grouped dataframe, whether its records go through a repartition topic here or not.
+                grouped dataframe, whether its records go through a repartition topic here or not; for what is behind a
+                `concat` or a join, it is the `sdf.stream_id` of the new dataframe.
             key: the record's key, as operators see it.
             store: name of the store; names of groupings at its end may be left out.
             partition: the partition; by default 0, and that of the key for a repartition topic.
@@ -323,15 +330,15 @@ class TopologyTestDriver:
         self.close()
 
     def _find_store(self, topic: str, store: str) -> tuple[str, StoreSpec]:
-        """Return the topic whose task has a store, and the store."""
-        if topic not in self._declared.sources:
+        """Return the topics, named together, that a store belongs to, and the store."""
+        if topic not in self._declared.scopes:
             raise InvalidOperationError(
-                f"no dataframe reads topic {topic!r}; the application reads {', '.join(self._declared.sources)}"
+                f"no dataframe reads topic {topic!r}; the application reads {', '.join(self._declared.scopes)}"
             )
         stores, place = self._topology, topic
-        if topic not in self._topology.sources:
+        if topic not in self._topology.scopes:
             # Where all records are in one partition, what is behind a group_by is part of the input's task.
-            stores, place = self._declared, self._declared.origin(topic)
+            stores, place = self._declared, stream_id(self._declared.origins(topic))
         known = stores.stores(topic)
         found = [spec for spec in known if spec.name == store]
         found = found or [spec for spec in known if spec.name.partition(".")[0] == store]
@@ -345,10 +352,30 @@ class TopologyTestDriver:
 
     def _partition(self, topic: str, key: Any) -> int:
         """Return the partition in which records of a key are."""
-        if topic not in self._topology.exchanges or key is None:
+        grouped = [name for name in self._topology.scopes[topic] if name in self._topology.exchanges]
+        if not grouped or key is None:
             return 0
-        serialized = self._topic(topic).key_serializer.bind(topic, MessageField.KEY)(key, None)
-        return 0 if serialized is None else partition_for(serialized, self._partitions[topic])
+        serialized = self._topic(grouped[0]).key_serializer.bind(grouped[0], MessageField.KEY)(key, None)
+        return 0 if serialized is None else partition_for(serialized, self._partitions[grouped[0]])
+
+    def _process_all(self, records: Iterable[tuple[TopicPartition, WrittenRecord]]) -> None:
+        waiting = deque(records)
+        while waiting:
+            self._process(*waiting.popleft())
+            waiting.extend(self._repartition())
+
+    def _tick(self) -> None:
+        """Let time pass for the tasks that wait for it; what they put out may let it pass for those behind a group_by."""
+        for _ in self._topology.sources:
+            places = sorted(self._watermarks.due(self._now))
+            if not places:
+                break
+            self._take(self._tasks.tick(places, self._context()))
+            self._process_all(self._repartition())
+
+    def _context(self) -> BatchContext:
+        watermarks = self._watermarks.current(self._now)
+        return BatchContext(positions=dict(self._positions), now=self._now, watermarks=watermarks)
 
     def _process(self, place: TopicPartition, record: WrittenRecord) -> None:
         offset = self._offsets.get(place, 0)
@@ -362,11 +389,11 @@ class TopologyTestDriver:
             timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME],
             headers=[record.headers] if record.headers else None,
         )
-        report = self._tasks.run([chunk], BatchContext(positions=dict(self._positions)))
-        if place in report.stalled:
-            raise SinkBackpressureError(report.stalled[place])
+        report = self._tasks.run([chunk], self._context())
+        task = self._topology.task(place)
+        if task in report.stalled:
+            raise SinkBackpressureError(report.stalled[task])
         self._offsets[place] = offset + 1
-        self._sinks.write(report.sunk, self._pause)
         self._take(report)
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
@@ -382,6 +409,8 @@ class TopologyTestDriver:
         return found
 
     def _take(self, report: Report) -> None:
+        self._sinks.write(report.sunk, self._pause)
+        self._watermarks.report(report.times, self._now)
         self._positions.update({place: done.end for place, done in report.ranges.items()})
         for trouble in report.interrupted.values():
             raise RunnerError(trouble)
@@ -415,8 +444,13 @@ def _state_settings(
         return ChangelogSettings(changelog_topic_name(group, topic, store))
 
     sources = {
-        name: SourceState(None, partitions[name], {store.name: changelog(name, store.name) for store in stores})
-        for name in topology.sources
+        name: SourceState(
+            None,
+            partitions[topics[0]],
+            {store.name: changelog(name, store.name) for store in stores},
+            topics if len(topics) > 1 else (),
+        )
+        for name, topics in topology.scopes.items()
         if (stores := topology.stores(name))
     }
     return StateSettings(group, directory, app.rocksdb_options, sources, in_memory=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streamrt.models import Headers, TopicPartition
-from streamrt.runtime import RecordWriter, TransactionWriter
+from streamrt.runtime import Chunk, RecordWriter, TransactionWriter
 
 __all__ = ["MemoryClients", "WrittenRecord"]
 
@@ -77,11 +77,11 @@ class MemoryClients:
         """Return the writer of tasks that produce at least once."""
         return self
 
-    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
-        """Return the writer of the task of an input partition."""
+    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+        """Return the writer of a task."""
         return _MemoryTransaction(self)
 
-    def release(self, place: TopicPartition) -> None:
+    def release(self, task: TopicPartition) -> None:
         """Do nothing: there is no connection to let go of."""
 
     def committed(self, place: TopicPartition) -> int | None:
@@ -97,6 +97,14 @@ class MemoryClients:
         found = [record for record in self._partition(place)[start:end] if record is not None]
         keys = [record.key or b"" for record in found]
         yield _Batch(keys, [record.value for record in found], [record.timestamp for record in found], end)
+
+    def log_end(self, place: TopicPartition) -> int:
+        """Return 0: whoever has records hands them over at once, and there is nothing to read ahead."""
+        return 0
+
+    def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+        """Yield nothing."""
+        yield from ()
 
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
         """Tell whether an input partition has records in a range: in memory there are no markers."""

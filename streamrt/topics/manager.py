@@ -43,6 +43,12 @@ class _Repartition:
     operation: str
 
 
+@dataclass(frozen=True)
+class _Merged:
+    topics: tuple[str, ...]
+    grouping: str
+
+
 class TopicManager:
     """Knows the topics of an application; creates those that are missing and checks those that are there.
 
@@ -74,6 +80,7 @@ class TopicManager:
         self._topics: dict[str, Topic] = {}
         self._declared: dict[str, Topic] = {}
         self._repartitions: dict[str, _Repartition] = {}
+        self._merged: dict[str, _Merged] = {}
         self._changelogs: dict[tuple[str, str], Topic] = {}
         self._actual: dict[str, TopicConfig] = {}
 
@@ -208,6 +215,27 @@ class TopicManager:
             | (self.default_extra_config.keys() - (extra_config or {}).keys()),
         )
 
+    def merged_topics(self, *topics: Topic, grouping: str = "") -> str:
+        """Declare that topics are processed together, so that they may have internal topics in common.
+
+        Args:
+            topics: input topics and repartition topics.
+            grouping: names of the groupings in the names of stores behind the merge, joined by dots.
+
+        Returns:
+            What stands for them where a topic name is asked for: their sorted names, joined by `--`.
+
+        Raises:
+            InvalidOperationError: if one of them was not declared.
+        """
+        names = sorted(topic.name for topic in topics)
+        for name in names:
+            self._require_declared(name)
+        together = "--".join(names)
+        if len(names) > 1:
+            self._merged[together] = _Merged(tuple(names), grouping)
+        return together
+
     def repartition_topic(
         self,
         operation: str,
@@ -221,7 +249,8 @@ class TopicManager:
 
         Args:
             operation: name of the `group_by`.
-            topic_name: the topic that the `group_by` reads; may be a repartition topic itself.
+            topic_name: the topic that the `group_by` reads; may be a repartition topic itself, or several that
+                `merged_topics` knows.
             value_deserializer: name of a deserializer, or an object.
             key_deserializer: name of a deserializer, or an object.
             value_serializer: name of a serializer, or an object.
@@ -264,7 +293,8 @@ class TopicManager:
         """Declare the topic that keeps the changes of a store. `create_changelog_topics` creates it.
 
         Args:
-            topic_name: the topic that the store belongs to; may be a repartition topic.
+            topic_name: the topic that the store belongs to; may be a repartition topic, or several that `merged_topics`
+                knows.
             store_name: name of the store.
 
         Raises:
@@ -430,8 +460,9 @@ class TopicManager:
         # While an input had one partition, what comes after its group_by kept its state beside that of the input, in stores
         # of the same names.
         belongs = {changelog.name: topic for (topic, _), changelog in self._changelogs.items()}
+        origins = {topic: "--".join(sorted(self._origins(topic))) for topic, _ in self._changelogs}
         former = {
-            changelog_topic_name(self._consumer_group, self._origin(topic), store): self._origin(topic)
+            changelog_topic_name(self._consumer_group, origins[topic], store): origins[topic]
             for topic, store in self._changelogs
         }
         found = self._inspect({**former, **belongs}, timeout)
@@ -481,12 +512,7 @@ class TopicManager:
         found = {**self._actual, **(self._inspect(unknown, None) if unknown else {})}
         self._refuse_missing({name: "" for name in unknown if found[name] is None}, "create_all_topics()")
         counts = {topic.name: config.num_partitions for topic in topics if (config := found[topic.name]) is not None}
-        if len(set(counts.values())) > 1:
-            listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
-            raise TopicConfigurationError(
-                f"these topics must have the same number of partitions ({listed}): equal keys lie in partitions of equal "
-                "number only then; copy one of them, by to_topic(), to a topic of as many partitions as the other has"
-            )
+        refuse_different_counts(counts)
 
     def _mistakable(self, name: str, repartition: _Repartition, other: str) -> bool:
         """Tell whether state behind a new repartition topic would be mistaken for that behind another topic."""
@@ -494,23 +520,32 @@ class TopicManager:
             return True
         # On an input of one partition, stores have the names of their groupings only.
         path = f"{self._grouping(repartition.input)}.{repartition.operation}"
-        return self._origin(other) == self._origin(repartition.input) and self._grouping(other) == path
+        return self._origins(other) == self._origins(repartition.input) and self._grouping(other) == path
 
     def _grouping(self, name: str) -> str:
         """Return the names of the groupings that lead to a topic, as the names of stores end with them."""
+        if name in self._merged:
+            return f".{self._merged[name].grouping}" if self._merged[name].grouping else ""
         found = self._repartitions.get(name)
         return "" if found is None else f"{self._grouping(found.input)}.{found.operation}"
 
     def _origin(self, name: str) -> str:
-        while name in self._repartitions:
-            name = self._repartitions[name].input
+        """Return the input topic that decides about the settings of what is made from it."""
+        while name in self._repartitions or name in self._merged:
+            name = self._merged[name].topics[0] if name in self._merged else self._repartitions[name].input
         return name
+
+    def _origins(self, name: str) -> frozenset[str]:
+        """Return the input topics that records come from: where these have one partition, they have all the state."""
+        if name in self._merged:
+            return frozenset().union(*map(self._origins, self._merged[name].topics))
+        return self._origins(self._repartitions[name].input) if name in self._repartitions else frozenset({name})
 
     def _inspect(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig | None]:
         return self._admin.inspect_topics(list(names), timeout=self._timeout if timeout is None else timeout)
 
     def _require_declared(self, name: str) -> None:
-        if name not in self.non_changelog_topics:
+        if name not in self.non_changelog_topics and name not in self._merged:
             raise InvalidOperationError(f"topic {name} is not known to the application: declare it with topic() first")
 
     def _refuse_missing(self, missing: Mapping[str, str], method: str) -> None:
@@ -518,6 +553,26 @@ class TopicManager:
             listed = ", ".join(f"{name} ({words})" if words else name for name, words in sorted(missing.items()))
             advice = f"call {method}" if self._auto_create_topics else "set auto_create_topics=True"
             raise TopicNotFoundError(f"topics that do not exist: {listed}; create them by hand, or {advice}")
+
+
+def refuse_different_counts(counts: Mapping[str, int | None]) -> None:
+    """Check that topics have the same number of partitions.
+
+    Args:
+        counts: the numbers by topic.
+
+    Raises:
+        TopicConfigurationError: if they differ.
+
+    Example:
+        >>> refuse_different_counts({"orders": 4, "customers": 4})
+    """
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise TopicConfigurationError(
+            f"these topics must have the same number of partitions ({listed}): equal keys lie in partitions of equal "
+            "number only then; copy one of them, by to_topic(), to a topic of as many partitions as the other has"
+        )
 
 
 def _refuse(faults: Iterable[str | None]) -> None:

@@ -1,10 +1,12 @@
 """The graph of operators: immutable data, and how one closure per sub-topology is made from it."""
 
-from streamrt.topology.compose import compose
-from streamrt.topology.graph import Topology, TopologyBuilder
+from streamrt.topology.builder import TopologyBuilder
+from streamrt.topology.compose import compose, compose_stream
+from streamrt.topology.graph import TaskStore, Topology, stream_id
 from streamrt.topology.node import (
     ExchangeOperator,
     Executor,
+    MergeOperator,
     Node,
     Operator,
     OperatorContext,
@@ -16,13 +18,17 @@ from streamrt.topology.node import (
 __all__ = [
     "ExchangeOperator",
     "Executor",
+    "MergeOperator",
     "Node",
     "Operator",
     "OperatorContext",
     "OutletOperator",
     "SourceOperator",
     "StateAccess",
+    "TaskStore",
     "Topology",
     "TopologyBuilder",
     "compose",
+    "compose_stream",
+    "stream_id",
 ]

@@ -1,14 +1,20 @@
-"""Nodes to closures: one call composes a sub-topology into a single function."""
+"""Nodes to closures: a stream is composed into one function for each of its topics."""
 
 import copy
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from streamrt.models import Headers
-from streamrt.topology.graph import Topology
-from streamrt.topology.node import Executor, Node, OperatorContext
+from streamrt.models import Headers, Tick
+from streamrt.topics import Topic
+from streamrt.topology.graph import Topology, topic_of
+from streamrt.topology.node import Executor, MergeOperator, Node, OperatorContext, StateAccess
+
+if TYPE_CHECKING:
+    from streamrt.connectors import BaseSink
+    from streamrt.state import StoreSpec, Transaction
 
 _IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Each operator is one Python call below its parent, and user functions need room of their own.
@@ -17,27 +23,87 @@ _FRAMES_FOR_USERS = 1_000
 
 
 def compose(topology: Topology, root: Node, context: OperatorContext, leaf: Executor) -> Executor:
-    """Compose `root` and everything below it into one closure.
+    """Compose the stream of a source, and return the closure that takes the records of this source.
+
+    Args:
+        topology: the graph.
+        root: the source.
+        context: what the operators may use.
+        leaf: called with what leaves the last operator of each branch.
+    """
+    return compose_stream(topology, topology.stream_of(root), context, leaf)[topic_of(root)]
+
+
+def compose_stream(topology: Topology, stream: str, context: OperatorContext, leaf: Executor) -> dict[str, Executor]:
+    """Compose the sources of a stream and everything below them into closures that belong together.
 
     Records are processed one at a time and depth first: what an operator emits goes through all branches below, in the
     order in which they were declared, before the next item is looked at.
 
     Args:
         topology: the graph.
-        root: where to start.
+        stream: id of the stream.
         context: what the operators may use.
         leaf: called with what leaves the last operator of each branch.
+
+    Returns:
+        The closure that takes the records of a source, by topic.
     """
-    members = topology.subtree(root)
+    members = topology.members(stream)
     needed = _FRAMES_PER_NODE * len(members) + _FRAMES_FOR_USERS
     if sys.getrecursionlimit() < needed:
         sys.setrecursionlimit(needed)
-    executors: dict[int, Executor] = {}
+    single = len(topology.streams[stream]) == 1
+    # One executor for each input of a node.
+    executors: dict[int, tuple[Executor, ...]] = {}
     for node in reversed(members):
-        below = [executors[child.id] for child in topology.children.get(node.id, ())]
+        below = [
+            executor
+            for child in topology.children.get(node.id, ())
+            for parent, executor in zip(child.parents, executors[child.id], strict=True)
+            if parent == node.id
+        ]
         child = leaf if not below else below[0] if len(below) == 1 else _branch(below)
-        executors[node.id] = node.operator.build(child, node, context)
-    return executors[root.id]
+        own = context if single else _Scoped(context, topology, node)
+        if isinstance(node.operator, MergeOperator):
+            executors[node.id] = node.operator.build_inputs(child, node, own)
+        else:
+            executors[node.id] = (node.operator.build(child, node, own),)
+    return {topic: executors[source.id][0] for topic, source in topology.streams[stream].items()}
+
+
+class _Scoped:
+    """Translates the names of stores for one node of a stream with several sources.
+
+    There, stores that have the same name for different frames are in one task, where each has a name of its own.
+    """
+
+    def __init__(self, context: OperatorContext, topology: Topology, node: Node) -> None:
+        self._context = context
+        self._names = topology.task_names(node)
+        self.sender: Callable[[Topic], Executor] = context.sender
+        self.show: Callable[[int, Any], None] = context.show
+
+    def state(self, store: "StoreSpec") -> StateAccess:
+        return self._context.state(self._own(store))
+
+    def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
+        return self._context.store(self._own(store))
+
+    def sink(self, sink: "BaseSink") -> Executor:
+        return self._context.sink(sink)
+
+    def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
+        names = self._names
+
+        def translated(tick: Tick) -> None:
+            marks = {name: tick.watermarks[own] for name, own in names.items() if own in tick.watermarks}
+            callback(replace(tick, watermarks=marks))
+
+        self._context.on_tick(node, translated)
+
+    def _own(self, store: "StoreSpec") -> "StoreSpec":
+        return replace(store, name=self._names[store.name])
 
 
 def _branch(children: Sequence[Executor]) -> Executor:

@@ -7,6 +7,8 @@ from streamrt.topology.node import Node
 def as_text(topology: Topology) -> str:
     """Draw the graph as an indented tree, one line per node; a source that a `group_by` feeds stands below it.
 
+    A node with several inputs stands below the last of them, with what comes after it, and is named below the others.
+
     Example:
         ```text
         source-0 (flights)
@@ -15,13 +17,20 @@ def as_text(topology: Topology) -> str:
           group_by-3 (carrier)
             source-4 (repartition__delays--flights--carrier)
               apply-5 (count)
+        source-6 (cancellations)
+          ...
         ```
     """
     lines: list[str] = []
     fed = {exchange.id: topology.sources[topic] for topic, exchange in topology.exchanges.items()}
+    left = {node.id: len(set(node.parents)) for node in topology.nodes}
     waiting = [(node, 0) for topic, node in reversed(topology.sources.items()) if topic not in topology.exchanges]
     while waiting:
         node, depth = waiting.pop()
+        left[node.id] -= 1
+        if left[node.id] > 0:
+            lines.append("  " * depth + f"-> {node.label}")
+            continue
         lines.append("  " * depth + _words(node))
         below = (fed[node.id],) if node.id in fed else topology.children.get(node.id, ())
         waiting += [(child, depth + 1) for child in reversed(below)]
@@ -34,7 +43,7 @@ def as_mermaid(topology: Topology) -> str:
     for node in topology.nodes:
         label = _words(node).replace('"', "'")
         lines.append(f'    n{node.id}["{label}"]')
-    lines += [f"    n{node.parent} --> n{node.id}" for node in topology.nodes if node.parent is not None]
+    lines += [f"    n{parent} --> n{node.id}" for node in topology.nodes for parent in node.parents]
     lines += [f"    n{node.id} -.-> n{topology.sources[topic].id}" for topic, node in topology.exchanges.items()]
     return "\n".join(lines)
 

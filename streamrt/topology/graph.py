@@ -1,33 +1,47 @@
-"""The topology and how it grows."""
+"""The topology: which nodes there are, and what belongs together."""
 
-import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import InvalidOperationError
-from streamrt.topology.node import ExchangeOperator, Node, Operator, OutletOperator, SourceOperator
+from streamrt.models import TopicPartition
+from streamrt.topology.node import ExchangeOperator, Node, OutletOperator, SourceOperator
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
-    from streamrt.state import Store, StoreSpec
+    from streamrt.state import StoreSpec
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+class TaskStore(NamedTuple):
+    """A store of a task.
+
+    Attributes:
+        scope: the topics that it belongs to: one, or the sorted names of several, joined by `--`.
+        spec: its description.
+    """
+
+    scope: str
+    spec: "StoreSpec"
 
 
 @dataclass(frozen=True)
 class Topology:
     """An immutable graph of nodes, ordered so that parents come before their children.
 
+    A *stream* is all that belongs into one task: sources that merges connect, and everything below them down to a
+    `group_by`. Its id is the name of its topic, or the sorted names joined by `--`. Partition N of all of its topics is
+    processed by one task. A *scope* is the topics that the records of a node come from; it is named in the same way. Stores
+    belong to scopes: one that a frame had before another was merged with it stays what it was.
+
     Attributes:
         nodes: the nodes.
-        registered: stores that were chosen explicitly, each with the id of the source that it belongs to.
+        registered: stores that were chosen explicitly, each with the ids of the sources of its scope.
     """
 
     nodes: tuple[Node, ...]
-    registered: tuple[tuple[int, "StoreSpec"], ...] = ()
+    registered: tuple[tuple[tuple[int, ...], "StoreSpec"], ...] = ()
 
     @cached_property
     def sources(self) -> dict[str, Node]:
@@ -37,11 +51,39 @@ class Topology:
     @cached_property
     def children(self) -> dict[int, tuple[Node, ...]]:
         """The children of each node that has some, in the order in which they were declared."""
-        result: dict[int, list[Node]] = {}
+        result: dict[int, dict[int, Node]] = {}
         for node in self.nodes:
-            if node.parent is not None:
-                result.setdefault(node.parent, []).append(node)
-        return {parent: tuple(nodes) for parent, nodes in result.items()}
+            for parent in node.parents:
+                result.setdefault(parent, {})[node.id] = node
+        return {parent: tuple(nodes.values()) for parent, nodes in result.items()}
+
+    @cached_property
+    def streams(self) -> dict[str, dict[str, Node]]:
+        """The sources of each stream by topic name, in the order of these names, by id of the stream.
+
+        Raises:
+            InvalidOperationError: if the id is the name of a topic that is not in the stream.
+        """
+        groups: dict[int, set[int]] = {source.id: {source.id} for source in self.sources.values()}
+        for roots in self._roots.values():
+            joined = set().union(*(groups[root] for root in roots))
+            for root in joined:
+                groups[root] = joined
+        found: dict[str, dict[str, Node]] = {}
+        for group in {min(group): group for group in groups.values()}.values():
+            named = {topic_of(self._by_id[root]): self._by_id[root] for root in group}
+            found[self._named(named)] = {topic: named[topic] for topic in sorted(named)}
+        return found
+
+    @cached_property
+    def stream_of_topic(self) -> dict[str, str]:
+        """The id of the stream that each source is in, by topic name."""
+        return {topic: stream for stream, sources in self.streams.items() for topic in sources}
+
+    @cached_property
+    def merged(self) -> bool:
+        """Whether any stream has several topics."""
+        return len(self.streams) < len(self.sources)
 
     @cached_property
     def exchanges(self) -> dict[str, Node]:
@@ -64,49 +106,143 @@ class Topology:
         inside = {root.id}
         members = [root]
         for node in self.nodes:
-            if node.parent in inside:
+            if not inside.isdisjoint(node.parents):
                 inside.add(node.id)
                 members.append(node)
         return tuple(members)
 
-    def source_of(self, node: Node) -> Node:
-        """Return the source of the sub-topology that a node is in."""
-        while node.parent is not None:
-            node = self._by_id[node.parent]
-        return node
+    def members(self, stream: str) -> tuple[Node, ...]:
+        """Return all nodes of a stream, parents first."""
+        roots = {source.id for source in self.streams[stream].values()}
+        return tuple(node for node in self.nodes if not roots.isdisjoint(self._roots[node.id]))
 
-    def stores(self, source: str | Node) -> tuple["StoreSpec", ...]:
-        """Return the stores of a sub-topology: those that its operators use and those that were registered.
+    def roots(self, node: Node) -> tuple[Node, ...]:
+        """Return the sources that the records of a node come from, the one that was defined first first."""
+        return tuple(self._by_id[root] for root in self._roots[node.id])
+
+    def source_of(self, node: Node) -> Node:
+        """Return the source that the records of a node come from; of several, the one that was defined first."""
+        return self.roots(node)[0]
+
+    def stream_of(self, node: Node) -> str:
+        """Return the id of the stream that a node is in."""
+        return self.stream_of_topic[topic_of(self.source_of(node))]
+
+    def task(self, place: TopicPartition) -> TopicPartition:
+        """Return what stands for the task of an input partition: the id of its stream, and its number.
+
+        Where a stream has one topic, that is the input partition itself.
+        """
+        return TopicPartition(self.stream_of_topic[place.topic], place.partition)
+
+    def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task, in the order of the names of their topics."""
+        return tuple(TopicPartition(topic, task.partition) for topic in self.streams[task.topic])
+
+    # -- Stores ----------------------------------------------------------------------------------------------------
+
+    def scope(self, node: Node) -> str:
+        """Return the name of the scope of a node."""
+        return stream_id(topic_of(root) for root in self.roots(node))
+
+    @cached_property
+    def scopes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the topics of each scope that has nodes, sorted, by the name of the scope."""
+        found = (sorted(topic_of(root) for root in self.roots(node)) for node in self.nodes)
+        return {self._named(topics): tuple(topics) for topics in found}
+
+    def _named(self, topics: Collection[str]) -> str:
+        name = stream_id(topics)
+        if len(topics) > 1 and name in self.sources:
+            raise InvalidOperationError(
+                f"topic {name} cannot be told from the merged topics {' and '.join(sorted(topics))} in the names of internal "
+                "topics: rename one of them"
+            )
+        return name
+
+    def stores(self, scope: str | Node) -> tuple["StoreSpec", ...]:
+        """Return the stores of a scope: those that its operators use and those that were registered.
 
         Args:
-            source: the source node, or the name of its topic.
+            scope: the name of the scope, which is that of a topic unless frames were merged, or a node in it.
 
         Raises:
-            InvalidOperationError: if two stores of the same name are of different kinds.
+            InvalidOperationError: if two stores of the same name are of different kinds, or have different transactions.
         """
-        root = self.sources[source] if isinstance(source, str) else source
+        name = scope if isinstance(scope, str) else self.scope(scope)
+        topics = self.scopes[name]
+        roots = tuple(sorted(self.sources[topic].id for topic in topics))
         found: dict[str, StoreSpec] = {}
-        registered = [store for source_id, store in self.registered if source_id == root.id]
-        used = [store for node in self.subtree(root) for store in node.operator.stores()]
+        registered = [store for owners, store in self.registered if owners == roots]
+        used = [store for node in self.nodes if self._roots[node.id] == roots for store in node.operator.stores()]
         for store in (*registered, *used):
             other = found.setdefault(store.name, store)
             if other.kind is not store.kind:
                 raise InvalidOperationError(
-                    f"store {store.name!r} of topic {_topic_of(root)!r} is to be a {other.kind.__name__} and a "
+                    f"store {store.name!r} of topic {name!r} is to be a {other.kind.__name__} and a "
                     f"{store.kind.__name__} at once: call register_store() with the same type on all frames that share "
                     "the store"
                 )
+            if other.transaction is not store.transaction:
+                raise InvalidOperationError(
+                    f"store {store.name!r} of topic {name!r} is used by operators that keep different things in it "
+                    f"({other.transaction.__name__} and {store.transaction.__name__}): give one of them another name"
+                )
         return tuple(found.values())
+
+    def task_stores(self, stream: str) -> dict[str, TaskStore]:
+        """Return the stores of the tasks of a stream, by the names that they have there.
+
+        That is the name of the store itself, except where one task has stores of the same name for different scopes.
+        """
+        return self._task_stores[stream]
+
+    def task_names(self, node: Node) -> dict[str, str]:
+        """Return the names that the stores of a node's scope have in tasks, by their own names."""
+        scope = self.scope(node)
+        stores = self.task_stores(self.stream_of(node))
+        return {store.spec.name: name for name, store in stores.items() if store.scope == scope}
+
+    def watermarks(self, stream: str) -> dict[str, int | None]:
+        """Return idle timeouts in milliseconds by the names, in tasks, of the stores of a stream that want a watermark."""
+        found: dict[str, int | None] = {}
+        for node in self.members(stream):
+            wanted = node.operator.watermarks()
+            names = self.task_names(node) if wanted else {}
+            found.update((names[store], idle_ms) for store, idle_ms in wanted)
+        return found
+
+    @cached_property
+    def _task_stores(self) -> dict[str, dict[str, TaskStore]]:
+        result: dict[str, dict[str, TaskStore]] = {}
+        for scope, topics in sorted(self.scopes.items(), key=lambda item: (-len(item[1]), item[0])):
+            stores = result.setdefault(self.stream_of_topic[topics[0]], {})
+            for store in self.stores(scope):
+                names = (store.name, *(f"{store.name}--{number}" for number in range(2, len(stores) + 3)))
+                stores[next(name for name in names if name not in stores)] = TaskStore(scope, store)
+        return result
+
+    # -- Exchanges -------------------------------------------------------------------------------------------------
 
     def origin(self, topic: str) -> str:
         """Return the input topic that a source's records come from: another one only for repartition topics.
+
+        Of several input topics, which have equal numbers of partitions, it is the one that was defined first.
 
         Args:
             topic: the name of a source's topic.
         """
         while topic in self.exchanges:
-            topic = _topic_of(self.source_of(self.exchanges[topic]))
+            topic = topic_of(self.source_of(self.exchanges[topic]))
         return topic
+
+    def origins(self, scope: str) -> set[str]:
+        """Return the input topics that the records of a scope come from, through whatever repartition topics."""
+        found: set[str] = set()
+        for topic in self.scopes[scope]:
+            exchange = self.exchanges.get(topic)
+            found |= {topic} if exchange is None else self.origins(self.scope(exchange))
+        return found
 
     def resolve(self, partitions: Mapping[str, int]) -> "Topology":
         """Return the topology as it runs on topics of so many partitions.
@@ -123,7 +259,6 @@ class Topology:
         needless = {name: node for name, node in self.exchanges.items() if partitions[self.origin(name)] == 1}
         # What hangs below a source that is left out is adopted by the node that would have fed it.
         adopters = {self.sources[name].id: node.id for name, node in needless.items()}
-        inputs = {self.sources[name].id: self.sources[self.origin(name)].id for name in needless}
         nodes: list[Node] = []
         for node in self.nodes:
             if node.id in adopters:
@@ -131,135 +266,44 @@ class Topology:
             operator = node.operator
             if isinstance(operator, ExchangeOperator) and operator.topic.name in needless:
                 operator = operator.in_memory()
-            parent = None if node.parent is None else adopters.get(node.parent, node.parent)
-            nodes.append(replace(node, parent=parent, operator=operator))
-        registered = dict.fromkeys((inputs.get(source, source), store) for source, store in self.registered)
+            parents = tuple(adopters.get(parent, parent) for parent in node.parents)
+            nodes.append(replace(node, parents=parents, operator=operator))
+        resolved = Topology(tuple(nodes))
+        registered = dict.fromkeys(
+            (tuple(sorted({root for owner in owners for root in resolved._roots[adopters.get(owner, owner)]})), store)
+            for owners, store in self.registered
+        )
         resolved = Topology(tuple(nodes), tuple(registered))
-        for source in resolved.sources:
-            resolved.stores(source)
+        for stream in resolved.streams:
+            resolved.task_stores(stream)
         return resolved
 
     @cached_property
     def _by_id(self) -> dict[int, Node]:
         return {node.id: node for node in self.nodes}
 
-
-@dataclass
-class TopologyBuilder:
-    """Collects nodes while the user defines dataframes."""
-
-    _nodes: dict[int, Node] = field(default_factory=dict)
-    # Nodes that an operator has taken over. Frames may still stand on them, and bring them back when they grow.
-    _removed: dict[int, Node] = field(default_factory=dict)
-    _registered: dict[tuple[int, str], "StoreSpec"] = field(default_factory=dict)
-    _next_id: int = 0
-
-    def add_source(self, operator: SourceOperator) -> Node:
-        """Add a source.
-
-        Raises:
-            InvalidOperationError: if the topic has a source already.
-        """
-        name = operator.topic.name
-        former = self._source(name)
-        if former is not None:
-            raise InvalidOperationError(
-                f"topic {name!r} has a dataframe already (defined at {former.location}): branch that one instead of "
-                "making a second, such as `left = sdf.apply(...)` and `right = sdf.filter(...)`"
-            )
-        return self._add(None, operator)
-
-    def add(self, parent: Node, operator: Operator) -> Node:
-        """Add a node below `parent` and return it."""
-        above: int | None = parent.id
-        while above is not None and above in self._removed:
-            node = self._nodes[above] = self._removed.pop(above)
-            above = node.parent
-        return self._add(parent.id, operator)
-
-    def add_exchange(self, parent: Node, operator: ExchangeOperator) -> Node:
-        """Add an exchange below `parent` and return the source that it feeds.
-
-        Raises:
-            InvalidOperationError: if the topic in between has a source already.
-        """
-        former = self._source(operator.topic.name)
-        if former is not None:
-            raise InvalidOperationError(
-                f"{operator.name}({operator.describe()}) on this topic was defined before (at {former.location}): use the "
-                f"frame that it returned, or tell the two apart by {operator.name}(..., name='...')"
-            )
-        self.add(parent, operator)
-        return self._add(None, SourceOperator(operator.topic))
-
-    def register_store(self, source: Node, store: "StoreSpec") -> None:
-        """Choose a store for the operators below a source, before they are added.
-
-        Raises:
-            InvalidOperationError: if a store of this name is in use, or was registered, with another kind.
-        """
-        used = [other for node in self.build().subtree(source) for other in node.operator.stores()]
-        for other in (*used, *(known for (owner, _), known in self._registered.items() if owner == source.id)):
-            if other.name == store.name and other.kind is not store.kind:
-                raise InvalidOperationError(
-                    f"store {store.name!r} of topic {_topic_of(source)!r} is a {other.kind.__name__} already and "
-                    f"cannot become a {store.kind.__name__}: call register_store() once, before the first stateful operation"
-                )
-        self._registered[source.id, store.name] = store
-
-    def store_kind(self, source: Node) -> "type[Store] | None":
-        """Return the kind that was chosen for the stores of a source, or of the nearest source that feeds it, or None."""
-        topology = self.build()
-        while True:
-            for (owner, _), store in self._registered.items():
-                if owner == source.id:
-                    return store.kind
-            exchange = topology.exchanges.get(_topic_of(source))
-            if exchange is None:
-                return None
-            source = topology.source_of(exchange)
-
-    def path(self, ancestor: Node, node: Node) -> list[Node] | None:
-        """Return the nodes from below `ancestor` down to `node`, or None if it is no descendant."""
-        steps: list[Node] = []
-        current: Node | None = node
-        while current is not None and current.id != ancestor.id:
-            steps.append(current)
-            parent = current.parent
-            current = None if parent is None else self._nodes.get(parent) or self._removed[parent]
-        return None if current is None else steps[::-1]
-
-    def remove(self, nodes: Iterable[Node]) -> None:
-        """Remove nodes that another operator has taken over; those that still have children stay."""
-        for node in sorted(nodes, key=lambda node: -node.id):
-            if node.id in self._nodes and all(other.parent != node.id for other in self._nodes.values()):
-                self._removed[node.id] = self._nodes.pop(node.id)
-
-    def build(self) -> Topology:
-        """Return the graph as it stands."""
-        nodes = sorted(self._nodes.values(), key=lambda node: node.id)
-        return Topology(tuple(nodes), tuple((source, store) for (source, _), store in self._registered.items()))
-
-    def _source(self, topic: str) -> Node | None:
-        sources = (node for node in self._nodes.values() if isinstance(node.operator, SourceOperator))
-        return next((node for node in sources if _topic_of(node) == topic), None)
-
-    def _add(self, parent: int | None, operator: Operator) -> Node:
-        node = Node(self._next_id, parent, operator, _caller())
-        self._nodes[node.id] = node
-        self._next_id += 1
-        return node
+    @cached_property
+    def _roots(self) -> dict[int, tuple[int, ...]]:
+        """The ids of the sources above each node, sorted."""
+        found: dict[int, tuple[int, ...]] = {}
+        for node in self.nodes:
+            above = {root for parent in node.parents for root in found[parent]}
+            found[node.id] = tuple(sorted(above)) or (node.id,)
+        return found
 
 
-def _topic_of(source: Node) -> str:
+def stream_id(topics: Iterable[str]) -> str:
+    """Return the name of what consists of some topics.
+
+    Example:
+        >>> stream_id(["readings", "limits"])
+        'limits--readings'
+    """
+    return "--".join(sorted(topics))
+
+
+def topic_of(source: Node) -> str:
+    """Return the name of the topic that a source reads."""
     if not isinstance(source.operator, SourceOperator):
         raise TypeError(f"{source} is no source")
     return source.operator.topic.name
-
-
-def _caller() -> str:
-    """Return file and line of the innermost frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

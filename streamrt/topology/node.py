@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from streamrt.models import Headers
+from streamrt.models import Headers, Tick
 from streamrt.topics import Topic
 
 if TYPE_CHECKING:
     # For their types alone: a topology works with whatever stores and sinks its operators hold.
     from streamrt.connectors import BaseSink
-    from streamrt.state import State, StoreSpec
+    from streamrt.state import State, StoreSpec, Transaction
 
 Executor = Callable[[Any, Any, int, "Headers | None"], None]
 """Takes value, key, timestamp in milliseconds and headers of a record and passes results on to what comes below."""
@@ -34,8 +34,14 @@ class OperatorContext(Protocol):
     def state(self, store: "StoreSpec") -> StateAccess:
         """Return the function that gives the state of a record's key in one of the task's stores."""
 
+    def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
+        """Return the function that gives the running transaction of one of the task's stores; call it for each record."""
+
     def sink(self, sink: "BaseSink") -> Executor:
         """Return the function that hands a record over to `sink`."""
+
+    def on_tick(self, node: "Node", callback: Callable[[Tick], None]) -> None:
+        """Have a function called when time has passed: at the beginning of each session, and between records."""
 
     def show(self, node_id: int, item: Any) -> None:
         """Hand something printable to whoever watches the application."""
@@ -63,6 +69,10 @@ class Operator(abc.ABC):
         """Return the stores that the operator keeps state in."""
         return ()
 
+    def watermarks(self) -> tuple[tuple[str, int | None], ...]:
+        """Return the stores that want a stream-wide watermark, each with its idle timeout in milliseconds, or None."""
+        return ()
+
 
 class ExchangeOperator(Operator):
     """Ends a sub-topology and feeds another one through a topic, where the records have other keys.
@@ -76,6 +86,25 @@ class ExchangeOperator(Operator):
     @abc.abstractmethod
     def in_memory(self) -> Operator:
         """Return the operator that does the same without the topic, for inputs of one partition."""
+
+
+class MergeOperator(Operator):
+    """Has several inputs, of any number of topics: the nodes `Node.parents`. All of them are in one task.
+
+    Records come in the order of their timestamps as far as that can be known, one at a time and from one input at a time.
+    """
+
+    @abc.abstractmethod
+    def build_inputs(self, child: Executor, node: "Node", context: OperatorContext) -> tuple[Executor, ...]:
+        """Return one closure for each input, in the order of `node.parents`; each calls `child` with its results.
+
+        One node may be parent twice, as in the join of a frame with itself: its records then go to both closures, in the
+        order of the inputs. Closures keep `node` in a default argument named `_node`, as those of `build` do.
+        """
+
+    def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:
+        """Refuse: a merge has no single input."""
+        raise TypeError(f"{node} has {len(node.parents)} inputs: build_inputs() makes a closure for each")
 
 
 class OutletOperator(Operator):
@@ -108,15 +137,27 @@ class Node:
 
     Attributes:
         id: position in the topology; a parent's id is always lower.
-        parent: id of the node that feeds this one, or None for a source.
+        parents: ids of the nodes that feed this one: none for a source, several for a `MergeOperator`, in the order of its
+            inputs; one of them may be there twice.
         operator: what the node does.
         location: file and line of the user's code that added it.
     """
 
     id: int
-    parent: int | None
+    parents: tuple[int, ...]
     operator: Operator
     location: str
+
+    @property
+    def parent(self) -> int | None:
+        """Id of the only node that feeds this one, or None for a source.
+
+        Raises:
+            TypeError: for a node with several inputs.
+        """
+        if len(self.parents) > 1:
+            raise TypeError(f"{self} has {len(self.parents)} inputs, and no single parent")
+        return self.parents[0] if self.parents else None
 
     @property
     def label(self) -> str:

@@ -1,6 +1,7 @@
 """The application that the simulator runs, and a naive model of it: the same functions over a dictionary."""
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -19,7 +20,7 @@ from streamrt.topics import changelog_topic_name
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 
 GROUP = "sim"
-SOURCE, OUT, GROUPED_OUT = "in", "out", "grouped"
+SOURCE, OTHER, OUT, GROUPED_OUT = "in", "other", "out", "grouped"
 REPARTITION = "repartition__sim--in--g"
 SECOND = StoreSpec("second")
 _SHORT = timedelta(milliseconds=40)
@@ -66,19 +67,26 @@ class Setup:
         stateful: whether the first stage has state.
         grouped: whether there is a second stage behind a `group_by`.
         second: whether the first stage has a second store.
+        merged: whether the first stage reads two topics; then there is no second one.
     """
 
     transactional: bool
     stateful: bool
     grouped: bool
     second: bool
+    merged: bool = False
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return (SOURCE, REPARTITION) if self.grouped else (SOURCE,)
+        return (SOURCE, OTHER) if self.merged else (SOURCE, REPARTITION) if self.grouped else (SOURCE,)
+
+    @property
+    def streams(self) -> dict[str, tuple[str, ...]]:
+        """The topics of each stream."""
+        return {f"{SOURCE}--{OTHER}": self.sources} if self.merged else {topic: (topic,) for topic in self.sources}
 
     def sinks(self, topic: str) -> tuple[str, ...]:
-        """Return the topics that a source's records lead to."""
+        """Return the topics that the records of a source or of a stream lead to."""
         return (GROUPED_OUT,) if topic == REPARTITION else (OUT, REPARTITION) if self.grouped else (OUT,)
 
 
@@ -88,6 +96,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     guarantee: Any = "exactly-once" if setup.transactional else "at-least-once"
     app = Application("unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None)
     sdf = app.dataframe(app.topic(SOURCE))
+    sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
     sdf = sdf.apply(tally, stateful=True, metadata=True) if setup.stateful else sdf.apply(square)
     if setup.stateful and setup.second:
         sdf = sdf._new(Apply(tally_again, False, True, SECOND))
@@ -97,20 +106,21 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         grouped.to_topic(app.topic(GROUPED_OUT, key_serializer="json"))
     spec = app.task_spec(count_outputs=True)
     sources = {}
-    for topic in setup.sources:
+    for topic, members in setup.streams.items():
         if not spec.topology.stores(topic):
             continue
         names = {store.name: changelog_topic_name(GROUP, topic, store.name) for store in spec.topology.stores(topic)}
         changelogs = {
             store: ChangelogSettings(name, f"id of {name}", TOMBSTONES_KEPT_MS // 2) for store, name in names.items()
         }
-        sources[topic] = SourceState(f"id of {topic}", partitions, changelogs)
+        ids = ",".join(f"id of {member}" for member in members)
+        sources[topic] = SourceState(ids, partitions, changelogs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
     return replace(spec, state=state, commit_metadata=commit_metadata(state))
 
 
 def changelogs(spec: TaskSpec) -> dict[tuple[str, str], str]:
-    """Return the names of the changelog topics by source topic and store."""
+    """Return the names of the changelog topics by source topic, or topics, and store."""
     assert spec.state is not None
     return {
         (topic, store): changelog.topic
@@ -175,15 +185,15 @@ class Model:
 
     Args:
         setup: the application.
-        topic: the source topic.
+        stream: the stream.
     """
 
-    def __init__(self, setup: Setup, topic: str) -> None:
-        self._grouped = topic == REPARTITION
+    def __init__(self, setup: Setup, stream: str) -> None:
+        self._grouped = stream == REPARTITION
         self._functions: list[Callable[..., dict[str, Any]]] = [tally]
-        if topic == SOURCE and not setup.stateful:
+        if not self._grouped and not setup.stateful:
             self._functions = []
-        elif topic == SOURCE and setup.second:
+        elif not self._grouped and setup.second:
             self._functions.append(tally_again)
         self._stores = [ModelStore() for _ in self._functions]
 
@@ -204,6 +214,16 @@ class Model:
                 value = function(value, key, record.timestamp, None, state)
             outputs.append((key, value))
         return outputs
+
+
+def merged(histories: Iterable[list[Entry]]) -> list[Entry]:
+    """Return the records of several inputs, given in the order of their names, as a task takes them."""
+    left = [deque(history) for history in histories]
+    result = []
+    while any(left):
+        # Of equal timestamps, min() takes the first.
+        result.append(min((each for each in left if each), key=lambda each: each[0].timestamp).popleft())
+    return result
 
 
 def visible_state(entries: dict[bytes, bytes], stamp: Stamp) -> dict[bytes, bytes]:

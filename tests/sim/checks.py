@@ -9,8 +9,8 @@ from streamrt.kafka import partition_for
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.state import POSITION_KEY, Position
-from tests.sim.app import REPARTITION, SOURCE, Model, unique_id, visible_state
-from tests.sim.broker import Log
+from tests.sim.app import REPARTITION, Model, merged, unique_id, visible_state
+from tests.sim.broker import Entry, Log
 from tests.sim.driver import Wrong
 from tests.sim.stores import Machine
 
@@ -66,25 +66,25 @@ class Checks:
     def outputs(self, *, final: bool = False) -> None:
         """Compare what a reader of committed records sees with the model."""
         if self._sim.setup.transactional:
-            for topic in self._sim.setup.sources:
-                self._check_exactly_once(topic, final=final)
+            for stream in self._sim.setup.streams:
+                self._check_exactly_once(stream, final=final)
         elif final:
             self.durable({place: self._sim.broker.logs[place].end for place in self._sim.inputs})
             self._check_order()
 
-    def _check_exactly_once(self, topic: str, *, final: bool) -> None:
+    def _check_exactly_once(self, stream: str, *, final: bool) -> None:
         """Each input has its outputs once, and those of a key are in order; before the end, some may be missing behind."""
         expected: dict[tuple[TopicPartition, TopicPartition], list[Pair]] = {}
         origins: dict[int, TopicPartition] = {}
-        for place in self._places(topic):
-            for key, value in Model(self._sim.setup, topic).run(self._sim.broker.logs[place].history()):
+        for place in (task for task in self._sim.tasks if task.topic == stream):
+            for key, value in Model(self._sim.setup, stream).run(self._history(place)):
                 origins[value["u"]] = place
-                for sink in self._sim.setup.sinks(topic):
+                for sink in self._sim.setup.sinks(stream):
                     target = orjson.dumps(value["g"]) if sink == REPARTITION else key
                     at = TopicPartition(sink, partition_for(target, self._sim.broker.topics[sink]))
                     expected.setdefault((place, at), []).append((target, value))
         found: dict[tuple[TopicPartition, TopicPartition], list[Pair]] = {}
-        for sink in self._sim.setup.sinks(topic):
+        for sink in self._sim.setup.sinks(stream):
             for at in self._places(sink):
                 for entry in self._sim.broker.logs[at].history():
                     value = orjson.loads(entry.value or b"")
@@ -97,20 +97,21 @@ class Checks:
 
     def _check_order(self) -> None:
         """At least once: each attempt's outputs are in the order of their inputs."""
-        for topic in self._sim.setup.sources:
+        for stream, topics in self._sim.setup.streams.items():
             offsets = {
                 (place, unique_id(entry)): entry.offset
+                for topic in topics
                 for place in self._places(topic)
                 for entry in self._sim.broker.logs[place].history()
             }
             home = {unique: place for place, unique in offsets}
-            for sink in self._sim.setup.sinks(topic):
+            for sink in self._sim.setup.sinks(stream):
                 for at in self._places(sink):
                     last: dict[tuple[str, TopicPartition], int] = {}
                     for entry in self._sim.broker.logs[at].history():
                         unique = unique_id(entry)
                         run = entry.origin, home[unique]
-                        if topic == SOURCE and offsets[home[unique], unique] <= last.get(run, -1):
+                        if stream != REPARTITION and offsets[home[unique], unique] <= last.get(run, -1):
                             raise Wrong(f"record {unique} is out of order in {at}, within attempt {entry.origin}")
                         last[run] = offsets[home[unique], unique]
 
@@ -119,6 +120,7 @@ class Checks:
         fresh = Machine(len(self._sim.machines))
         positions = {place: self._sim.broker.offsets[place][0] for place in self._sim.inputs}
         self._restore_all(fresh, positions)
+        inputs = self._sim.spec.topology.inputs
         for machine in (*self._sim.machines, fresh):
             for name in machine.partitions():
                 entries, stamp = machine.content(name)
@@ -126,21 +128,22 @@ class Checks:
                     continue
                 place = TopicPartition(name[0], name[2])
                 end = self._sim.broker.logs[TopicPartition(self._sim.changelogs[name[0], name[1]], name[2])].end
+                found = {each: (stamp.inputs or {}).get(each.topic, stamp.input_offset) for each in inputs(place)}
                 if machine is fresh:
-                    self._check_position(place, name[1], stamp.input_offset, positions[place])
+                    self._check_position(place, name[1], found, positions)
                 if stamp.changelog_offset == end:
-                    self._compare(machine, name[1], place, visible_state(entries, stamp), stamp.input_offset)
+                    self._compare(machine, name[1], place, visible_state(entries, stamp), found)
         for machine in self._sim.machines:
             self._restore_all(machine, positions)
             for name in machine.partitions():
                 entries, stamp = machine.content(name)
                 if stamp is not None:
                     place = TopicPartition(name[0], name[2])
-                    self._compare(machine, name[1], place, visible_state(entries, stamp), positions[place])
+                    self._compare(machine, name[1], place, visible_state(entries, stamp), positions)
 
     def _restore_all(self, machine: Machine, positions: Mapping[TopicPartition, int]) -> None:
         """Restore all stores on a machine, from whatever lies there."""
-        for place in self._sim.inputs:
+        for place in self._sim.tasks:
             for _ in range(3):
                 with self._sim.running(process := self._sim.new_process(machine), None):
                     report = process.tasks.restore([place], BatchContext(dict(positions)))
@@ -152,28 +155,43 @@ class Checks:
                     f"{place} cannot be restored on machine {machine.number}: {report.failure or report.interrupted}"
                 )
 
-    def _check_position(self, place: TopicPartition, store: str, found: int, committed: int) -> None:
-        """The position in the changelog is the committed offset, or there are only markers in between."""
+    def _check_position(
+        self,
+        place: TopicPartition,
+        store: str,
+        found: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, int],
+    ) -> None:
+        """The position in the changelog is the committed offset of each input, or there are only markers in between."""
         log = self._sim.broker.logs[TopicPartition(self._sim.changelogs[place.topic, store], place.partition)]
         records = [entry for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
-        position = Position.decode(records[-1].value or b"").input_offset if records else 0
-        missing = [
-            unique_id(entry) for entry in self._sim.broker.logs[place].history(committed) if entry.offset >= position
-        ]
+        last = Position.decode(records[-1].value or b"") if records else Position(0, None, 1, None)
+        if last.inputs is not None and sum(last.inputs.values()) != last.input_offset:
+            raise Wrong(f"the position of store {store} of {place} is inconsistent: {last}")
         if not self._sim.setup.transactional and self._sim.behind:
             return
-        if missing or position != found or (self._sim.setup.transactional and position > committed):
-            raise Wrong(
-                f"store {store} of {place} is at {found}, its changelog at {position}, and the group at {committed}; "
-                f"the records {missing} are in between"
-            )
+        for each, reached in found.items():
+            position, committed = (last.inputs or {}).get(each.topic, last.input_offset), positions[each]
+            history = self._sim.broker.logs[each].history(committed)
+            missing = [unique_id(entry) for entry in history if entry.offset >= position]
+            if missing or position != reached or (self._sim.setup.transactional and position > committed):
+                raise Wrong(
+                    f"store {store} of {place} is at {reached} of {each}, its changelog at {position}, and the group at "
+                    f"{committed}; the records {missing} are in between"
+                )
 
     def _compare(
-        self, machine: Machine, store: str, place: TopicPartition, found: dict[bytes, bytes], offset: int
+        self,
+        machine: Machine,
+        store: str,
+        place: TopicPartition,
+        found: dict[bytes, bytes],
+        offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Compare what is visible in a store partition with the model's state at an input offset."""
+        """Compare what is visible in a store partition with the model's state at offsets of the inputs."""
         model = Model(self._sim.setup, place.topic)
-        model.run(self._sim.broker.logs[place].history(offset))
+        model.run(self._history(place, offsets))
+        offset = {each: offsets[each] for each in self._sim.spec.topology.inputs(place)}
         expected = model.dump(store)
         if self._sim.setup.transactional:
             if found != expected:
@@ -191,6 +209,11 @@ class Checks:
                 raise Wrong(
                     f"store {store} of {place} at {offset} on machine {machine.number}: {found.get(key)!r} < {data!r}"
                 )
+
+    def _history(self, task: TopicPartition, ends: Mapping[TopicPartition, int] | None = None) -> list[Entry]:
+        """Return the records of a task in the order in which they are to be processed, up to offsets of its inputs."""
+        logs, inputs = self._sim.broker.logs, self._sim.spec.topology.inputs(task)
+        return merged(logs[place].history(None if ends is None else ends[place]) for place in inputs)
 
     def _places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(self._sim.broker.topics[topic])]

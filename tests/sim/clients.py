@@ -1,12 +1,13 @@
 """The clients of a simulated process, with a step before and after each request: there faults happen."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka import KafkaRequestError
-from streamrt.models import Headers, TopicPartition
-from streamrt.runtime import RecordWriter, TransactionWriter
+from streamrt.models import Headers, TimestampType, TopicPartition
+from streamrt.runtime import Chunk, RecordWriter, TransactionWriter
+from tests.sim.broker import Entry
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Process, Simulation
@@ -21,6 +22,21 @@ class Batch(NamedTuple):
     values: list[bytes | None]
     timestamps: list[int]
     next_offset: int
+
+
+def chunk_of(place: TopicPartition, records: Iterable[Entry]) -> Chunk:
+    """Return records as tasks take them."""
+    records = list(records)
+    return Chunk(
+        place.topic,
+        place.partition,
+        [record.offset for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [record.timestamp for record in records],
+        [TimestampType.TIMESTAMP_CREATE_TIME] * len(records),
+        None,
+    )
 
 
 def aborted(where: str) -> Exception:
@@ -203,25 +219,23 @@ class SimClients:
     def writer(self) -> RecordWriter:
         return self._writer
 
-    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
-        writer = self._transactional.get(place)
+    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+        writer = self._transactional.get(task)
         if writer is not None and reuse and writer.usable:
             return writer
-        self.release(place)
+        self.release(task)
         self._sim.step(self._process, "init", aborted)
-        writer = self._transactional[place] = SimTransaction(
-            self._sim, self._process, f"{place.topic}.{place.partition}"
-        )
+        writer = self._transactional[task] = SimTransaction(self._sim, self._process, f"{task.topic}.{task.partition}")
         self._sim.step(self._process, "initiated", aborted)
         return writer
 
-    def release(self, place: TopicPartition) -> None:
+    def release(self, task: TopicPartition) -> None:
         if self._process.dead:
             return
-        writer = self._transactional.get(place)
+        writer = self._transactional.get(task)
         if writer is not None:
             writer.abort()
-            del self._transactional[place]
+            del self._transactional[task]
 
     def committed(self, place: TopicPartition) -> int | None:
         self._sim.step(self._process, "committed", refused)
@@ -257,6 +271,19 @@ class SimClients:
                 [entry.timestamp for entry in taken],
                 at,
             )
+
+    def log_end(self, place: TopicPartition) -> int:
+        self._sim.step(self._process, "log end", refused)
+        return self._sim.broker.logs[place].stable
+
+    def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+        while start < end:
+            self._sim.step(self._process, "read ahead", refused)
+            found = list(self._sim.broker.logs[place].read(start, end))[: self._sim.rng.randint(1, 5)]
+            if not found:
+                return
+            yield chunk_of(place, found)
+            start = found[-1].offset + 1
 
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
         # What was deleted tells nothing: markers may have been there, and nobody can process it any more.

@@ -1,16 +1,14 @@
 """The driver of the simulator: hands offset ranges to processes and commits, as `streamrt.spark` does."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamrt.kafka import KafkaRequestError
-from streamrt.models import TimestampType, TopicPartition
+from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report
 from streamrt.runtime.faults import InjectedFaultError
 from streamrt.state import POSITION_KEY, Position
-from tests.sim.broker import Entry
-from tests.sim.clients import Crash
+from tests.sim.clients import Crash, chunk_of
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
@@ -67,7 +65,8 @@ class Driver:
                 found = broker.committed(place)
             except KafkaRequestError:
                 # As `StartOffsets` does: it ends the transactions that dead tasks have left.
-                broker.init(f"{place.topic}.{place.partition}")
+                task = sim.spec.topology.task(place)
+                broker.init(f"{task.topic}.{task.partition}")
                 found = broker.committed(place)
             if found is None:
                 self.positions[place] = self._position_of_state(place)
@@ -76,7 +75,7 @@ class Driver:
             else:
                 self.positions[place] = found[0]
                 if found[1] is not None:
-                    stateful.append(place)
+                    stateful.append(sim.spec.topology.task(place))
         self._stateful = frozenset(stateful)
         return self._restore()
 
@@ -84,13 +83,14 @@ class Driver:
         found = []
         for (topic, _), changelog in self.sim.changelogs.items():
             log = self.sim.broker.logs.get(TopicPartition(changelog, place.partition))
-            if topic == place.topic and log is not None:
-                positions = [entry.value for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
-                found += [Position.decode(value or b"").input_offset for value in positions[-1:]]
+            if place.topic in self.sim.setup.streams[topic] and log is not None:
+                values = [entry.value for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
+                positions = [Position.decode(value or b"") for value in values[-1:]]
+                found += [(position.inputs or {}).get(place.topic, position.input_offset) for position in positions]
         return min(found, default=0)
 
     def _restore(self) -> bool:
-        left = list(self.sim.inputs)
+        left = list(self.sim.tasks)
         for _ in range(_SLICES):
             if not left:
                 return True
@@ -123,8 +123,11 @@ class Driver:
         """Run one micro-batch; return whether the query can go on."""
         sim, rng = self.sim, self.sim.rng
         tasks: list[list[Chunk]] = []
-        for place in sim.inputs:
-            chunks = self._chunks(place)
+        for task in sim.tasks:
+            chunks = [chunk for place in sim.spec.topology.inputs(task) for chunk in self._chunks(place)]
+            if sim.setup.merged:
+                # A shuffle brings them together.
+                rng.shuffle(chunks)
             if chunks and (sim.calm or rng.random() < 0.8):
                 if tasks and rng.random() < 0.2:
                     tasks[-1] += chunks
@@ -182,11 +185,12 @@ class Driver:
     def _chunks(self, place: TopicPartition) -> list[Chunk]:
         rng = self.sim.rng
         records = list(self.sim.broker.logs[place].read(self.positions[place], 1 << 62))
-        records = records[: rng.randint(1, self.sim.largest)]
+        # Of several inputs, a batch may have records of one only.
+        records = records[: rng.randint(0 if self.sim.setup.merged and not self.sim.calm else 1, self.sim.largest)]
         if len(records) > 2 and rng.random() < 0.3:
             cut = rng.randrange(1, len(records))
-            return [_chunk(place, records[:cut]), _chunk(place, records[cut:])]
-        return [_chunk(place, records)] if records else []
+            return [chunk_of(place, records[:cut]), chunk_of(place, records[cut:])]
+        return [chunk_of(place, records)] if records else []
 
     def _run(self, chunks: list[Chunk]) -> Report | None:
         rng = self.sim.rng
@@ -219,17 +223,3 @@ class Driver:
             self._pending.update(ends)
             if self.sim.rng.random() < 0.4:
                 self.commit()
-
-
-def _chunk(place: TopicPartition, records: Iterable[Entry]) -> Chunk:
-    records = list(records)
-    return Chunk(
-        place.topic,
-        place.partition,
-        [record.offset for record in records],
-        [record.key for record in records],
-        [record.value for record in records],
-        [record.timestamp for record in records],
-        [TimestampType.TIMESTAMP_CREATE_TIME] * len(records),
-        None,
-    )

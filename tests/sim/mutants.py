@@ -4,10 +4,11 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import streamrt.runtime.merge as merge_module
 import streamrt.runtime.restore as restore_module
 import streamrt.runtime.stores as stores_module
 from streamrt.runtime.batch import Batch
-from streamrt.runtime.commit import ExactlyOnceSession, SessionStatus
+from streamrt.runtime.commit import ExactlyOnceSession, Session, SessionStatus
 from streamrt.runtime.restore import RestorePlan
 from streamrt.runtime.stores import TaskStores
 from streamrt.state import POSITION_KEY
@@ -28,9 +29,9 @@ def _open_without_comparing(self: ExactlyOnceSession, **options: Any) -> None:
             return getattr(clients, name)
 
         def committed(self, place: Any) -> int:
-            return start
+            return start[place]
 
-    clients, start = self.clients, self.start
+    clients, start = self.clients, dict(self.start)
     self.clients = Clients()
     _REAL_OPEN(self, **options)
 
@@ -38,11 +39,22 @@ def _open_without_comparing(self: ExactlyOnceSession, **options: Any) -> None:
 def _commit_stores_first(self: ExactlyOnceSession) -> None:
     self.stores.flush(self.end)
     assert self._transaction is not None
-    self._transaction.commit({self.place: self.end}, self._metadata)
+    self._transaction.commit(self.end, self._metadata)
     self._move(SessionStatus.COMMITTED)
 
 
-def _prepare_without_position(self: TaskStores, writer: Any, end: int) -> int:
+def _commit_one_input(self: ExactlyOnceSession) -> None:
+    assert self._transaction is not None
+    first = self.inputs[0]
+    self._transaction.commit({first: self.end[first]}, self._metadata)
+    Session.commit(self)
+
+
+def _read_what_is_delivered(self: Any, delivered: Any) -> Any:
+    yield from delivered
+
+
+def _prepare_without_position(self: TaskStores, writer: Any, ends: Any) -> None:
     class Writer:
         """Leaves position records out."""
 
@@ -50,10 +62,9 @@ def _prepare_without_position(self: TaskStores, writer: Any, end: int) -> int:
             if key != POSITION_KEY:
                 writer.produce(topic, value, key, *rest)
 
-    produced = _REAL_PREPARE(self, Writer(), end)  # type: ignore[arg-type]
+    _REAL_PREPARE(self, Writer(), ends)  # type: ignore[arg-type]
     for store in self._open.values():
         store.changes -= 1
-    return produced
 
 
 def _next_offset_too_high(self: TaskStores, store: Any) -> int | None:
@@ -94,6 +105,8 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((TaskStores, "_next_changelog_offset", _next_offset_too_high),),
     ),
+    "a merge does not read ahead": ("", True, ((merge_module._Feed, "_read", _read_what_is_delivered),)),
+    "only one input's offset is committed": ("", True, ((ExactlyOnceSession, "commit", _commit_one_input),)),
     "stores of any age are replayed": ("", True, ((stores_module, "plan_restore", _plan_without_age),)),
     "at least once, progress is reported before the flush": (
         "",

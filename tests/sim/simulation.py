@@ -14,6 +14,7 @@ from streamrt.models import TopicPartition
 from streamrt.runtime import Report, Tasks
 from streamrt.runtime.faults import InjectedFaultError
 from tests.sim.app import (
+    OTHER,
     SOURCE,
     Setup,
     changelogs,
@@ -106,6 +107,9 @@ class Simulation:
         self.seed = seed
         self.mutant = mutant
         drawn = Setup(rng.random() < 0.7, rng.random() < 0.8, rng.random() < 0.4, rng.random() < 0.4)
+        # Of its own random numbers, so that all other seeds stay what they were.
+        if not drawn.grouped and random.Random(f"merged {seed}").random() < 0.4:
+            drawn = replace(drawn, merged=True)
         if transactional is not None:
             drawn = replace(drawn, transactional=transactional)
         self.setup = setup or drawn
@@ -121,6 +125,9 @@ class Simulation:
         self.broker = Broker(rng, topics, fencing=mutant != "fencing")
         self.inputs = [
             TopicPartition(topic, number) for topic in self.setup.sources for number in range(self.partitions)
+        ]
+        self.tasks = [
+            TopicPartition(stream, number) for stream in self.setup.streams for number in range(self.partitions)
         ]
         self.machines = [Machine(number) for number in range(rng.choice((1, 2, 3)))]
         self.calm = True
@@ -208,7 +215,8 @@ class Simulation:
         rng = self.rng
         for unique in range(1, count + 1):
             key = b"key%d" % rng.randrange(5)
-            place = TopicPartition(SOURCE, partition_for(key, self.partitions))
+            topic = rng.choice((SOURCE, OTHER)) if self.setup.merged else SOURCE
+            place = TopicPartition(topic, partition_for(key, self.partitions))
             value = orjson.dumps({"u": unique, "g": f"g{rng.randrange(3)}"})
             # Event times that are not in order.
             self.broker.append(place, key, value, 1_000 + 10 * unique + rng.randrange(-20, 20))
@@ -217,12 +225,12 @@ class Simulation:
 
     # -- Processes -----------------------------------------------------------------------------------------------
 
-    def process(self, place: TopicPartition) -> Process:
-        """Return a process that is free to work on a partition, most often where it was before."""
+    def process(self, task: TopicPartition) -> Process:
+        """Return a process that is free to run a task, most often where it was before."""
         rng = self.rng
-        home = self._homes.get(place)
+        home = self._homes.get(task)
         if home is None or rng.random() < 0.15:
-            home = self._homes[place] = rng.choice(self.machines)
+            home = self._homes[task] = rng.choice(self.machines)
         free = [one for one in self._processes if one.machine is home and not one.busy]
         if free and rng.random() < 0.8:
             return rng.choice(free)
@@ -253,7 +261,7 @@ class Simulation:
     def run(self, attempt: Attempt) -> Report | None:
         """Run a task; return None if its process died."""
         chunk = attempt.chunks[0]
-        process = self.process(TopicPartition(chunk.topic, chunk.partition))
+        process = self.process(self.spec.topology.task(TopicPartition(chunk.topic, chunk.partition)))
         ranges = [f"{one.topic}[{one.partition}] {one.offsets[0]}-{one.offsets[-1]}" for one in attempt.chunks]
         self.note(f"run {ranges} in {process.name}")
         try:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrt.errors import StateError, StoreCorruptedError
-from streamrt.runtime.stores import StateSettings, StoreCatalog
+from streamrt.runtime.homes import StateSettings
+from streamrt.runtime.stores import StoreCatalog
 from streamrt.state import MemoryStore, Stamp, Store, StorePartition, StoreSpec
 
 if TYPE_CHECKING:

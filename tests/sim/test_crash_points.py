@@ -56,7 +56,10 @@ def test_a_fault_at_a_point_of_the_commit(transactional: bool, point: str, kind:
     for seed in SEEDS:
         plan = Plan(point, kind, number)
         faults = Faults(planned=plan, left=0)
-        setup = Setup(transactional, stateful=True, grouped=bool(seed % 2), second=seed % 3 == 0)
+        grouped = bool(seed % 2)
+        setup = Setup(
+            transactional, stateful=True, grouped=grouped, second=seed % 3 == 0, merged=not grouped and seed > 1
+        )
         plan.simulation = Simulation(seed, setup, faults)
         plan.simulation.run_to_end()
         provoked += plan.left <= 0

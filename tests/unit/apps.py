@@ -9,10 +9,10 @@ import pytest
 from streamrt import Application, StreamingDataFrame, Topic
 from streamrt.connectors import BaseSink
 from streamrt.errors import ProcessingError
-from streamrt.models import Headers
-from streamrt.state import MemoryStore, StoreSpec, StoreTransaction
+from streamrt.models import Headers, Tick
+from streamrt.state import MemoryStore, StoreSpec, StoreTransaction, Transaction
 from streamrt.testing import TopologyTestDriver
-from streamrt.topology import Executor, StateAccess, Topology, compose
+from streamrt.topology import Executor, Node, StateAccess, Topology, compose
 
 START = 1_000_000
 """Wall clock of the drivers, in milliseconds."""
@@ -92,6 +92,13 @@ class Surroundings:
 
     def sink(self, sink: BaseSink) -> Executor:
         return lambda *record: self.sunk.append((sink, *record))
+
+    def store(self, store: StoreSpec) -> Callable[[], Transaction]:
+        self.state(store)
+        return lambda: self.transactions[store.name]
+
+    def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
+        """No time passes."""
 
     def show(self, node_id: int, item: Any) -> None:
         """Nobody watches."""

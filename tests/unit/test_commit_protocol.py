@@ -28,10 +28,11 @@ from streamrt.runtime import (
     Tasks,
     TransactionWriter,
 )
-from streamrt.runtime.commit import AtLeastOnceSession, Session, SessionStatus
+from streamrt.runtime.commit import Session, SessionStatus
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import POSITION_KEY, MemoryStore, State, Store, StorePartition, StoreSpec
 from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskStore
 from tests.unit.apps import application
 from tests.unit.tasks import PLACE, chunk, numbers
 
@@ -53,11 +54,11 @@ class Clients(MemoryClients):
         if name in self.troubles:
             raise self.troubles.pop(name)
 
-    def transactional(self, place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
         self.call("reuse" if reuse else "init")
         return Transaction(self)
 
-    def release(self, place: TopicPartition) -> None:
+    def release(self, task: TopicPartition) -> None:
         self.call("release")
 
     def committed(self, place: TopicPartition) -> int | None:
@@ -211,9 +212,11 @@ class World:
     def counted(self) -> int:
         """What the state of the key None says, which also shows that nobody holds the store."""
         spec = self.tasks.spec
-        stores = TaskStores(self.catalog, (StoreSpec(),), PLACE, self.clients, transactional=False)
+        stores = TaskStores(
+            self.catalog, {"default": TaskStore("in", StoreSpec())}, PLACE, self.clients, transactional=False
+        )
         assert spec.state is not None
-        stores.open(0, known=False)
+        stores.open({PLACE: 0}, known=())
         try:
             number: int = stores.states("default")(None, 0).get("n", 0)
             return number
@@ -307,22 +310,22 @@ def test_a_session_refuses_another_order() -> None:
     def session() -> Session:
         clients = Clients()
         catalog = StoreCatalog(StateSettings("group", Path("unused")))
-        return AtLeastOnceSession(PLACE, clients, TaskStores(catalog, (), PLACE, clients, transactional=False), 0)
+        return Session(PLACE, clients, TaskStores(catalog, {}, PLACE, clients, transactional=False), {PLACE: 0})
 
     def nothing() -> None: ...
 
     new = session()
     with pytest.raises(RuntimeError, match="cannot go from new to prepared"):
-        new.prepare(1, nothing)
+        new.prepare({PLACE: 1}, nothing)
     with pytest.raises(RuntimeError, match="cannot go from new to committed"):
         session().commit()
     done = session()
-    done.open(known=False)
-    done.prepare(1, nothing)
+    done.open(known=())
+    done.prepare({PLACE: 1}, nothing)
     done.commit()
     done.close()
     with pytest.raises(RuntimeError, match="cannot go from committed to open"):
-        done.open(known=False)
+        done.open(known=())
     assert done.status is SessionStatus.COMMITTED
 
 
@@ -549,7 +552,7 @@ def test_if_the_second_part_fails_the_first_one_stays() -> None:
     first = numbers(2)
     calls = 0
 
-    def second(place: TopicPartition, *, reuse: bool) -> TransactionWriter:
+    def second(task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
         nonlocal calls
         calls += 1
         if calls == 3:

@@ -6,6 +6,8 @@ import logging
 import sqlite3
 import struct
 from contextlib import closing
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -282,6 +284,66 @@ def test_routes() -> None:
     assert driver.state(grouped, "JFK-LAX").get("minutes") == 15
 
 
+def test_flights_per_hour() -> None:
+    driver = make_driver("flights_per_hour")
+    for carrier, at, delay in [("UA", "05", 2), ("HA", "05", 9), ("UA", "05", None), ("UA", "05", 5), ("UA", "07", 1)]:
+        flight = {"time_hour": f"2013-07-01T{at}:00:00Z", "dep_delay": delay}
+        driver.pipe("scheduled-flights", flight, key=carrier)
+    start = 1_372_654_800_000
+    hour = {"start": start, "end": start + 3_600_000}
+    # The next flight of another carrier closes an hour, too.
+    assert [(record.key, record.value, record.timestamp) for record in driver.read("flights-per-hour")] == [
+        (b"HA", {**hour, "flights": 1, "mean_delay": 9.0, "longest_delay": 9}, start),
+        (b"UA", {**hour, "flights": 3, "mean_delay": 3.5, "longest_delay": 5}, start),
+    ]
+    driver.advance(timedelta(hours=2))
+    (last,) = driver.read("flights-per-hour")
+    assert (last.key, last.value["flights"], last.timestamp) == (b"UA", 1, start + 7_200_000)
+
+
+def test_click_sessions() -> None:
+    driver = make_driver("click_sessions")
+    minute = 60_000
+    for visitor, page, at in [
+        ("ann", "/", 1),
+        ("bob", "/", 2),
+        ("ann", "/cup", 3),
+        ("ann", "/pot", 40),
+        # Late, and between the two sessions of ann.
+        ("ann", "/cart", 21),
+        ("bob", "/", 140),
+    ]:
+        driver.pipe("clicks", {"page": page}, key=visitor, timestamp=at * minute)
+    assert [(record.key, record.value, record.timestamp) for record in driver.read("sessions")] == [
+        (b"bob", {"seconds": 0.0, "clicks": 1, "pages": ["/"]}, 2 * minute),
+        (b"ann", {"seconds": 2340.0, "clicks": 4, "pages": ["/", "/cup", "/cart", "/pot"]}, 1 * minute),
+    ]
+
+
+def test_asof_readings() -> None:
+    driver = make_driver("asof_readings")
+    second = 1_000
+    for topic, room, value, at in [
+        ("meter-readings", "attic", {"watts": 10}, 1),
+        ("room-temperatures", "hall", {"celsius": 21.5}, 2),
+        ("meter-readings", "hall", {"watts": 230}, 2),
+        ("room-temperatures", "hall", {"celsius": 22.0}, 10),
+        ("meter-readings", "hall", {"watts": 240}, 12),
+        # Late.
+        ("meter-readings", "hall", {"watts": 235}, 9),
+        ("meter-readings", "hall", {"watts": 250}, 2 * 86_400 + 11),
+    ]:
+        driver.pipe(topic, value, key=room, timestamp=at * second)
+    joined = driver.read("readings-with-temperature")
+    assert [(record.key, record.value, record.timestamp // second) for record in joined] == [
+        ("attic", {"watts": 10, "celsius": None}, 1),
+        ("hall", {"watts": 230, "celsius": 21.5}, 2),
+        ("hall", {"watts": 240, "celsius": 22.0}, 12),
+        ("hall", {"watts": 235, "celsius": 21.5}, 9),
+        ("hall", {"watts": 250, "celsius": 22.0}, 172_811),
+    ]
+
+
 def test_frost(tmp_path: Path) -> None:
     module = load("frost")
     app = make_app(module)
@@ -346,6 +408,19 @@ def test_outbox_goes_on_where_it_was(tmp_path: Path) -> None:
         ("ann", {"order": 1, "item": "kettle", "pieces": 1}),
         ("bob", {"order": 2, "item": "cup", "pieces": 6}),
         ("cid", {"order": 4, "item": "tray", "pieces": 2}),
+    ]
+
+
+def test_avro_orders_become_invoices() -> None:
+    driver = make_driver("avro_orders")
+    order = {"id": "o1", "day": date(2024, 2, 20), "price": Decimal("2.50")}
+    driver.pipe("avro-orders", {**order, "pieces": 3})
+    driver.pipe("avro-orders", order)
+    driver.pipe("avro-orders", {**order, "pieces": 0})
+    with pytest.raises(ConsumerError, match=r"avro-orders\[0\] at offset 3 .*do not fit the Avro schema of shop.Order"):
+        driver.pipe_bytes("avro-orders", b"{}")
+    assert [record.value for record in driver.read("avro-invoices")] == [
+        {"order": "o1", "total": Decimal(total), "due": date(2024, 3, 5)} for total in ("7.50", "2.50")
     ]
 
 

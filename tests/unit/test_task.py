@@ -12,8 +12,6 @@ from streamrt.errors import (
 )
 from streamrt.models import Headers, OffsetRange, TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Tasks
-from streamrt.runtime.sinks import TaskSinks
-from streamrt.runtime.task import Task
 from streamrt.serializers import Deserializer, SerializationContext
 from tests.unit.apps import Stage, application
 from tests.unit.tasks import PLACE, Writer, chunk, end, extract, numbers, run, values
@@ -105,14 +103,6 @@ def test_reports_add_up() -> None:
     assert (one.records, one.outputs, len(one.collected), len(one.shown)) == (3, 3, 3, 3)
     assert sorted(one.ranges) == [PLACE, TopicPartition("in", 1)]
     assert one.processed == {PLACE: [0, 1], TopicPartition("in", 1): [0]}
-
-
-def test_a_task_begins_at_a_source() -> None:
-    stage = Stage()
-    stage.sdf.update(print)
-    spec = stage.app.task_spec()
-    with pytest.raises(TypeError, match="a task begins at a source"):
-        Task(spec, spec.topology.nodes[1], TaskSinks(spec.topology))
 
 
 # -- Keys, tombstones, headers, timestamps ---------------------------------------------------------------------------

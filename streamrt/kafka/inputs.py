@@ -1,0 +1,80 @@
+"""Reads records of input topics in the process that works on them, ahead of whoever delivers them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from confluent_kafka import Message
+
+from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.reader import PartitionReader
+from streamrt.models import Headers, TopicPartition
+
+__all__ = ["InputBatch", "InputReader"]
+
+
+class InputBatch(NamedTuple):
+    """Consecutive records of an input partition, column by column.
+
+    Attributes:
+        offsets: their offsets.
+        keys: the keys.
+        values: the values.
+        timestamps: milliseconds since the Unix epoch.
+        timestamp_types: what the timestamps are, in librdkafka's numbers.
+        headers: the headers, or None where no record has any.
+    """
+
+    offsets: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    timestamp_types: list[int]
+    headers: list[Headers | None] | None
+
+
+class InputReader(PartitionReader):
+    """Reads committed records of input partitions, one partition after the other.
+
+    Example:
+        ```python
+        with contextlib.closing(InputReader(connection)) as reader:
+            for batch in reader.read(place, 0, end, timeout_s=30):
+                print(batch.offsets, batch.values)
+        ```
+    """
+
+    _what: ClassVar[str] = "input"
+    _lost_advice: ClassVar[str] = "see the retention of the topic"
+    # What is fetched and not used is thrown away.
+    _defaults: ClassVar[Mapping[str, Any]] = {"queued.min.messages": 5_000, "max.partition.fetch.bytes": 1024 * 1024}
+
+    def read(self, place: TopicPartition, start: int, end: int, *, timeout_s: float) -> Iterator[InputBatch]:
+        """Yield the committed records of an offset range; end when all of it is read. Batches may be empty.
+
+        An iterator must be used up or closed before the next one begins.
+
+        Args:
+            place: the partition.
+            start: first offset to read.
+            end: offset after the last one.
+            timeout_s: seconds without any progress after which the read fails.
+
+        Raises:
+            KafkaRequestError: if records are deleted already, the topic is gone or may not be read, or there was no progress
+                in time.
+            InvalidOperationError: if another iterator of this reader began meanwhile.
+        """
+        for messages, _ in self._messages(place, start, end, timeout_s):
+            times = list(map(Message.timestamp, messages))
+            headers = list(map(Message.headers, messages))
+            yield InputBatch(
+                list(map(Message.offset, messages)),
+                list(map(Message.key, messages)),
+                list(map(Message.value, messages)),
+                [timestamp for _, timestamp in times],
+                [kind for kind, _ in times],
+                headers if any(headers) else None,
+            )
+
+    def _failure(self, message: str) -> Exception:
+        return KafkaRequestError(message, retriable=True)

@@ -1,0 +1,78 @@
+"""What an error of a session comes to: a pause, a repair, another attempt, or the end of the application."""
+
+import traceback
+
+from streamrt.errors import (
+    KafkaBrokerUnavailableError,
+    LookupUnavailableError,
+    SchemaRegistryError,
+    SchemaRegistryUnavailableError,
+    SinkBackpressureError,
+    StateError,
+    StoreCorruptedError,
+    StoreLockedError,
+    TransactionError,
+)
+from streamrt.kafka import KafkaRequestError
+from streamrt.models import TopicPartition
+from streamrt.runtime.commit import Session
+from streamrt.runtime.report import Failure, Report
+from streamrt.runtime.sinks import pause_of
+
+PASSING = (
+    TransactionError,
+    KafkaRequestError,
+    KafkaBrokerUnavailableError,
+    LookupUnavailableError,
+    SchemaRegistryUnavailableError,
+    StoreLockedError,
+)
+"""Troubles that another attempt, from what is committed, may not meet."""
+
+TROUBLES = (SchemaRegistryError, SinkBackpressureError, StateError, *PASSING)
+"""What `note_trouble` knows what to do about."""
+
+
+def note_trouble(report: Report, session: Session, trouble: Exception, *, repair: bool = True) -> None:
+    """Note in a report what an error of a session comes to; stores that are damaged are deleted, to be restored.
+
+    Args:
+        report: the report.
+        session: the session; it is closed.
+        trouble: one of `TROUBLES`.
+        repair: whether damaged stores are deleted; otherwise the application ends.
+    """
+    place = session.place
+    if isinstance(trouble, SinkBackpressureError):
+        report.stalled[place] = pause_of(trouble)
+    elif isinstance(trouble, StoreCorruptedError) and repair:
+        try:
+            session.stores.destroy(trouble)
+        except StateError as refusal:
+            note_failure(report, state_failure(place, refusal))
+        else:
+            report.interrupted[place] = str(trouble)
+    elif isinstance(trouble, PASSING):
+        report.interrupted[place] = str(trouble)
+    elif isinstance(trouble, SchemaRegistryError):
+        note_failure(report, Failure("registry", place, None, str(trouble), trouble, trace_of(trouble)))
+    elif isinstance(trouble, StateError):
+        note_failure(report, state_failure(place, trouble))
+    else:
+        raise TypeError(f"{trouble!r} is no trouble of sessions")
+
+
+def note_failure(report: Report, failure: Failure) -> None:
+    """Note in a report why the application must end; of several reasons the first stays."""
+    report.failure = report.failure or failure
+    report.complete = False
+
+
+def state_failure(place: TopicPartition, error: StateError) -> Failure:
+    """Return the failure that state which cannot be used makes."""
+    return Failure("state", place, None, str(error), error, trace_of(error))
+
+
+def trace_of(error: Exception) -> str:
+    """Return the traceback of an error as text."""
+    return "".join(traceback.format_exception(error))

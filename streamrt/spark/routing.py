@@ -1,0 +1,100 @@
+"""Which rows of a micro-batch go to which Spark task.
+
+Spark's Kafka source makes one Spark task for each input partition. That is what tasks of one topic need: each works on the
+rows that it reads, without a shuffle. Where frames were merged, a task needs the rows of several input partitions, so the
+batch is shuffled: once, by a number that is looked up for each row. Rows of one input partition keep their order, as they
+come from one Spark task and go to one, but those of several come one after the other; the task sorts them (`runtime.merge`).
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
+
+from streamrt.models import TopicPartition
+from streamrt.topology import Topology
+
+logger = logging.getLogger("streamrt")
+
+_TASKS_PER_SLOT = 3
+"""Each Spark task beyond the free slots costs more than 10 ms a batch: with more tasks than this, each takes several."""
+
+
+def route(batch: DataFrame, topology: Topology, places: Iterable[TopicPartition], slots: int) -> DataFrame:
+    """Bring the rows of each task into one partition of a batch.
+
+    Args:
+        batch: rows with the columns `topic` and `partition`.
+        topology: the operators, resolved.
+        places: the input partitions that are read.
+        slots: how many Spark tasks can run at once.
+    """
+    inputs = sorted(places)
+    if topology.merged:
+        tasks = sorted({topology.task(place) for place in inputs})
+        count = len(tasks) if len(tasks) <= _TASKS_PER_SLOT * slots else slots
+        if count > 1:
+            if len(inputs) > _TASKS_PER_SLOT * slots:
+                batch = batch.coalesce(slots)
+            numbers = {task: index % count for index, task in enumerate(tasks)}
+            return batch.repartitionById(
+                count, expr(task_number({place: numbers[topology.task(place)] for place in inputs}))
+            )
+        return batch.coalesce(1)
+    return batch.coalesce(slots) if len(inputs) > _TASKS_PER_SLOT * slots else batch
+
+
+def task_number(numbers: Mapping[TopicPartition, int]) -> str:
+    """Return an SQL expression for the number of the Spark task of a row.
+
+    Example:
+        >>> task_number({TopicPartition("a", 1): 4, TopicPartition("a", 2): 5, TopicPartition("b", 0): 3})
+        "CASE WHEN topic = 'a' THEN get(array(0, 4, 5), partition) WHEN topic = 'b' THEN get(array(3), partition) END"
+    """
+    topics: dict[str, dict[int, int]] = {}
+    for place, number in numbers.items():
+        topics.setdefault(place.topic, {})[place.partition] = number
+    cases = []
+    for topic, known in topics.items():
+        listed = ", ".join(str(known.get(partition, 0)) for partition in range(max(known) + 1))
+        cases.append(f"WHEN topic = '{topic}' THEN get(array({listed}), partition)")
+    return f"CASE {' '.join(cases)} END"
+
+
+class WholeTasks:
+    """Keeps back input partitions of tasks that lack others.
+
+    The group's assignor gives the partitions of one number of all topics to the same member, as long as all members subscribe
+    to the same topics. While some do not, as an older version of the application in a rolling upgrade, tasks may lack inputs.
+
+    Args:
+        topology: the operators, resolved.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._told: frozenset[TopicPartition] = frozenset()
+
+    def of(self, assigned: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return the partitions whose tasks have all of their inputs; the first time, complain about the others."""
+        if not self._topology.merged:
+            return assigned
+        tasks = {self._topology.task(place) for place in assigned}
+        whole = frozenset(
+            place for task in tasks for place in self._inputs(task) if assigned.issuperset(self._inputs(task))
+        )
+        lacking = assigned - whole
+        if lacking and lacking != self._told:
+            needed = {place for each in lacking for place in self._inputs(self._topology.task(each))} - assigned
+            logger.warning(
+                "not processing %s: %s must be assigned to the same member of the consumer group and is not, because another "
+                "member reads other topics, such as an older version of the application; waiting until it has stopped",
+                ", ".join(map(str, sorted(lacking))),
+                ", ".join(map(str, sorted(needed))),
+            )
+        self._told = lacking
+        return whole
+
+    def _inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
+        return self._topology.inputs(task)

@@ -1,0 +1,177 @@
+"""How a topology grows while the user defines dataframes."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamrt.errors import InvalidOperationError
+from streamrt.topology.graph import Topology, stream_id, topic_of
+from streamrt.topology.node import ExchangeOperator, MergeOperator, Node, Operator, SourceOperator
+
+if TYPE_CHECKING:
+    from streamrt.state import Store, StoreSpec
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+@dataclass
+class TopologyBuilder:
+    """Collects nodes while the user defines dataframes."""
+
+    _nodes: dict[int, Node] = field(default_factory=dict)
+    # Nodes that an operator has taken over. Frames may still stand on them, and bring them back when they grow.
+    _removed: dict[int, Node] = field(default_factory=dict)
+    _registered: dict[tuple[tuple[int, ...], str], "StoreSpec"] = field(default_factory=dict)
+    _next_id: int = 0
+
+    def add_source(self, operator: SourceOperator) -> Node:
+        """Add a source.
+
+        Raises:
+            InvalidOperationError: if the topic has a source already.
+        """
+        name = operator.topic.name
+        former = self._source(name)
+        if former is not None:
+            raise InvalidOperationError(
+                f"topic {name!r} has a dataframe already (defined at {former.location}): branch that one instead of "
+                "making a second, such as `left = sdf.apply(...)` and `right = sdf.filter(...)`"
+            )
+        return self._add((), operator)
+
+    def add(self, parent: Node, operator: Operator) -> Node:
+        """Add a node below `parent` and return it."""
+        self._bring_back(parent)
+        return self._add((parent.id,), operator)
+
+    def add_merge(self, parents: Sequence[Node], operator: MergeOperator) -> Node:
+        """Add a node that has several inputs, and return it. From then on, these are in one task.
+
+        Args:
+            parents: the nodes that feed it, in the order of its inputs; one of them may be there twice.
+            operator: what the node does.
+
+        Raises:
+            InvalidOperationError: if what it connects could not be told from a topic in the names of internal topics.
+        """
+        for parent in parents:
+            self._bring_back(parent)
+        node = self._add(tuple(parent.id for parent in parents), operator)
+        try:
+            topology = self.build()
+            _ = topology.streams, topology.scopes
+        except InvalidOperationError:
+            del self._nodes[node.id]
+            raise
+        return node
+
+    def add_exchange(self, parent: Node, operator: ExchangeOperator) -> Node:
+        """Add an exchange below `parent` and return the source that it feeds.
+
+        Raises:
+            InvalidOperationError: if the topic in between has a source already.
+        """
+        former = self._source(operator.topic.name)
+        if former is not None:
+            raise InvalidOperationError(
+                f"{operator.name}({operator.describe()}) on this topic was defined before (at {former.location}): use the "
+                f"frame that it returned, or tell the two apart by {operator.name}(..., name='...')"
+            )
+        self.add(parent, operator)
+        return self._add((), SourceOperator(operator.topic))
+
+    def register_store(self, sources: Node | Sequence[Node], store: "StoreSpec") -> None:
+        """Choose a store for the operators below a source, or below a merge of several, before they are added.
+
+        Raises:
+            InvalidOperationError: if a store of this name is in use, or was registered, with another kind.
+        """
+        owners = _ids(sources)
+        topology = self.build()
+        name = stream_id(topic_of(self._nodes[owner]) for owner in owners)
+        used = topology.stores(name) if name in topology.scopes else ()
+        for other in used:
+            if other.name == store.name and other.kind is not store.kind:
+                raise InvalidOperationError(
+                    f"store {store.name!r} of topic {name!r} is a {other.kind.__name__} already and "
+                    f"cannot become a {store.kind.__name__}: call register_store() once, before the first stateful operation"
+                )
+            if other.name == store.name and other.transaction is not store.transaction:
+                raise InvalidOperationError(
+                    f"store {store.name!r} of topic {name!r} is in use by operators that keep other things in it "
+                    f"({other.transaction.__name__}, not {store.transaction.__name__}): give the store another name"
+                )
+        self._registered[owners, store.name] = store
+
+    def store_kind(self, sources: Node | Sequence[Node]) -> "type[Store] | None":
+        """Return the kind that was chosen for the stores of a source, or of the nearest source that feeds it, or None.
+
+        For a merge of several sources it is the kind chosen for the merge, or else for the first source that has one.
+        """
+        owners = _ids(sources)
+        for (registered, _), store in self._registered.items():
+            if registered == owners:
+                return store.kind
+        if len(owners) > 1:
+            return next(filter(None, (self.store_kind(self._nodes[owner]) for owner in owners)), None)
+        topology = self.build()
+        exchange = topology.exchanges.get(topic_of(self._nodes[owners[0]]))
+        return None if exchange is None else self.store_kind(topology.roots(exchange))
+
+    def path(self, ancestor: Node, node: Node) -> list[Node] | None:
+        """Return the nodes from below `ancestor` down to `node`, or None if it is no descendant.
+
+        Where a merge is in between, it is the way through the first of its inputs that leads there.
+        """
+        if node.id == ancestor.id:
+            return []
+        for parent in node.parents:
+            above = self.path(ancestor, self._nodes.get(parent) or self._removed[parent])
+            if above is not None:
+                return [*above, node]
+        return None
+
+    def remove(self, nodes: Iterable[Node]) -> None:
+        """Remove nodes that another operator has taken over; those that still have children stay."""
+        for node in sorted(nodes, key=lambda node: -node.id):
+            if node.id in self._nodes and not any(node.id in other.parents for other in self._nodes.values()):
+                self._removed[node.id] = self._nodes.pop(node.id)
+
+    def build(self) -> Topology:
+        """Return the graph as it stands."""
+        nodes = sorted(self._nodes.values(), key=lambda node: node.id)
+        return Topology(tuple(nodes), tuple((owners, store) for (owners, _), store in self._registered.items()))
+
+    def _source(self, topic: str) -> Node | None:
+        sources = (node for node in self._nodes.values() if isinstance(node.operator, SourceOperator))
+        return next((node for node in sources if topic_of(node) == topic), None)
+
+    def _bring_back(self, node: Node) -> None:
+        if node.id in self._removed:
+            self._nodes[node.id] = self._removed.pop(node.id)
+            for parent in node.parents:
+                if parent in self._removed:
+                    self._bring_back(self._removed[parent])
+
+    def _add(self, parents: tuple[int, ...], operator: Operator) -> Node:
+        node = Node(self._next_id, parents, operator, _caller())
+        self._nodes[node.id] = node
+        self._next_id += 1
+        return node
+
+
+def _ids(sources: Node | Sequence[Node]) -> tuple[int, ...]:
+    nodes = [sources] if isinstance(sources, Node) else sources
+    for node in nodes:
+        topic_of(node)
+    return tuple(sorted({node.id for node in nodes}))
+
+
+def _caller() -> str:
+    """Return file and line of the innermost frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
