@@ -474,6 +474,8 @@ class TimedTransaction(TimelineTransaction):
         self._settle_items()
         self._limit = CACHE_BYTES
         self._make_room()
+        # The cache outlives this transaction, which must not be held by it.
+        del heads.read, lines.owner
         return heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed
 
     def _release(self) -> None:

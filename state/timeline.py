@@ -190,7 +190,8 @@ class TimelineTransaction(Transaction):
         if number < 0:
             number = self._read_arrival()
         self._arrival = number + 1
-        self._added[number] = (b"\x03" + prefix + _TIME_AND_NUMBER.pack(timestamp, number), data)
+        # A copy: what orjson has made holds on to 4 KB.
+        self._added[number] = (b"\x03" + prefix + _TIME_AND_NUMBER.pack(timestamp, number), PLAIN + data)
         items = line.items
         if not items or timestamp >= items[-1][0]:
             items.append((timestamp, number, value))
@@ -326,7 +327,7 @@ class TimelineTransaction(Transaction):
         changes: list[Change] = []
         if self._arrival != self._stored_arrival:
             changes.append((ARRIVAL_KEY, PLAIN + self._arrival.to_bytes(8, "big")))
-        changes += [(key, PLAIN + data) for key, data in self._added.values()]
+        changes += self._added.values()
         changes += [(key, None) for key in self._deleted]
         return changes
 

@@ -30,6 +30,10 @@ from streamrt.spark.arrow import chunks, report_batch
 logger = logging.getLogger("streamrt")
 
 
+_GC_THRESHOLD = (100_000, 50, 1_000)
+"""State makes many objects that live on and are in no cycles: looking through them all again and again is half the time."""
+
+
 @dataclass(frozen=True)
 class ClientSettings:
     """How tasks reach Kafka. Holds secrets: never log it, never pickle it.
@@ -190,6 +194,7 @@ class _Process:
         # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLD)
 
     @classmethod
     def current(cls, reference: SpecReference) -> "_Process":
