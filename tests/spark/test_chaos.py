@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamrt.testing import EmbeddedKafka
-from tests.chaos import LONG, Flow, Outputs, judge, kill_tree, program_source
-from tests.support import Kafka, Program, unique, wait_until
+from tests.chaos import Flow, Outputs, judge, judge_windows, kill_tree, program_source
+from tests.support import LONG, Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -62,6 +62,7 @@ def test_kill_9_of_the_whole_process_tree(
         code, _ = app.end()
         assert code == 0
         judge(flow, outputs)
+        judge_windows(flow, outputs)
     finally:
         outputs.close()
     print(f"{flow.count} records, {KILLS} kills; seconds from kill to the next output: {describe(late)}")
@@ -89,6 +90,7 @@ def test_a_broker_that_is_killed_three_times(program: Callable[..., Program], tm
             code, _ = app.end()
             assert code == 0
             judge(flow, outputs)
+            judge_windows(flow, outputs)
         finally:
             outputs.close()
 
@@ -117,5 +119,6 @@ def test_replicas_that_join_and_leave(kafka: Kafka, program: Callable[..., Progr
         for replica in replicas:
             assert replica.end()[0] == 0
         judge(flow, outputs)
+        judge_windows(flow, outputs)
     finally:
         outputs.close()

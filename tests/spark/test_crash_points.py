@@ -23,8 +23,8 @@ from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.state_setup import complete_spec
 from streamrt.state import State
 from streamrt.testing import EmbeddedKafka
-from tests.chaos import LONG, Flow, Outputs, judge, program_source
-from tests.support import Kafka, Program, running, unique, wait_until
+from tests.chaos import Flow, Outputs, judge, judge_windows, program_source
+from tests.support import LONG, Kafka, Program, running, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -151,6 +151,7 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(kafka: Kafka, pr
         outputs.wait_for(flow.count)
         assert app.end()[0] == 0
         judge(flow, outputs)
+        judge_windows(flow, outputs)
     finally:
         outputs.close()
         printed(app)
@@ -196,6 +197,7 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: S
         for copy in copies:
             assert copy.end()[0] == 0
         judge(flow, outputs)
+        judge_windows(flow, outputs)
     finally:
         outputs.close()
         for copy in copies:

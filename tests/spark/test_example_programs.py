@@ -93,6 +93,8 @@ INPUTS = {
 
 # Examples that run together in this process, which costs less than a program for each.
 TOGETHER = {
+    # Not JSON: the value is {"id": "o1", "day": 2020-01-01, "price": 2.50, "pieces": 3}.
+    "avro_orders": [Input("avro-orders", b"\x04o1\xac\x9d\x02\x04\x00\xfa\x06", b"ann")],
     "card_payments": [
         Input("payments", b'{"merchant": "kiosk", "cents": 250}', b"4711", timestamp=at)
         for at in (1_700_000_000_000, 1_700_000_300_000, 1_700_001_000_000)
@@ -105,6 +107,25 @@ TOGETHER = {
         {"origin": "JFK", "dest": "LAX", "delay_min": 3},
         {"origin": "JFK", "dest": "BOS", "delay_min": 0},
     ),
+    "flights_per_hour": given(
+        "scheduled-flights",
+        "UA",
+        *(
+            {"time_hour": f"2013-07-01T{hour}:00:00Z", "dep_delay": delay}
+            for hour, delay in [("05", 2), ("05", None), ("07", 1)]
+        ),
+    ),
+    "click_sessions": [
+        Input("clicks", b'{"page": "/cup"}', b"ann", timestamp=at)
+        for at in (1_700_000_000_000, 1_700_000_300_000, 1_700_010_000_000)
+    ],
+    "asof_readings": [
+        Input("room-temperatures", b'{"celsius": 21.5}', b"hall", timestamp=1_700_000_000_000),
+        Input("meter-readings", b'{"watts": 230}', b"hall", timestamp=1_700_000_001_000),
+        Input("meter-readings", b'{"watts": 10}', b"attic", timestamp=1_700_000_002_000),
+        Input("room-temperatures", b'{"celsius": 22.0}', b"hall", timestamp=1_700_000_003_000),
+        Input("meter-readings", b'{"watts": 240}', b"hall", timestamp=1_700_000_004_000),
+    ],
 }
 WITH_CONNECTORS = {"frost", "outbox", "parquet"}
 

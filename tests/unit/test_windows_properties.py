@@ -20,7 +20,7 @@ from tests.unit.window_model import (
     Output,
     Record,
     Window,
-    expected,
+    follow,
     on_frame,
     shown,
     side_by_side,
@@ -70,17 +70,11 @@ def windows(draw: Any, closing: Sequence[str] = ("key", "partition", "watermark"
     return Window(kind, size, step, grace, aggregation, final, draw(st.sampled_from(closing)))
 
 
-def check(several: Sequence[Window], found: list[list[Output]], records: Sequence[Record]) -> None:
-    """Compare outputs with those of the model."""
-    for window, outputs in zip(several, found, strict=True):
-        assert shown(outputs) == shown(expected(window, records)), window
-
-
 # -- Record by record --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@thoroughly
+@settings(thoroughly, max_examples=2_000 if LONG else 200)
 @given(st.lists(windows(), min_size=TOGETHER // 2, max_size=TOGETHER), histories())
 def test_the_driver_puts_out_what_the_model_says(several: list[Window], records: list[Record]) -> None:
     stage = Stage()
@@ -94,18 +88,15 @@ def test_the_driver_puts_out_what_the_model_says(several: list[Window], records:
         return on_late
 
     side_by_side(stage.sdf, several, [note(number) for number in range(len(several))])
+    models = [Model(window) for window in several]
     with stage.drive() as driver:
-        for record in records:
+        for number, record in enumerate(records):
             driver.pipe(stage.source, record.value, key=record.key, timestamp=record.timestamp)
-        found = sort_out(driver.outputs(), len(several))
-    check(several, found, records)
-    for number, window in enumerate(several):
-        model = Model(window)
-        for record in records:
-            model.record(record)
-            if window.closing == "watermark":
-                model.tick(model.observed)
-        assert late[number] == model.late, window
+            found = sort_out(driver.outputs(), len(several))
+            for window, model, outputs in zip(several, models, found, strict=True):
+                assert shown(outputs) == shown(follow(model, record)), (window, number)
+    for window, model, calls in zip(several, models, late, strict=True):
+        assert calls == model.late, window
 
 
 def answers(wanted: Sequence[bool]) -> Callable[..., bool]:
@@ -147,13 +138,13 @@ def test_triggers(
             answers(after) if after else None,
         )
 
-    stage = Stage()
+    stage, model = Stage(), Model(window())
     on_frame(stage.sdf, window())
     with stage.drive() as driver:
-        for record in records:
+        for number, record in enumerate(records):
             driver.pipe(stage.source, record.value, key=record.key, timestamp=record.timestamp)
-        found = [Output(*output[:3]) for output in driver.outputs()]
-    assert shown(found) == shown(expected(window(), records))
+            found = [Output(*output[:3]) for output in driver.outputs()]
+            assert shown(found) == shown(model.record(record)), number
 
 
 # -- Watermarks --------------------------------------------------------------------------------------------------------

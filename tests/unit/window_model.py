@@ -376,17 +376,18 @@ def _order(span: _Span) -> tuple[int, int]:
     return span.start, span.end
 
 
-def expected(window: Window, records: Sequence[Record]) -> list[Output]:
-    """Return all outputs for the records of one partition, in order.
-
-    The watermark of a stream with one partition follows each record.
-    """
-    model, outputs = Model(window), []
-    for record in records:
-        outputs += model.record(record)
-        if window.closing == "watermark":
-            outputs += model.tick(model.observed)
+def follow(model: Model, record: Record) -> list[Output]:
+    """Return what a record of a stream with one partition puts out; there, the watermark follows each record."""
+    outputs = model.record(record)
+    if model.window.closing == "watermark" and model.observed >= 0:
+        outputs += model.tick(model.observed)
     return outputs
+
+
+def expected(window: Window, records: Sequence[Record]) -> list[Output]:
+    """Return all outputs for the records of a stream with one partition, in order."""
+    model = Model(window)
+    return [output for record in records for output in follow(model, record)]
 
 
 # -- The same on a dataframe -------------------------------------------------------------------------------------------
