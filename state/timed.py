@@ -474,8 +474,9 @@ class TimedTransaction(TimelineTransaction):
         self._settle_items()
         self._limit = CACHE_BYTES
         self._make_room()
-        # The cache outlives this transaction, which must not be held by it.
-        del heads.read, lines.owner
+        # The cache outlives this transaction, which its attributes would hold.
+        vars(heads).clear()
+        vars(lines).clear()
         return heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed
 
     def _release(self) -> None:
