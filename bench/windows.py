@@ -78,7 +78,8 @@ def run(address: str, case: str, guarantee: str, records: int, keys: int, master
 def main() -> int:
     """Run the benchmark and print the figures."""
     options = common.parser(__doc__ or "")
-    options.add_argument("--records", type=int, default=2_000_000, help="records per run")
+    options.set_defaults(runs=2)
+    options.add_argument("--records", type=int, default=1_000_000, help="records per run; at least three for each key")
     options.add_argument("--keys", type=int, help="only with so many different keys")
     options.add_argument("--case", choices=CASES, help="only one case")
     options.add_argument("--guarantee", choices=GUARANTEES, default=GUARANTEES[0])
