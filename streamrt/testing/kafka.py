@@ -379,18 +379,30 @@ class EmbeddedKafka:
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(how)
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            logger.warning("the Kafka broker did not shut down within %g s and is killed", _STOP_TIMEOUT_S)
-            process.kill()
-            process.wait()
-        finally:
-            # Only now, because the guard takes the end of this pipe for the end of this process.
-            if process.stdin is not None:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
+        end_guarded(process, how, _STOP_TIMEOUT_S, "Kafka broker")
+
+
+def end_guarded(process: "subprocess.Popen[bytes]", how: signal.Signals, timeout_s: float, name: str) -> None:
+    """End a process that runs under the guard; one that does not listen is killed.
+
+    Args:
+        process: the process.
+        how: the signal that asks it to end.
+        timeout_s: how many seconds it may take.
+        name: what it is, for the log.
+    """
+    process.send_signal(how)
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        logger.warning("the %s did not shut down within %g s and is killed", name, timeout_s)
+        process.kill()
+        process.wait()
+    finally:
+        # Only now, because the guard takes the end of this pipe for the end of this process.
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
 
 
 @contextlib.contextmanager

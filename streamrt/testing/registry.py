@@ -21,7 +21,7 @@ from streamrt.errors import SchemaRegistryUnavailableError
 from streamrt.jvm.jars import fetch_jars, locked_jars
 from streamrt.jvm.java import find_java
 from streamrt.testing import kafka_guard
-from streamrt.testing.kafka import _cause, _free_port
+from streamrt.testing.kafka import _cause, _free_port, end_guarded
 
 __all__ = ["EmbeddedSchemaRegistry"]
 
@@ -210,18 +210,7 @@ class EmbeddedSchemaRegistry:
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(how)
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            logger.warning("the schema registry did not shut down within %g s and is killed", _STOP_TIMEOUT_S)
-            process.kill()
-            process.wait()
-        finally:
-            # Only now, because the guard takes the end of this pipe for the end of this process.
-            if process.stdin is not None:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
+        end_guarded(process, how, _STOP_TIMEOUT_S, "schema registry")
 
 
 def _unpacked() -> Path:

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 from streamrt.errors import ConfigurationError, StateError
-from streamrt.models import Tick
+from streamrt.models import Headers, Tick
 from streamrt.state import StoreSpec, TimedTransaction
-from streamrt.topology import Node, Operator, OperatorContext
+from streamrt.topology import Executor, Node, Operator, OperatorContext
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import OnLate
 
@@ -16,6 +16,7 @@ __all__ = [
     "Close",
     "Closing",
     "ClosingStrategy",
+    "KeyedWindows",
     "TimeWindowOperator",
     "WindowOperator",
     "checked_time",
@@ -63,6 +64,18 @@ class Closing:
     def by_partition(self) -> bool:
         """Whether all records of a partition move one clock."""
         return self.strategy == "partition"
+
+
+class KeyedWindows(Protocol):
+    """What a record, and time, do to the windows of a key."""
+
+    def update(
+        self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Count a record in its windows, and return what is emitted for it, each with its start."""
+
+    def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
+        """Close the windows of a head that are due, the earliest first, and emit them."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,42 @@ class TimeWindowOperator(WindowOperator):
         if self.closing.strategy == "watermark":
             context.on_tick(node, tick)
         return settle
+
+    def executor(self, windows: KeyedWindows, child: Executor, node: Node, context: OperatorContext) -> Executor:
+        """Return the closure that hands records to the windows of their key, and closes what their time closes."""
+        running = self.running(context)
+        settle = self.settle(windows.close, running, node, context)
+        no_key = log_no_key(self.store.name)
+        by_key, by_partition = self.closing.by_key, self.closing.by_partition
+
+        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if key is None:
+                no_key()
+                return
+            checked_time(timestamp)
+            transaction = running()
+            prefix = transaction.prefix(key)
+            head = transaction.head(prefix)
+            clock = transaction.clock
+            if by_key:
+                clock = timestamp if head is None else head[0]
+            if timestamp > clock and (by_key or by_partition):
+                clock = timestamp
+            outputs = windows.update(transaction, prefix, head, value, key, timestamp, clock)
+            if by_key:
+                head = transaction.head(prefix)
+                if head is not None:
+                    windows.close(transaction, prefix, head, key, clock)
+            elif by_partition:
+                transaction.advance(clock)
+                if transaction.due_from <= clock:
+                    settle(transaction)
+            else:
+                note_observed(transaction, timestamp)
+            for start, output in outputs:
+                child(output, key, start, None)
+
+        return run
 
 
 def log_no_key(store: str) -> Callable[[], None]:

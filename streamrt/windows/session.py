@@ -13,10 +13,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
-from streamrt.models import Headers
 from streamrt.state import TimedTransaction
 from streamrt.topology import Executor, Node, OperatorContext
-from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
+from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
 
 __all__ = ["SessionWindow"]
@@ -33,40 +32,7 @@ class SessionWindow(TimeWindowOperator):
     gap_ms: int = 1
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        running = self.running(context)
-        sessions = _Sessions(self, child)
-        settle = self.settle(sessions.close, running, node, context)
-        no_key = log_no_key(self.store.name)
-        by_key, by_partition = self.closing.by_key, self.closing.by_partition
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if key is None:
-                no_key()
-                return
-            checked_time(timestamp)
-            transaction = running()
-            prefix = transaction.prefix(key)
-            head = transaction.head(prefix)
-            clock = transaction.clock
-            if by_key:
-                clock = timestamp if head is None else head[0]
-            if timestamp > clock and (by_key or by_partition):
-                clock = timestamp
-            output = sessions.update(transaction, prefix, head, value, key, timestamp, clock)
-            if by_key:
-                head = transaction.head(prefix)
-                if head is not None:
-                    sessions.close(transaction, prefix, head, key, clock)
-            elif by_partition:
-                transaction.advance(clock)
-                if transaction.due_from <= clock:
-                    settle(transaction)
-            else:
-                note_observed(transaction, timestamp)
-            if output is not None:
-                child(output, key, output["start"], None)
-
-        return run
+        return self.executor(_Sessions(self, child), child, node, context)
 
 
 class _Sessions:
@@ -85,11 +51,11 @@ class _Sessions:
 
     def update(
         self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
-    ) -> dict[str, Any] | None:
+    ) -> list[tuple[int, dict[str, Any]]]:
         """Count a record in its session, and return what is emitted for it."""
         if timestamp < clock - self._wait:
             self._late(value, key, timestamp, clock - self._wait - timestamp, timestamp, timestamp + 1)
-            return None
+            return []
         plan = self._plan
         fold = plan.fold
         sessions: list[list[Any]] = [] if head is None else head[1]
@@ -114,7 +80,7 @@ class _Sessions:
         elif timestamp > head[0]:
             head[0] = timestamp
         self._keep(transaction, prefix, head)
-        return None if self._final else plan.output(first, last + 1, state, (), transaction)
+        return [] if self._final else [(first, plan.output(first, last + 1, state, (), transaction))]
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
         """Close the sessions of a head that are due, the earliest first, and emit them."""

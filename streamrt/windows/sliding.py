@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from streamrt.models import Headers
 from streamrt.state import NEVER, TimedTransaction
 from streamrt.topology import Executor, Node, OperatorContext
-from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
+from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
 
 __all__ = ["SlidingWindow"]
@@ -37,40 +36,7 @@ class SlidingWindow(TimeWindowOperator):
     duration_ms: int = 1
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        running = self.running(context)
-        windows = _Windows(self, child)
-        settle = self.settle(windows.close, running, node, context)
-        no_key = log_no_key(self.store.name)
-        by_key, by_partition = self.closing.by_key, self.closing.by_partition
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if key is None:
-                no_key()
-                return
-            checked_time(timestamp)
-            transaction = running()
-            prefix = transaction.prefix(key)
-            head = transaction.head(prefix)
-            clock = transaction.clock
-            if by_key:
-                clock = timestamp if head is None else head[0]
-            if timestamp > clock and (by_key or by_partition):
-                clock = timestamp
-            outputs = windows.update(transaction, prefix, head, value, key, timestamp, clock)
-            if by_key:
-                head = transaction.head(prefix)
-                if head is not None:
-                    windows.close(transaction, prefix, head, key, clock)
-            elif by_partition:
-                transaction.advance(clock)
-                if transaction.due_from <= clock:
-                    settle(transaction)
-            else:
-                note_observed(transaction, timestamp)
-            for start, output in outputs:
-                child(output, key, start, None)
-
-        return run
+        return self.executor(_Windows(self, child), child, node, context)
 
 
 class _Windows:
