@@ -124,6 +124,23 @@ class Kafka:
                     )
         return records
 
+    def receive_exactly(self, topic: str, count: int, timeout_s: float = 30.0, linger_s: float = 0.7) -> list[Received]:
+        """Return the records of a topic; there must be exactly `count` for a moment after the last one came."""
+        records: list[Received] = []
+        deadline = time.monotonic() + timeout_s
+        with Consumer(self.address, unique("reader"), "earliest") as consumer:
+            consumer.subscribe([topic])
+            while len(records) <= count and time.monotonic() < deadline:
+                message = consumer.poll(0.2)
+                if message is None or message.error() is not None:
+                    continue
+                at = message.timestamp()[1]
+                records.append(Received(message.key(), message.value(), at, message.headers(), message.partition()))
+                if len(records) == count:
+                    deadline = time.monotonic() + linger_s
+        assert len(records) == count
+        return records
+
     def values(self, topic: str, count: int) -> list[Any]:
         """Return the first values of a topic, read as JSON."""
         return [json.loads(record.value or b"null") for record in self.receive(topic, count)]

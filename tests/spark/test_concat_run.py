@@ -130,7 +130,7 @@ def test_workers_that_die_count_nothing_twice(kafka: Kafka, program: Callable[..
         assert [n for _, n in values] == list(range(1, done + 1))
     assert len({value for value, _ in values}) == done
     assert app.end()[0] == 0
-    assert len(kafka.receive(target, done + 1, timeout_s=0.7)) == done
+    kafka.receive_exactly(target, done)
 
 
 def test_topics_with_different_numbers_of_partitions_are_refused(kafka: Kafka) -> None:

@@ -199,14 +199,14 @@ def test_a_second_copy_beside_the_first_one_has_files_of_its_own(kafka: Kafka) -
 def test_state_of_a_newer_version_is_refused(kafka: Kafka) -> None:
     class NewerStamp(Stamp):
         def encode(self) -> bytes:
-            return super().encode().replace(b'"v":1', b'"v":2')
+            return super().encode().replace(b'"v":1', b'"v":3')
 
     shop = Shop.opened(kafka)
     shop.feed("a")
     with Producer(kafka.address) as producer:
-        newer = Position(3, None, 1, None).encode().replace(b'"v":1', b'"v":2')
+        newer = Position(3, None, 1, None).encode().replace(b'"v":1', b'"v":3')
         producer.produce(shop.changelog, newer, key=POSITION_KEY, partition=0)
-    shop.refuses(StoreVersionError, "position record", "version 2", "upgrade StreamRT")
+    shop.refuses(StoreVersionError, "position record", "version 3", "upgrade StreamRT")
     other = Shop.opened(kafka)
     other.feed("a")
     base = group_directory(kafka.state_dir, other.group) / "0"
@@ -214,7 +214,7 @@ def test_state_of_a_newer_version_is_refused(kafka: Kafka) -> None:
     assert partition.stamp is not None
     partition.write((), NewerStamp(**vars(partition.stamp)))
     partition.close()
-    other.refuses(StoreVersionError, "stamp", "version 2", "upgrade StreamRT")
+    other.refuses(StoreVersionError, "stamp", "version 3", "upgrade StreamRT")
 
 
 # -- Offsets that do not fit ------------------------------------------------------------------------------------------

@@ -42,9 +42,8 @@ def caught_up(app: Application, records: int) -> bool:
 
 def read(kafka: Kafka, topic: str, records: int) -> list[tuple[str, Any]]:
     """Return keys and values of the committed records of a topic; there must be exactly so many."""
-    found = [(record.key or b"", json.loads(record.value or b"null")) for record in kafka.receive(topic, records)]
-    assert len(found) == records
-    assert len(kafka.receive(topic, records + 1, timeout_s=0.7)) == records
+    received = kafka.receive_exactly(topic, records)
+    found = [(record.key or b"", json.loads(record.value or b"null")) for record in received]
     return [(key.decode(), value) for key, value in found]
 
 
