@@ -20,7 +20,7 @@ from streamrt.models import TopicPartition
 from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.state import StoreSpec
+from streamrt.state import StoreSpec, state_of
 from streamrt.topology import TaskStore
 
 GUARANTEES = ("at-least-once", "exactly-once")
@@ -83,8 +83,9 @@ def run_restore(address: str, keys: int) -> float:
         own = {"default": TaskStore("in", StoreSpec())}
         stores = TaskStores(StoreCatalog(settings), own, place, clients, transactional=False)
         stores.open({place: 0}, known=())
+        state = state_of("default", stores.transaction("default"))
         for number in range(keys):
-            stores.states("default")(b"key-%d" % number, 0).set("count", number)
+            state(b"key-%d" % number, 0).set("count", number)
         stores.prepare(clients.writer(), {place: keys})
         clients.writer().flush()
         # Nothing was flushed to the store: it is as empty as after a lost disk.

@@ -3,10 +3,9 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.models import TopicPartition
@@ -36,7 +35,6 @@ from streamrt.state import (
     StoreSpec,
     TimedTransaction,
     Transaction,
-    state_of,
 )
 from streamrt.topology import TaskStore
 
@@ -166,10 +164,6 @@ class TaskStores:
             plan = self._plan(stamp, self._identity(home), bounds, home.total(committed), changelog)
             total += max(0, bounds[1] - plan.start)
         return total
-
-    def states(self, name: str) -> Callable[[Any, int], Any]:
-        """Return the function that gives the state of a key at a time, from the running transaction."""
-        return state_of(name, self._open[name].transaction)
 
     def transaction(self, name: str) -> Transaction:
         """Return the running transaction of a store."""

@@ -210,6 +210,8 @@ class MicroBatchQuery:
 
     def tick(self) -> None:
         """Let time pass for the tasks that wait for it, unless tasks run now."""
+        if not self._watermarks.wanted:
+            return
         if self.caught_up():
             self._clock.caught_up(time.monotonic())
         if self._watermarks.due(self._clock.now):

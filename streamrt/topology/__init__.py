@@ -1,7 +1,7 @@
 """The graph of operators: immutable data, and how one closure per sub-topology is made from it."""
 
 from streamrt.topology.builder import TopologyBuilder
-from streamrt.topology.compose import compose, compose_stream
+from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
 from streamrt.topology.node import (
     ExchangeOperator,
@@ -28,7 +28,6 @@ __all__ = [
     "TaskStore",
     "Topology",
     "TopologyBuilder",
-    "compose",
     "compose_stream",
     "stream_id",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrt.models import Headers, Tick
 from streamrt.topics import Topic
-from streamrt.topology.graph import Topology, topic_of
+from streamrt.topology.graph import Topology
 from streamrt.topology.node import Executor, MergeOperator, Node, OperatorContext, StateAccess
 
 if TYPE_CHECKING:
@@ -20,18 +20,6 @@ _IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Each operator is one Python call below its parent, and user functions need room of their own.
 _FRAMES_PER_NODE = 3
 _FRAMES_FOR_USERS = 1_000
-
-
-def compose(topology: Topology, root: Node, context: OperatorContext, leaf: Executor) -> Executor:
-    """Compose the stream of a source, and return the closure that takes the records of this source.
-
-    Args:
-        topology: the graph.
-        root: the source.
-        context: what the operators may use.
-        leaf: called with what leaves the last operator of each branch.
-    """
-    return compose_stream(topology, topology.stream_of(root), context, leaf)[topic_of(root)]
 
 
 def compose_stream(topology: Topology, stream: str, context: OperatorContext, leaf: Executor) -> dict[str, Executor]:

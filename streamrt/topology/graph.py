@@ -101,16 +101,6 @@ class Topology:
                     result[node.id] = sink
         return result
 
-    def subtree(self, root: Node) -> tuple[Node, ...]:
-        """Return `root` and all nodes below it, parents first."""
-        inside = {root.id}
-        members = [root]
-        for node in self.nodes:
-            if not inside.isdisjoint(node.parents):
-                inside.add(node.id)
-                members.append(node)
-        return tuple(members)
-
     def members(self, stream: str) -> tuple[Node, ...]:
         """Return all nodes of a stream, parents first."""
         roots = {source.id for source in self.streams[stream].values()}

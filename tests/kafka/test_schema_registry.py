@@ -3,7 +3,6 @@
 import http.client
 import http.server
 import json
-import os
 import threading
 from collections.abc import Iterator
 from datetime import date
@@ -36,7 +35,7 @@ from streamrt.serializers.registry import (
     record_subject_name_strategy,
 )
 from streamrt.testing.registry import EmbeddedSchemaRegistry
-from tests.support import unique
+from tests.support import LONG, unique
 
 pytestmark = pytest.mark.kafka
 
@@ -328,7 +327,7 @@ def test_a_registry_that_dies_is_no_bad_input_and_what_is_known_stays_known(prox
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("STREAMRT_LONG_TESTS" not in os.environ, reason="starts another registry twice: make test-long")
+@pytest.mark.skipif(not LONG, reason="starts another registry twice: make test-long")
 def test_a_registry_can_be_killed_and_started_again() -> None:
     with EmbeddedSchemaRegistry() as registry:
         url = registry.url

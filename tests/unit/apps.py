@@ -12,7 +12,7 @@ from streamrt.errors import ProcessingError
 from streamrt.models import Headers, Tick
 from streamrt.state import MemoryStore, StoreSpec, StoreTransaction, Transaction
 from streamrt.testing import TopologyTestDriver
-from streamrt.topology import Executor, Node, StateAccess, Topology, compose
+from streamrt.topology import Executor, Node, StateAccess, Topology, compose_stream
 
 START = 1_000_000
 """Wall clock of the drivers, in milliseconds."""
@@ -105,7 +105,8 @@ class Surroundings:
 
     def run(self, topology: Topology, topic: str, *values: Any, key: Any = b"k", headers: Any = None) -> list[Any]:
         """Send values through the sub-topology of a topic, at 0, 1, 2, ... ms; return the values that leave it."""
-        execute = compose(topology, topology.sources[topic], self, lambda *output: self.left.append(output))
+        stream = topology.stream_of_topic[topic]
+        execute = compose_stream(topology, stream, self, lambda *output: self.left.append(output))[topic]
         before = len(self.left)
         for timestamp, value in enumerate(values):
             execute(value, key, timestamp, headers)

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import os
 import pickle
 import random
 import signal
@@ -24,8 +23,8 @@ from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
 from streamrt.serializers.avro_schema import MAX_TYPE_DEPTH, MAX_VALUE_DEPTH
 from streamrt.serializers.registry import RegistrySchema, SchemaReference, SchemaRegistryClientConfig
 from streamrt.topics import Topic
+from tests.support import LONG
 
-LONG = bool(os.environ.get("STREAMRT_LONG_TESTS"))
 CTX = SerializationContext("orders", MessageField.VALUE)
 REGISTRY = SchemaRegistryClientConfig(url="http://localhost:1")
 

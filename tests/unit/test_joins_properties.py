@@ -1,6 +1,5 @@
 """Random histories of joins give what the definitions say, whatever the commits and restarts."""
 
-import os
 from pathlib import Path
 from typing import get_args
 
@@ -8,10 +7,11 @@ import pytest
 
 from streamrt.joins import AsOfHow, IntervalHow
 from streamrt.state import RocksDBStore
+from tests.support import LONG
 from tests.unit.joined import check_asof, check_interval
 
 # Cases for each `how`, of which there are six.
-CASES = 10_000 if os.environ.get("STREAMRT_LONG_TESTS") == "1" else 500
+CASES = 10_000 if LONG else 500
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Transactions for time: what they keep, what they read and write, how they end, and what they refuse."""
 
 import inspect
-import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,6 +38,7 @@ from streamrt.state import (
 from streamrt.state.layout import FIRST_KEY, expiry_key
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TopologyBuilder
+from tests.support import LONG
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, None, 1)
 KEY = TimedTransaction.prefix(b"key")
@@ -507,7 +507,7 @@ def test_sizes_add_up(partition: Watched, transaction: TimedTransaction) -> None
 @pytest.mark.slow
 def test_a_commit_of_a_million_keys(tmp_path: Path) -> None:
     """Fewer for each day. A commit has no bound but memory."""
-    keys = 1_000_000 if os.environ.get("STREAMRT_LONG_TESTS") == "1" else 20_000
+    keys = 1_000_000 if LONG else 20_000
     partition = RocksDBStore("default", "orders", tmp_path).open(0)
     transaction = TimedTransaction(partition)
     for number in range(keys):

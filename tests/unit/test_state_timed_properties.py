@@ -1,6 +1,5 @@
 """Stores for time against a naive model: random operations, commits, failures, restarts, and restores from the changelog."""
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamrt.state import MemoryStore, RocksDBStore, Store, TimedTransaction, timed, timeline
+from tests.support import LONG
 from tests.unit.state_timed import KEYS, Model, Op, Run, act, check_store, contents, expect
-
-LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
 
 NAMES = ["set", "set", "change", "change", "head", "delete_head", "due", "due", "next", "advance"]
 NAMES += ["add", "add", "add", "add", "items", "arrivals", "latest", "latest", "delete", "delete_front"]

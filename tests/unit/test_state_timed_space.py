@@ -1,14 +1,13 @@
 """Space is given back: windows that come and go leave a small directory behind, and reading deadlines stays cheap."""
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 
 from streamrt.state import RocksDBStore, Stamp, StoreIdentity, TimedTransaction
+from tests.support import LONG
 
-LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
 WINDOWS = 10_000_000 if LONG else 100_000
 COMMIT = 10_000
 IDENTITY = StoreIdentity("shop", "orders", 0, "windows", None, "changelog", 1)

@@ -40,8 +40,8 @@ def test_a_node_belongs_to_the_source_above_it() -> None:
     assert [topology.source_of(node) for node in (source, middle, behind, last)] == [source, source, behind, behind]
     assert topology.source_of(topology.exchanges["between"]) == source
     assert [topology.origin(name) for name in ("in", "between")] == ["in", "in"]
-    assert topology.subtree(source)[-1] == topology.exchanges["between"]
-    assert topology.subtree(behind) == (behind, last)
+    assert topology.members("in")[-1] == topology.exchanges["between"]
+    assert topology.members("between") == (behind, last)
 
 
 def test_stores_of_one_name_must_be_of_one_kind() -> None:

@@ -1,0 +1,210 @@
+"""Tasks on clients and stores that note each step, and fail at the one that a test asks for."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streamrt.models import Headers, TopicPartition
+from streamrt.runtime import (
+    BatchContext,
+    ChangelogSettings,
+    Report,
+    SourceState,
+    StateSettings,
+    Tasks,
+    TransactionWriter,
+)
+from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.state import POSITION_KEY, MemoryStore, State, Store, StorePartition, StoreSpec, state_of
+from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskStore
+from tests.unit.apps import application
+from tests.unit.tasks import PLACE
+
+LOG = TopicPartition("log", 0)
+OTHER = TopicPartition("in", 1)
+
+
+class Clients(MemoryClients):
+    """Writes down what is asked of Kafka, and fails as told."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 1_000)
+        self.calls: list[str] = []
+        self.troubles: dict[str, Exception] = {}
+        self.lost: list[Exception] = []
+
+    def call(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.troubles:
+            raise self.troubles.pop(name)
+
+    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+        self.call("reuse" if reuse else "init")
+        return Transaction(self)
+
+    def release(self, task: TopicPartition) -> None:
+        self.call("release")
+
+    def committed(self, place: TopicPartition) -> int | None:
+        self.call("committed")
+        return super().committed(place)
+
+    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+        self.call("bounds")
+        return super().bounds(place)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        self.call("position" if key == POSITION_KEY else topic)
+        super().produce(topic, value, key, timestamp, headers, partition)
+
+    def flush(self) -> list[Exception]:
+        self.call("flush")
+        lost, self.lost = self.lost, []
+        return lost
+
+
+class Transaction:
+    """A transaction whose records are written when it is committed."""
+
+    usable = True
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._held: list[tuple[Any, ...]] = []
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        partition: int = -1,
+    ) -> None:
+        self._clients.call("position" if key == POSITION_KEY else topic)
+        self._held.append((topic, value, key, timestamp, headers, partition))
+
+    def flush(self) -> list[Exception]:
+        return []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+        self._clients.call("commit")
+        for record in self._held:
+            MemoryClients.produce(self._clients, *record)
+        self._clients.end_transaction({LOG} if any(record[0] == "log" for record in self._held) else set(), offsets)
+
+    def abort(self) -> None:
+        self._clients.call("abort")
+
+
+class Damaged(StorePartition):
+    """A store partition that turns out to be damaged, or that cannot be written."""
+
+    def __init__(self, inner: StorePartition, calls: list[str], troubles: dict[str, Exception]) -> None:
+        self._inner, self._calls, self._troubles = inner, calls, troubles
+
+    def _call(self, name: str) -> None:
+        if name in self._troubles:
+            raise self._troubles.pop(name)
+
+    @property
+    def stamp(self) -> Any:
+        return self._inner.stamp
+
+    def get(self, key: bytes) -> bytes | None:
+        self._call("store get")
+        return self._inner.get(key)
+
+    def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        self._call("store scan")
+        return self._inner.scan(start, end, reverse=reverse)
+
+    def write(self, changes: Any, stamp: Any) -> None:
+        self._calls.append("store")
+        self._call("store write")
+        self._inner.write(changes, stamp)
+
+    def approximate_size(self) -> int:
+        return self._inner.approximate_size()
+
+    def close(self) -> None:
+        self._inner.close()
+        self._call("store close")
+
+
+class Catalog(StoreCatalog):
+    """Gives stores that fail as told."""
+
+    def __init__(self, settings: StateSettings, clients: Clients) -> None:
+        super().__init__(settings)
+        self.disk = MemoryStore("default", "in", Path("unused"))
+        self.destroyed = 0
+        outer = self
+
+        class Disk(MemoryStore):
+            def open(self, partition: int) -> Any:
+                if "store open" in clients.troubles:
+                    raise clients.troubles.pop("store open")
+                return Damaged(outer.disk.open(partition), clients.calls, clients.troubles)
+
+            def destroy(self, partition: int) -> None:
+                outer.destroyed += 1
+                outer.disk.destroy(partition)
+
+        self._store = Disk("default", "in", Path("unused"))
+
+    def store(self, topic: str, spec: StoreSpec) -> Store:
+        return self._store
+
+
+def count(value: int, state: State) -> int:
+    number: int = state.get("n", 0) + 1
+    state.set("n", number)
+    return number
+
+
+class World:
+    """An application of one topic, with what its tasks run on."""
+
+    def __init__(
+        self, *, transactional: bool = True, stateful: bool = True, changelog: bool = True, **settings: Any
+    ) -> None:
+        guarantee: Any = "exactly-once" if transactional else "at-least-once"
+        app = application(processing_guarantee=guarantee, **settings)
+        sdf = app.dataframe(app.topic("in"))
+        sdf = sdf.apply(count, stateful=True) if stateful else sdf
+        sdf.to_topic(app.topic("out"))
+        stores = {"default": ChangelogSettings("log") if changelog else None} if stateful else {}
+        state = StateSettings("group", Path("unused"), None, {"in": SourceState(None, 2, stores)})
+        spec = app.task_spec(count_outputs=True, collect=True)
+        self.clients = Clients()
+        self.catalog = Catalog(state, self.clients)
+        self.tasks = Tasks(replace(spec, state=state), self.clients, self.catalog)
+
+    def run(self, *chunks: Any, **context: Any) -> Report:
+        return self.tasks.run(chunks, BatchContext(**context))
+
+    @property
+    def counted(self) -> int:
+        """What the state of the key None says, which also shows that nobody holds the store."""
+        spec = self.tasks.spec
+        stores = TaskStores(
+            self.catalog, {"default": TaskStore("in", StoreSpec())}, PLACE, self.clients, transactional=False
+        )
+        assert spec.state is not None
+        stores.open({PLACE: 0}, known=())
+        try:
+            number: int = state_of("default", stores.transaction("default"))(None, 0).get("n", 0)
+            return number
+        finally:
+            stores.close()
