@@ -1,8 +1,12 @@
-"""One micro-batch in one process: a session for each task, their commits, and the report about them."""
+"""What one process does between two reports: a session for each task, their commits, and the report about them.
+
+Micro-batches begin and end with their sessions. Resident tasks *carry* sessions from batch to batch: what a session leaves
+open when it is committed is used by the one that follows it.
+"""
 
 import bisect
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,24 +15,24 @@ from streamrt.models import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session, SessionStatus, flush_writer, take_back
 from streamrt.runtime.merge import Merge, Run
-from streamrt.runtime.report import Failure, Report
+from streamrt.runtime.report import Failure, Output, Report
 from streamrt.runtime.task import Limits, Task, TaskFailed
 from streamrt.runtime.troubles import PASSING, TROUBLES, note_failure, note_trouble, trace_of
 
 if TYPE_CHECKING:
     from streamrt.runtime.tasks import Tasks
 
-_NEVER = 1 << 63
 _SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the topic"
 
 
 @dataclass(frozen=True)
 class BatchContext:
-    """What the driver tells each task of a micro-batch.
+    """What a batch must know.
 
     Attributes:
         positions: offsets below which records have been processed already, by input partition.
-        seconds: how long after its first record the task stops between two records.
+        seconds: how long after its first record a micro-batch stops between two records; in resident tasks, how long records
+            are processed before the task looks for other things to do.
         outputs: how many outputs may still come; None for no limit.
         workers: the process that made the last commit, by task.
         stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
@@ -46,29 +50,59 @@ class BatchContext:
     watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
+@dataclass
+class _Work:
+    """What a session has done, as far as it can be taken back."""
+
+    records: int = 0
+    outputs: int = 0
+    produced: int = 0
+    collected: list[Output] = field(default_factory=list)
+
+
 class Batch:
-    """One micro-batch in one process: its sessions, and its report.
+    """What one process does between two reports: its sessions, and its report.
 
     At least once, sessions wait with their commits until one flush of the common writer has made the outputs of all of
     them durable. Exactly once, each session commits by itself.
+
+    Args:
+        tasks: the tasks of this process.
+        context: where to begin, and what time it is. It may be replaced meanwhile.
+        carried: the open sessions of a resident task, by task; kept up to date here. In a micro-batch there are none, and one
+            session ends before the next one begins.
+
+    Attributes:
+        report: what is done so far.
+        aborted: the tasks whose sessions were given up; their records must be processed again.
     """
 
-    def __init__(self, tasks: "Tasks", context: BatchContext) -> None:
+    def __init__(
+        self, tasks: "Tasks", context: BatchContext, carried: MutableMapping[TopicPartition, Session] | None = None
+    ) -> None:
         self.report = Report()
+        self.context = context
+        self.aborted: set[TopicPartition] = set()
         self._tasks = tasks
-        self._context = context
+        self._carried = carried
         self._limits: Limits | None = None
+        # The session that the task of its stream works in, and all that are neither prepared nor ended.
         self._session: Session | None = None
+        self._sessions: dict[TopicPartition, Session] = {}
         self._prepared: list[Session] = []
-        self._counts: dict[TopicPartition, list[int]] = {}
+        self._work: dict[TopicPartition, _Work] = {}
         # What is delivered for tasks with several inputs: all of it is needed before the first record can be chosen.
         self._gathered: dict[TopicPartition, dict[TopicPartition, list[Chunk]]] = {}
         self._cut = False
 
     def left(self, chunk: Chunk) -> bool:
         """Tell whether a chunk has records that are not processed yet."""
-        place = TopicPartition(chunk.topic, chunk.partition)
-        return chunk.offsets[-1] >= self._context.positions.get(place, 0)
+        return chunk.offsets[-1] >= self.position(TopicPartition(chunk.topic, chunk.partition))
+
+    def position(self, place: TopicPartition) -> int:
+        """Return the offset of the next record to process."""
+        done = self.report.ranges.get(place)
+        return self.context.positions.get(place, 0) if done is None else done.end
 
     def take(self, chunk: Chunk) -> bool:
         """Process a chunk, or put it by until all are there; return whether more may follow."""
@@ -83,48 +117,75 @@ class Batch:
         self._cut = not going_on
         return going_on
 
+    def take_all(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+        """Process chunks for a while, without ending any session.
+
+        Args:
+            chunks: records, in order within each partition.
+
+        Returns:
+            What is left because time is up, enough outputs are there, or a session was given up.
+        """
+        self._limits, self._cut = None, False
+        taken = list(chunks)
+        going_on = True
+        for chunk in taken:
+            if not going_on:
+                break
+            going_on = self.take(chunk)
+        if going_on:
+            self._take_gathered()
+        self._gathered.clear()
+        return [
+            chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
+            for chunk in taken
+            if self.left(chunk)
+        ]
+
     def _take(self, chunk: Chunk, place: TopicPartition) -> bool:
-        session = self._session
-        if session is None or session.place != place:
-            if session is not None and not self._finish():
-                return False
-            session = self._open(place)
-            if session is None:
-                self.report.complete = False
-                return False
-        start = session.start[place]
+        session = self._enter(place)
+        if session is None:
+            self.report.complete = False
+            return False
+        start = self.position(place)
         rest = chunk if chunk.offsets[0] >= start else chunk.from_offset(start)
         return not rest.offsets or self._process([(rest, 0, len(rest.offsets))], session)
 
     def _take_merged(self, task: TopicPartition, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
         """Process what was delivered for a task with several inputs; return whether another task may follow."""
-        session = self._open(task)
+        session = self._enter(task)
         if session is None:
             self.report.complete = False
             return False
-        merge = Merge(delivered, session.start, self._tasks.task(task.topic).times, self._tasks.clients)
+        start = {place: self.position(place) for place in session.inputs}
+        merge = Merge(delivered, start, self._tasks.task(task.topic).times, self._tasks.clients)
         try:
-            return self._process(merge.runs(), session, merge) and self._finish()
+            return self._process(merge.runs(), session, merge)
         finally:
             merge.close()
 
-    def tick(self, place: TopicPartition) -> None:
-        """Let time pass for a partition, without records."""
-        if self._open(place) is not None:
-            self._finish()
-
-    def settle(self) -> None:
-        """Process what was put by, and commit what is processed."""
-        if self._session is not None and not self._finish():
-            self._cut = True
+    def _take_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for task, delivered in sorted(gathered.items()):
             if self._cut:
                 self.report.complete = False
                 break
             self._cut = not self._take_merged(task, delivered)
-        if self._session is not None:
-            self._finish()
+
+    def tick(self, place: TopicPartition) -> None:
+        """Let time pass for a task, without records."""
+        known = place in self._sessions
+        session = self._enter(place)
+        # A session that has just begun was told what time it is.
+        if session is not None and known:
+            self._tick(session)
+
+    def settle(self) -> None:
+        """Process what was put by, and commit what is processed."""
+        self._take_gathered()
+        for session in list(self._sessions.values()):
+            if session.place in self._sessions:
+                self._finish(session)
         self._settle_prepared()
 
     def _settle_prepared(self) -> None:
@@ -145,19 +206,50 @@ class Batch:
                 self._withdraw(session, failure)
         finally:
             for session in prepared:
-                session.close()
+                if session.status is not SessionStatus.COMMITTED:
+                    self._close(session)
 
     def close(self) -> None:
-        """Close all sessions; what is not committed is dropped."""
-        for session in (*self._prepared, *([self._session] if self._session is not None else [])):
-            session.close()
+        """Close all sessions that are not carried on; what is not committed is dropped."""
+        for session in (*self._prepared, *self._sessions.values()):
+            self._close(session)
         self._prepared.clear()
+        self._sessions.clear()
         self._session = None
 
     # -- Sessions --------------------------------------------------------------------------------------------------
 
+    def _enter(self, place: TopicPartition) -> Session | None:
+        """Return the session of a task, in which records are processed from now on.
+
+        Returns:
+            None, with the reason in the report, if there can be none now.
+        """
+        session = self._session
+        if session is not None:
+            if session.place == place:
+                return session
+            if self._carried is None:
+                if not self._finish(session):
+                    return None
+            else:
+                self._leave(session)
+        known = self._sessions.get(place)
+        if known is None:
+            return self._open(place)
+        self._tasks.task(place.topic).begin(known)
+        self._session = known
+        return known
+
+    def _leave(self, session: Session) -> None:
+        """Attribute to a session what its task has put out; the task may work for another partition next."""
+        collector, work = self._tasks.task(session.place.topic).collector, self._work[session.place]
+        work.produced += collector.produced
+        work.collected += collector.collected
+        collector.produced, collector.collected = 0, []
+        self._session = None
+
     def _open(self, place: TopicPartition) -> Session | None:
-        """Open the session of a partition; return None, with the reason in the report, if that is impossible now."""
         try:
             task = self._tasks.task(place.topic)
         except SinkError as error:
@@ -170,20 +262,26 @@ class Batch:
             self._settle_prepared()
             if self.report.failure is not None or place in self.report.interrupted:
                 return None
-            # That is official now: what may be taken back later begins here.
-            self._counts.pop(place, None)
-        session = self._tasks.session(place, self._context, {each: done.end for each, done in former.items()})
-        self._session = session
-        try:
-            session.open(known=self._context.stateful)
-        except TROUBLES as trouble:
-            session.close()
-            self._session = None
-            note_trouble(self.report, session, trouble)
-            return None
+        session = None if self._carried is None else self._carried.get(place)
+        if session is None:
+            session = self._tasks.session(place, self.context, {each: done.end for each, done in former.items()})
+            try:
+                session.open(known=self.context.stateful)
+            except TROUBLES as trouble:
+                session.close()
+                self.aborted.add(place)
+                note_trouble(self.report, session, trouble)
+                return None
+            except BaseException:
+                session.close()
+                raise
+            if self._carried is not None:
+                self._carried[place] = session
+        self._session = self._sessions[place] = session
+        self._work[place] = _Work()
         task.begin(session)
         for each, start in session.start.items():
-            begin = former[each].start if each in former else self._context.positions.get(each, 0)
+            begin = former[each].start if each in former else self.context.positions.get(each, 0)
             ranges[each] = OffsetRange(*each, begin, start)
         return session if not task.collector.ticks or self._tick(session) else None
 
@@ -192,8 +290,8 @@ class Batch:
         task, report, place = self._tasks.task(session.place.topic), self.report, session.place
         before = task.collector.outputs
         try:
-            first, offset = next(iter(session.start.items()))
-            task.tick(Tick(self._context.now, self._context.watermarks.get(place.topic, {})), first, offset)
+            first = session.inputs[0]
+            task.tick(Tick(self.context.now, self.context.watermarks.get(place.topic, {})), first, self.position(first))
         except TaskFailed as failed:
             self._give_up(session, failed.failure)
             return False
@@ -201,7 +299,7 @@ class Batch:
             self._meet(session, trouble)
             return False
         outputs = task.collector.outputs - before
-        self._counts.setdefault(place, [0, 0])[1] += outputs
+        self._work[place].outputs += outputs
         report.outputs += outputs
         return True
 
@@ -210,7 +308,7 @@ class Batch:
         task, report = self._tasks.task(session.place.topic), self.report
         if self._limits is None:
             # Whatever came before, waiting for data, restoring, passing over records, is not this task's work.
-            self._limits = Limits(time.monotonic() + self._context.seconds, self._context.outputs)
+            self._limits = Limits(time.monotonic() + self.context.seconds, self.context.outputs)
         limits, before = self._limits, task.collector.outputs
         if limits.outputs is not None:
             limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
@@ -252,9 +350,9 @@ class Batch:
             finished = not merge.left({place: end for place, (_, end) in done.items()})
         report.complete = report.complete and finished
         outputs = task.collector.outputs - before
-        counts = self._counts.setdefault(session.place, [0, 0])
-        counts[0] += records
-        counts[1] += outputs
+        work = self._work[session.place]
+        work.records += records
+        work.outputs += outputs
         report.records += records
         report.outputs += outputs
         return finished and not self._over(task, limits)
@@ -264,28 +362,36 @@ class Batch:
         enough = limits.outputs is not None and task.collector.outputs >= limits.outputs
         return enough or time.monotonic() >= limits.deadline
 
-    def _finish(self) -> bool:
-        """Bring the current session to its commit; return whether another one may follow."""
-        session = self._session
-        if session is None:
-            return True
+    def _finish(self, session: Session) -> bool:
+        """Bring a session to its commit; return whether another one may follow."""
+        if session is self._session:
+            self._leave(session)
         try:
             return self._end(session)
         except BaseException:
-            session.close()
+            self._close(session)
             raise
         finally:
-            self._session = None
+            self._sessions.pop(session.place, None)
+
+    def _close(self, session: Session) -> None:
+        """Close a session for good."""
+        session.close()
+        if self._carried is not None:
+            self._carried.pop(session.place, None)
 
     def _end(self, session: Session) -> bool:
         end = {place: self.report.ranges[place].end for place in session.inputs}
         session.times = session.stores.times()
-        if all(end[place] <= at for place, at in session.start.items()) and not session.stores.dirty:
+        idle = all(end[place] <= at for place, at in session.start.items()) and not session.stores.dirty
+        if idle and not self._work[session.place].produced:
             if self._tasks.spec.transactional:
                 # There was nothing left to do, but the transactional id is this process's now: all others are fenced.
                 self.report.workers[session.place] = self._tasks.clients.worker
             self._note_times(session)
-            session.close()
+            self._gather(session)
+            if self._carried is None:
+                session.close()
             return True
         sinks = self._tasks.sinks
         try:
@@ -305,13 +411,9 @@ class Batch:
             return False
         self.report.sunk += sinks.take()
         if not self._tasks.spec.transactional:
-            self._gather(session)
             self._prepared.append(session)
             return True
-        going_on = self._commit(session)
-        if session.status is SessionStatus.COMMITTED:
-            self._gather(session)
-        return going_on
+        return self._commit(session)
 
     def _commit(self, session: Session) -> bool:
         try:
@@ -321,7 +423,12 @@ class Batch:
             return False
         self.report.workers[session.place] = self._tasks.clients.worker
         self._note_times(session)
-        session.close()
+        self._gather(session)
+        following = None if self._carried is None else session.successor()
+        if self._carried is None or following is None:
+            self._close(session)
+        else:
+            self._carried[session.place] = following
         return True
 
     def _note_times(self, session: Session) -> None:
@@ -333,11 +440,10 @@ class Batch:
         return {log.topic for source in sources for log in source.stores.values() if log is not None}
 
     def _gather(self, session: Session) -> None:
-        """Add what the operators put out during a session to the report."""
-        collector = self._tasks.task(session.place.topic).collector
-        self.report.produced += collector.produced
-        self.report.collected += collector.collected
-        collector.produced, collector.collected = 0, []
+        """Add what the operators put out during a session, which is official now, to the report."""
+        work = self._work.pop(session.place)
+        self.report.produced += work.produced
+        self.report.collected += work.collected
 
     # -- Ends that are no commits ------------------------------------------------------------------------------------
 
@@ -357,26 +463,24 @@ class Batch:
         note_failure(self.report, failure)
 
     def _abort(self, session: Session) -> None:
-        session.abort()
-        session.close()
-        self._withdraw(session, None)
-        if self._session is session:
-            self._session = None
+        # Sinks drop what they took, and do not tell whose records that were.
+        losing = list(self._sessions.values()) if self._tasks.sinks.used else [session]
+        for each in losing if session in losing else (*losing, session):
+            if each is self._session:
+                self._leave(each)
+            self._sessions.pop(each.place, None)
+            each.abort()
+            self._close(each)
+            self._withdraw(each, None)
 
     def _withdraw(self, session: Session, failure: Failure | None) -> None:
         """Take everything back that the report says about a session."""
+        self.aborted.add(session.place)
         self._tasks.sinks.pause()
-        collector = self._tasks.task(session.place.topic).collector
-        collector.produced, collector.collected = 0, []
         report = self.report
-        records, outputs = self._counts.pop(session.place, (0, 0))
-        report.records -= records
-        report.outputs -= outputs
-        report.collected = [
-            output
-            for output in report.collected
-            if output.offset < session.start.get(TopicPartition(output.topic, output.partition), _NEVER)
-        ]
+        work = self._work.pop(session.place)
+        report.records -= work.records
+        report.outputs -= work.outputs
         own = session.inputs
         report.sunk = [(node, batch) for node, batch in report.sunk if (batch.topic, batch.partition) not in own]
         take_back(report, session, failure)

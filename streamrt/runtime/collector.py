@@ -83,9 +83,12 @@ class Collector:
         self.collected: list[Output] = []
         self._rows: dict[int, deque[Any]] = {node: deque(maxlen=size) for node, size in self._tables.items()}
 
-    def rows(self) -> list[tuple[int, Any]]:
-        """Return the last rows of live tables since the last reset."""
-        return [(node, row) for node, rows in self._rows.items() for row in rows]
+    def take_rows(self) -> list[tuple[int, Any]]:
+        """Return the last rows of live tables since the last call or reset."""
+        taken = [(node, row) for node, rows in self._rows.items() for row in rows]
+        for rows in self._rows.values():
+            rows.clear()
+        return taken
 
     def sender(self, topic: Topic) -> Executor:
         """Return the function that serializes a record and hands it to the writer."""

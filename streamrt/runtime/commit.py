@@ -1,10 +1,10 @@
 """The order in which work becomes official. Nothing else decides about it.
 
-A *session* is the work of one task within one micro-batch: on its input partition, or on those of several topics::
+A *session* is the work of one task between two commits: on its input partition, or on those of several topics::
 
-    opened --> processing --> committed --> closed
-       |           |              |
-       +-----------+--> aborted <-+
+    opened --> processing --> committed --> closed, or followed by a session over the same open stores
+       |           |
+       +-----------+--> aborted
 
 **At-least-once**, the steps of a session:
 
@@ -17,6 +17,8 @@ A *session* is the work of one task within one micro-batch: on its input partiti
 7. report; the driver commits the offsets of reported ranges to the consumer group.
 
 A crash before 7 repeats records, and loses none; state may count them twice.
+
+A session that follows another one, in resident tasks, begins at 2.
 
 **Exactly-once**, one Kafka transaction for each session:
 
@@ -31,11 +33,16 @@ A crash before 7 repeats records, and loses none; state may count them twice.
    attempt learns the truth in 1 and 2;
 8. only now write changes and stamp to the stores. A store must never contain what a transaction may yet lose;
 9. report.
+
+A session that follows another one begins at 4. It needs no 1 to 3: whoever works on the partition meanwhile has taken the
+transactional id, and then 7 fails.
 """
 
+import copy
 import enum
 import logging
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 from streamrt.errors import ProducerError, StateError
 from streamrt.models import OffsetRange, TopicPartition
@@ -44,6 +51,9 @@ from streamrt.runtime.faults import reached
 from streamrt.runtime.report import Failure, Report, StoreTime
 from streamrt.runtime.spec import ErrorCallbacks
 from streamrt.runtime.stores import TaskStores
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger("streamrt")
 
@@ -73,7 +83,7 @@ _SUCCESSORS: Mapping[SessionStatus, frozenset[SessionStatus]] = {
 
 
 class Session:
-    """The work of one task within one micro-batch: at least once. `ExactlyOnceSession` is the other guarantee.
+    """The work of one task between two commits: at least once. `ExactlyOnceSession` is the other guarantee.
 
     Outputs of all sessions share one writer, which `flush_writer` flushes before any of them commits.
 
@@ -143,6 +153,21 @@ class Session:
         self.stores.flush(self.end)
         reached("stored")
         self._move(SessionStatus.COMMITTED)
+
+    def successor(self) -> "Self | None":
+        """Return the open session that follows this one, which is committed, over the same stores.
+
+        Returns:
+            None if a new one must be opened, because the stores or the writer cannot go on.
+        """
+        if self.status is not SessionStatus.COMMITTED or not self.stores.renew():
+            return None
+        following = copy.copy(self)
+        following.start = dict(self.end)
+        following.end = dict(self.end)
+        following.status = SessionStatus.OPEN
+        following.times = {}
+        return following
 
     def abort(self) -> None:
         """Drop everything that is not committed."""
@@ -231,6 +256,10 @@ class ExactlyOnceSession(Session):
         self._transaction.commit(self.end, self._metadata)
         reached("committed")
         super().commit()
+
+    def successor(self) -> "Self | None":
+        """Return the session of the next transaction; None if this one left doubts about its writer."""
+        return super().successor() if self._transaction is not None and self._transaction.usable else None
 
     def abort(self) -> None:
         """Abort the transaction."""

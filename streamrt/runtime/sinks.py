@@ -27,6 +27,11 @@ class TaskSinks:
         self._nodes = {id(sink): node for node, sink in topology.sinks.items()}
         self._used: dict[int, BaseSink] = {}
 
+    @property
+    def used(self) -> bool:
+        """Whether there are any sinks."""
+        return bool(self._used)
+
     def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> Executor:
         """Return the function that hands a record to a sink.
 

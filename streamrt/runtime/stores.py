@@ -1,4 +1,4 @@
-"""The store partitions of one task for one micro-batch: open, restore, prepare, flush, close."""
+"""The store partitions of one task: open, restore, prepare, flush, and then renew or close."""
 
 import contextlib
 import logging
@@ -71,6 +71,8 @@ class _OpenStore:
     changelog: TopicPartition | None
     changelog_end: int
     changes: int = 0
+    disputed: bool = False
+    """Whether another writer's records are in the changelog, which the store lacks."""
 
 
 class StoreCatalog:
@@ -95,7 +97,7 @@ class StoreCatalog:
 
 
 class TaskStores:
-    """Opens the store partitions of one task, and carries them through one commit.
+    """Opens the store partitions of one task, and carries them through one commit, or through many.
 
     Args:
         catalog: the stores of this process.
@@ -227,6 +229,20 @@ class TaskStores:
                 store.home.each(ends),
             )
             store.transaction.flush(stamp)
+            store.changelog_end = stamp.changelog_offset or 0
+
+    def renew(self) -> bool:
+        """Begin new transactions over the open store partitions, after `flush`.
+
+        Returns:
+            False if the stores must be opened anew, because a changelog has records that its store lacks.
+        """
+        if any(store.disputed for store in self._open.values()):
+            return False
+        for store in self._open.values():
+            store.transaction = self._begin(store.home, store.partition)
+            store.changes = 0
+        return True
 
     def close(self) -> None:
         """Drop what was not flushed, and close the store partitions.
@@ -280,6 +296,7 @@ class TaskStores:
         _, high = self._clients.bounds(store.changelog)
         if high == expected:
             return high
+        store.disputed = True
         # Somebody else wrote, too, such as a process that believes to own the partition still. Replay all of it next time.
         logger.warning(
             "changelog %s: %d records of another writer came in between; the state is replayed from there",
@@ -309,12 +326,14 @@ class TaskStores:
                     self._check(home, stamp, stamp.identity.topic_id, committed, identity)
             else:
                 partition, end = self._restore(name, home, partition, identity, committed, deadline)
-            options = self._catalog.settings.options
-            transaction = home.spec.transaction(partition, options, home.changelog is not None)
+            transaction = self._begin(home, partition)
         except BaseException:
             partition.close()
             raise
         return _OpenStore(home, identity, partition, transaction, home.changelog_partition, end)
+
+    def _begin(self, home: StoreHome, partition: StorePartition) -> Transaction:
+        return home.spec.transaction(partition, self._catalog.settings.options, home.changelog is not None)
 
     def _store(self, home: StoreHome) -> Store:
         return self._catalog.store(home.place.topic, home.spec)

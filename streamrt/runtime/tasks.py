@@ -1,8 +1,8 @@
-"""Tasks of one process: a session for each partition of a micro-batch, and the report about all of them."""
+"""Tasks of one process: how batches, restores and ticks get what they need, and the reports about them."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -72,44 +72,72 @@ class Tasks:
 
     def _batch(self, context: BatchContext, feed: Callable[[Batch], None]) -> Report:
         begun = time.monotonic()
-        for task in self._tasks.values():
-            task.collector.reset()
-        self._lines.clear()
-        batch = Batch(self, context)
+        self.take_shown()
+        batch = self.begin(context)
         try:
             feed(batch)
-            batch.settle()
+            report = self.end(batch)
         finally:
             batch.close()
-        report = batch.report
-        report.shown += self._lines
-        for task in self._tasks.values():
-            report.shown += task.collector.rows()
         report.seconds = time.monotonic() - begun
         return report
 
-    def restore(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
+    def begin(self, context: BatchContext, carried: MutableMapping[TopicPartition, Session] | None = None) -> Batch:
+        """Begin a batch.
+
+        Args:
+            context: where to begin and when to stop.
+            carried: the open sessions of a resident task.
+        """
+        for task in self._tasks.values():
+            task.collector.reset()
+        return Batch(self, context, carried)
+
+    def end(self, batch: Batch) -> Report:
+        """Commit the work of a batch, and return the report about it."""
+        batch.settle()
+        batch.report.shown += self.take_shown()
+        return batch.report
+
+    def take_shown(self) -> list[tuple[int, Any]]:
+        """Return what operators have shown since the last call."""
+        shown, self._lines[:] = list(self._lines), []
+        for task in self._tasks.values():
+            shown += task.collector.take_rows()
+        return shown
+
+    def restore(
+        self,
+        places: Iterable[TopicPartition],
+        context: BatchContext,
+        carried: MutableMapping[TopicPartition, Session] | None = None,
+    ) -> Report:
         """Bring the stores of tasks to the end of their changelogs, without processing anything.
 
         Args:
             places: the tasks.
             context: where the group is, and how long this may take.
+            carried: takes the sessions of tasks that are ready; without it they are closed.
         """
         report = Report()
         deadline = time.monotonic() + context.seconds
         for place in places:
             session = self.session(place, context)
             met: Exception | None = None
+            finished = False
             try:
                 session.open(known=context.stateful, deadline=deadline)
                 finished = True
             except RestoreInterrupted:
-                finished = False
+                pass
             except TROUBLES as trouble:
-                finished, met = False, trouble
+                met = trouble
             finally:
-                progress = session.stores.progress
-                session.close()
+                if finished and carried is not None:
+                    carried[place] = session
+                else:
+                    session.close()
+            progress = session.stores.progress
             if met is not None:
                 note_trouble(report, session, met)
             for store, part in progress.items():

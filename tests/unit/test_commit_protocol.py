@@ -389,6 +389,8 @@ def test_at_least_once_a_lost_delivery_takes_all_ranges_of_the_flush_back() -> N
 
 def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
     class Sinks:
+        used = True
+
         def flush(self, place: TopicPartition) -> None:
             raise SinkBackpressureError(2.0)
 
