@@ -168,6 +168,11 @@ class GroupMember:
         """What made the member fail, or None."""
         return self._error
 
+    @property
+    def away(self) -> bool:
+        """Whether no broker answers at the moment."""
+        return self._away_since is not None
+
     def start(self) -> None:
         """Join the group.
 

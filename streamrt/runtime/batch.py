@@ -191,9 +191,12 @@ class Batch:
     def _settle_prepared(self) -> None:
         if not self._prepared:
             return
-        tasks = self._tasks
-        refusal = flush_writer(tasks.clients.writer(), tasks.spec.callbacks, self._changelogs())
         prepared, self._prepared = self._prepared, []
+        # They share one, unless it had to be replaced between the beginnings of two of them.
+        writers = {id(session.writer): session.writer for session in prepared}.values()
+        callbacks, changelogs = self._tasks.spec.callbacks, self._changelogs()
+        refusals = [flush_writer(writer, callbacks, changelogs) for writer in writers]
+        refusal = next((each for each in refusals if each is not None), None)
         try:
             for session in prepared:
                 if refusal is None:

@@ -167,6 +167,9 @@ class Session:
         following.end = dict(self.end)
         following.status = SessionStatus.OPEN
         following.times = {}
+        if not self.transactional:
+            # Another one, if that of before failed.
+            following.writer = self.clients.writer()
         return following
 
     def abort(self) -> None:

@@ -51,8 +51,8 @@ class Member(Protocol):
     """A member of the consumer group, which owns partitions. `GroupMember` is one."""
 
     @property
-    def error(self) -> Exception | None:
-        """What made the member fail, or None."""
+    def away(self) -> bool:
+        """Whether no broker answers at the moment."""
 
     def start(self) -> None:
         """Join the group."""
@@ -84,5 +84,5 @@ class Member(Protocol):
 
 
 Join = Callable[[Callable[[frozenset[TopicPartition]], None], Callable[[frozenset[TopicPartition]], None]], Member]
-"""Makes a member of two functions: the first is called in a thread of its own before partitions are given back, and may block;
-the second one after they were lost."""
+"""Makes a member of two functions: the first is called in a thread of its own before partitions are given back, and may
+block; the second one after they were lost."""

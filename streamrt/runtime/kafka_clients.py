@@ -71,7 +71,7 @@ class KafkaTaskClients:
 
     def writer(self) -> RecordWriter:
         """Return the writer of tasks that produce at least once."""
-        if self._writer is None:
+        if self._writer is None or self._writer.failed:
             self._writer = KafkaRecordWriter(self._connection, self._options, self._poll_timeout)
         return self._writer
 

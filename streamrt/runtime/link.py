@@ -1,8 +1,8 @@
 """What a resident task and the driver tell each other.
 
-A task begins with `Joined` and gets `Welcome`. It asks where to begin in partitions that it was assigned (`Wanted`, answered by
-`Begin`), and tells of its work (`Worked`, answered by `Taken`; `Seen`, `Committed` and `Quiet` want no answer). The driver tells
-what time it is (`Time`) and when to end (`Stop`, answered by `Ended`). `Failed` ends the application.
+A task begins with `Joined` and gets `Welcome`. It asks where to begin in partitions that it was assigned (`Wanted`, answered
+by `Begin`), and tells of its work (`Worked`, answered by `Taken`; `Seen`, `Committed` and `Quiet` want no answer). The driver
+tells what time it is (`Time`) and when to end (`Stop`, answered by `Ended`). `Failed` ends the application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,13 +59,12 @@ class Wanted:
 
     Attributes:
         generation: number of the assignment, as the task counts them.
-        assigned: all input partitions that the task has now.
-        places: those of them to begin with. None if the task was assigned nothing.
+        assigned: the input partitions of the task; none if the group has more members than partitions. The answer comes all
+            the same.
     """
 
     generation: int
     assigned: frozenset[TopicPartition]
-    places: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ class Begin:
 
     Attributes:
         generation: that of the question.
-        positions: offset of the first record to process, by partition.
+        positions: offset of the first record to process, for each partition to work on.
         fresh: those of them that the group does not know yet: the task commits them before it begins.
         stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
             common are named as in `Topology.scopes`.

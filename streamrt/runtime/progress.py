@@ -18,7 +18,7 @@ class ProgressSnapshot:
     Attributes:
         records: records read since `run()` began.
         produced: records sent to topics.
-        batches: micro-batches processed.
+        batches: micro-batches processed; in resident tasks, commits made.
         rate: records read per second, over the last seconds.
         positions: offset of the next record to process, per assigned partition.
     """
@@ -53,13 +53,18 @@ class Progress:
         with self._lock:
             self._positions.update(positions)
 
-    def report(self, report: Report) -> None:
-        """Add the work of one micro-batch."""
+    def report(self, report: Report, *, finished: bool = True) -> None:
+        """Add the work that a report tells of.
+
+        Args:
+            report: the report.
+            finished: whether a batch has ended with it.
+        """
         now = time.monotonic()
         with self._lock:
             self.records += report.records
             self.produced += report.produced
-            self.batches += 1
+            self.batches += finished
             self._positions.update({place: done.end for place, done in report.ranges.items()})
             self._recent.append((now, report.records))
             self._forget(now)

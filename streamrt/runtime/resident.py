@@ -1,0 +1,515 @@
+"""The resident task: reads its partitions by itself, and stays.
+
+What it does, again and again::
+
+    hear the driver -> follow the group -> take records -> process them -> tell what was seen -> settle, if it is time
+
+Records are processed in the same batches as everywhere, which are settled when a commit is due; `streamrt.runtime.commit`
+knows the order. Stores stay open from one batch to the next. At least once, offsets are committed when the driver has taken
+the report. All of it happens in one thread; the member of the group has its own, which waits for this one when partitions are
+revoked.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from streamrt.errors import OffsetOutOfRangeError, RunnerError, StreamRTError
+from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError
+from streamrt.models import TopicPartition
+from streamrt.runtime.batch import Batch, BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.commit import Session
+from streamrt.runtime.feed import Feed, Join, Member
+from streamrt.runtime.link import (
+    Begin,
+    Committed,
+    Ended,
+    Failed,
+    Joined,
+    Link,
+    Seen,
+    Stop,
+    Taken,
+    Time,
+    ToTask,
+    Wanted,
+    Welcome,
+)
+from streamrt.runtime.outbox import Outbox
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks import Tasks
+
+__all__ = ["ResidentSettings", "ResidentTask"]
+
+logger = logging.getLogger("streamrt")
+
+_WAIT_S = 0.1
+_JOIN_S = 0.02
+_SLICE_S = 0.2
+_AT_ONCE = 10_000
+_MOST_RECORDS = 100_000
+"""Changes of state wait in memory until the commit."""
+_TAKEN_S = 30.0
+_REVOKE_S = 36.0
+_ATTEMPTS = 8
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True)
+class ResidentSettings:
+    """What a resident task needs beside the specification.
+
+    Attributes:
+        slot: its number, from 0 on.
+        attempt: how many tasks of this number died before.
+        commit_interval: seconds between two commits.
+        commit_every: commit after this many records already; 0 leaves it to the interval.
+        transaction_interval: exactly once, seconds after which a transaction closes at the latest.
+    """
+
+    slot: int
+    attempt: int = 0
+    commit_interval: float = 5.0
+    commit_every: int = 0
+    transaction_interval: float = 0.1
+
+
+class ResidentTask:
+    """Runs the tasks of the partitions that the group gives to one slot, until the driver says stop.
+
+    Args:
+        tasks: the tasks of this process.
+        feed: reads records.
+        join: makes the member of the group.
+        link: the driver.
+        settings: when to commit.
+        clock: gives seconds; only differences count.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        feed: Feed,
+        join: Join,
+        link: Link,
+        settings: ResidentSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tasks = tasks
+        self._feed = feed
+        self._member: Member = join(self._on_revoke, self._on_lost)
+        self._link = link
+        self._settings = settings
+        self._clock = clock
+        spec = tasks.spec
+        self._transactional = spec.transactional
+        self._interval = (
+            min(settings.commit_interval, settings.transaction_interval)
+            if spec.transactional
+            else settings.commit_interval
+        )
+        self._most = min(_MOST_RECORDS, settings.commit_every or _MOST_RECORDS)
+        # What the driver has said.
+        self._welcome = False
+        self._outputs: int | None = None
+        self._stop: Stop | None = None
+        self._watermarks: Mapping[str, Mapping[str, int]] = {}
+        # The assignment.
+        self._generation = 0
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._answered = False
+        self._positions: dict[TopicPartition, int] = {}
+        self._stateful: frozenset[TopicPartition] = frozenset()
+        self._workers: dict[TopicPartition, str] = {}
+        # Tasks without a session; when they may be opened, if not at once; how often they were interrupted without progress.
+        self._closed: list[TopicPartition] = []
+        self._waiting: dict[TopicPartition, float] = {}
+        self._attempts: dict[TopicPartition, int] = {}
+        # The work.
+        self._sessions: dict[TopicPartition, Session] = {}
+        self._batch: Batch | None = None
+        self._due = 0.0
+        self._left: list[Chunk] = []
+        self._halted = False
+        self._passed_at = 0.0
+        self._outbox = Outbox(link, tasks, clock)
+        # Between the member's threads and this one.
+        self._revoking = threading.Event()
+        self._drained = threading.Event()
+        self._lost = threading.Event()
+        self._closing = threading.Event()
+
+    def run(self) -> None:
+        """Work until the driver says stop.
+
+        Raises:
+            LinkClosed: if the driver is gone; what was not committed is dropped.
+        """
+        try:
+            self._link.send(Joined(self._settings.slot, self._settings.attempt))
+            while not self._welcome and self._stop is None:
+                self._hear(_WAIT_S)
+            if self._stop is None:
+                self._member.start()
+                # It takes the time that the group needs, too.
+                self._tasks.warm_up()
+            while self._stop is None:
+                self.step()
+            self._give_back()
+        except StreamRTError as error:
+            self._drop()
+            self._link.send(Failed(error))
+        finally:
+            self._drop()
+            self._closing.set()
+            self._drained.set()
+            self._member.close()
+            self._feed.close()
+        self._link.send(Ended())
+
+    def step(self) -> None:
+        """Do once what is done again and again; wait a moment if there is nothing to do."""
+        self._hear(0.0)
+        if self._stop is not None or not self._follow():
+            return
+        if self._halted or self._outbox.full:
+            self._hear(_WAIT_S)
+            return
+        self._open()
+        self._work()
+        self._tell()
+        if self._batch is None:
+            self._pass_markers()
+        elif self._is_due(self._batch):
+            self._settle()
+
+    # -- The driver --------------------------------------------------------------------------------------------------
+
+    def _hear(self, timeout_s: float) -> None:
+        for message in self._link.receive(timeout_s):
+            self._obey(message)
+
+    def _obey(self, message: ToTask) -> None:
+        if isinstance(message, Taken):
+            taken = self._outbox.taken(message.number)
+            if taken.offsets:
+                self._commit(taken.offsets, taken.generation)
+        elif isinstance(message, Time):
+            self._watermarks = message.watermarks
+            self._tick(message.due)
+        elif isinstance(message, Begin):
+            if message.generation == self._generation:
+                self._begin(message)
+        elif isinstance(message, Welcome):
+            self._welcome = True
+            self._outputs = message.outputs
+        else:
+            self._stop = message
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        quiet = (
+            self._answered
+            and not self._left
+            and not self._closed
+            and self._positions.keys() <= self._feed.ends().keys()
+        )
+        self._outbox.see(self._batch, self._sessions, quiet=quiet, at_once=at_once)
+
+    # -- The group -----------------------------------------------------------------------------------------------------
+
+    def _on_revoke(self, partitions: frozenset[TopicPartition]) -> None:
+        """Wait, in a thread of the member's, until this task has given back what it has."""
+        if self._closing.is_set():
+            return
+        logger.info("giving back %s", ", ".join(map(str, sorted(partitions))))
+        self._drained.clear()
+        self._revoking.set()
+        if not self._drained.wait(_REVOKE_S):
+            logger.warning("the running tasks did not finish in time; their records will repeat on another member")
+            self._lost.set()
+
+    def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        if self._closing.is_set():
+            return
+        logger.warning(
+            "the group gave %s to others, because no heartbeat arrived", ", ".join(map(str, sorted(partitions)))
+        )
+        self._lost.set()
+
+    def _follow(self) -> bool:
+        """Follow the group: give back what it wants, and ask where to begin with what is new.
+
+        Returns:
+            Whether there are partitions to work on.
+        """
+        if self._lost.is_set():
+            self._lost.clear()
+            self._drop()
+            self._generation = 0
+        if self._revoking.is_set():
+            self._give_back()
+            self._revoking.clear()
+            self._drained.set()
+        current = self._member.current_assignment(0.0)
+        if current is not None and current.generation != self._generation:
+            self._ask(current)
+        if current is None or not self._positions:
+            self._tell()
+            self._hear(_WAIT_S if self._answered else _JOIN_S)
+        return current is not None and bool(self._positions)
+
+    def _ask(self, current: GroupAssignment) -> None:
+        """Ask the driver where to begin; what was done before is committed or lost."""
+        self._drop()
+        self._generation, self._assigned = current.generation, current.partitions
+        self._link.send(Wanted(current.generation, current.partitions))
+
+    def _begin(self, begin: Begin) -> None:
+        """Begin to work on partitions, at the offsets that the driver has found."""
+        if begin.fresh:
+            # From now on a restart goes on here, also if "latest" records arrive before the first commit.
+            self._commit(begin.fresh, self._generation)
+        self._answered = True
+        self._positions = dict(begin.positions)
+        self._stateful = begin.stateful
+        self._closed = sorted({self._tasks.place(place) for place in begin.positions})
+        self._feed.assign(self._positions)
+        self._feed.pause(self._positions)
+
+    def _give_back(self) -> None:
+        """Commit what can be committed, and let go of all partitions."""
+        if self._stop is None or not self._stop.discard:
+            self._settle()
+            self._await_taken()
+            self._tell(at_once=True)
+        self._drop()
+
+    def _await_taken(self) -> None:
+        """Wait until the driver has taken all reports, so that their offsets are committed."""
+        deadline = self._clock() + _TAKEN_S
+        while self._outbox.waiting and not self._lost.is_set():
+            if self._stop is not None and self._stop.discard:
+                return
+            if self._clock() >= deadline:
+                logger.warning(
+                    "the driver did not take a report in time; the records since the last commit will repeat"
+                )
+                return
+            self._hear(_WAIT_S)
+
+    def _drop(self) -> None:
+        """Let go of all partitions, and of what is not committed."""
+        if self._batch is not None:
+            self._batch.close()
+            self._batch = None
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+        if self._positions:
+            self._feed.assign({})
+        self._positions.clear()
+        self._assigned = self._stateful = frozenset()
+        self._answered = False
+        self._left.clear()
+        self._workers.clear()
+        self._closed.clear()
+        self._waiting.clear()
+        self._outbox.forget()
+
+    # -- Records -------------------------------------------------------------------------------------------------------
+
+    def _ready(self) -> list[TopicPartition]:
+        """Return the tasks that can be opened now."""
+        if not self._closed or self._member.away:
+            return []
+        now = self._clock()
+        return [task for task in self._closed if self._waiting.get(task, now) <= now]
+
+    def _open(self) -> None:
+        """Restore the stores of tasks, for a moment, and begin to read for those that are ready."""
+        opening = self._ready()
+        if not opening:
+            return
+        report = self._tasks.restore(opening, self._context(), self._sessions)
+        self._workers.update(report.workers)
+        for task in opening:
+            self._waiting.pop(task, None)
+            session = self._sessions.get(task)
+            if session is None:
+                continue
+            self._closed.remove(task)
+            for place, start in session.start.items():
+                if start != self._positions[place]:
+                    # Another attempt has come further.
+                    self._positions[place] = start
+                    self._feed.seek(place, start)
+            self._feed.resume(session.inputs)
+        if report.restores:
+            self._link.send(Seen(Report(restores=report.restores)))
+        self._meet(report)
+        if report.failure is not None:
+            self._halted = True
+            self._send(report, {})
+
+    def _work(self) -> None:
+        """Process the next records; wait for them if there are none."""
+        chunks, self._left = self._left, []
+        if not chunks:
+            chunks = self._poll()
+        if not chunks:
+            return
+        batch = self._open_batch()
+        self._left = batch.take_all(chunks)
+        self._examine(batch)
+
+    def _poll(self) -> list[Chunk]:
+        now = self._clock()
+        wait = _WAIT_S
+        if self._batch is not None:
+            wait = min(wait, self._due - now)
+        if self._ready():
+            wait = 0.0
+        seen = 0 if self._batch is None else self._batch.report.records
+        try:
+            polled = self._feed.poll(max(0.0, wait), max(1, min(_AT_ONCE, self._most - seen)))
+        except OffsetOutOfRangeError as error:
+            logger.warning("%s; looking for where to go on", error)
+            self._settle()
+            self._await_taken()
+            self._ask(GroupAssignment(self._generation, self._assigned))
+            return []
+        return [Chunk(place.topic, place.partition, *records) for place, records in polled]
+
+    def _tick(self, due: Iterable[TopicPartition]) -> None:
+        """Let time pass for those of the tasks that are ours."""
+        own = [task for task in sorted(due) if task in self._sessions]
+        if not own or self._halted:
+            return
+        batch = self._open_batch()
+        batch.context = self._context()
+        for task in own:
+            batch.tick(task)
+            self._examine(batch)
+        self._tell(at_once=True)
+
+    def _open_batch(self) -> Batch:
+        if self._batch is None:
+            self._batch = self._tasks.begin(self._context(), self._sessions)
+            self._due = self._clock() + self._interval
+        return self._batch
+
+    def _context(self) -> BatchContext:
+        return BatchContext(
+            dict(self._positions),
+            _SLICE_S,
+            self._outputs,
+            dict(self._workers),
+            self._stateful,
+            self._tasks.clients.now(),
+            self._watermarks,
+        )
+
+    def _examine(self, batch: Batch) -> None:
+        """Look after tasks whose sessions were given up, and whether the batch must end."""
+        if batch.aborted:
+            self._rewind(batch)
+        self._meet(batch.report)
+
+    def _rewind(self, batch: Batch) -> None:
+        """Read the records of sessions that were given up again, once their tasks are open again."""
+        aborted, batch.aborted = batch.aborted, set()
+        for task in sorted(aborted):
+            inputs = self._tasks.inputs(task)
+            self._left = [chunk for chunk in self._left if TopicPartition(chunk.topic, chunk.partition) not in inputs]
+            self._feed.pause(inputs)
+            for place in inputs:
+                self._feed.seek(place, batch.position(place))
+            if task not in self._closed:
+                self._closed.append(task)
+
+    def _meet(self, report: Report) -> None:
+        """Let tasks wait that met a trouble which may pass."""
+        now = self._clock()
+        for task, pause in report.stalled.items():
+            logger.warning("a sink wants no records of %s for %.1f s", task, pause)
+            self._waiting[task] = now + pause
+        for task, reason in report.interrupted.items():
+            attempts = self._attempts[task] = self._attempts.get(task, 0) + 1
+            if attempts > _ATTEMPTS:
+                raise RunnerError(f"the tasks were interrupted {attempts} times without progress: {reason}")
+            logger.warning("task %s was interrupted (%s); going on from the committed offsets", task, reason)
+            self._workers.pop(task, None)
+            self._waiting[task] = now + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempts)
+        report.stalled.clear()
+        report.interrupted.clear()
+
+    # -- Commits -------------------------------------------------------------------------------------------------------
+
+    def _is_due(self, batch: Batch) -> bool:
+        report = batch.report
+        if report.failure is not None or report.records >= self._most or self._clock() >= self._due:
+            return True
+        return self._outputs is not None and report.outputs >= self._outputs
+
+    def _settle(self) -> None:
+        """Commit the work of the batch, and tell the driver."""
+        if self._batch is None or self._lost.is_set():
+            return
+        batch, self._batch = self._batch, None
+        try:
+            report = self._tasks.end(batch)
+        finally:
+            batch.close()
+        moved = {place: done.end for place, done in report.ranges.items() if done.end != self._positions.get(place)}
+        self._positions.update(moved)
+        self._workers.update(report.workers)
+        for place in moved:
+            self._attempts.pop(self._tasks.place(place), None)
+        if batch.aborted:
+            self._rewind(batch)
+        self._meet(report)
+        if self._outputs is not None:
+            self._outputs -= report.outputs
+        self._send(report, moved)
+        if report.failure is not None or (self._outputs is not None and self._outputs <= 0):
+            self._halted = True
+
+    def _pass_markers(self) -> None:
+        """Move the group past markers of transactions at the ends of partitions: they are no records, but count as lag."""
+        now = self._clock()
+        if self._outbox.waiting or now - self._passed_at < self._settings.commit_interval:
+            return
+        self._passed_at = now
+        passed = {
+            place: end
+            for place, end in self._feed.ends().items()
+            if end > self._positions[place] and self._tasks.place(place) in self._sessions
+        }
+        if passed:
+            self._positions.update(passed)
+            for place, end in passed.items():
+                self._sessions[self._tasks.place(place)].start[place] = end
+            self._commit(passed, self._generation)
+
+    def _send(self, report: Report, offsets: Mapping[TopicPartition, int]) -> None:
+        self._outbox.report(report, self._generation, {} if self._transactional else offsets)
+        if self._transactional and offsets:
+            self._link.send(Committed(offsets))
+
+    def _commit(self, offsets: Mapping[TopicPartition, int], generation: int) -> None:
+        try:
+            self._member.commit(offsets, generation=generation, metadata=self._tasks.spec.commit_metadata)
+        except GroupFencedError as error:
+            logger.warning("%s; the records since the last commit will repeat", error)
+            self._lost.set()
+        except KafkaRequestError as error:
+            if not error.retriable:
+                raise
+            # They are committed with those that come after them.
+            logger.warning("%s; trying again later", error)
+        else:
+            self._link.send(Committed(offsets))
