@@ -6,7 +6,8 @@ open when it is committed is used by the one that follows it.
 
 import bisect
 import time
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ class Batch:
     """What one process does between two reports: its sessions, and its report.
 
     At least once, sessions wait with their commits until one flush of the common writer has made the outputs of all of
-    them durable. Exactly once, each session commits by itself.
+    them durable. Exactly once, each session commits by itself; those that are carried on do it at the same time.
 
     Args:
         tasks: the tasks of this process.
@@ -192,6 +193,9 @@ class Batch:
         if not self._prepared:
             return
         prepared, self._prepared = self._prepared, []
+        if self._tasks.spec.transactional:
+            self._settle_transactions(prepared)
+            return
         # They share one, unless it had to be replaced between the beginnings of two of them.
         writers = {id(session.writer): session.writer for session in prepared}.values()
         callbacks, changelogs = self._tasks.spec.callbacks, self._changelogs()
@@ -200,13 +204,29 @@ class Batch:
         try:
             for session in prepared:
                 if refusal is None:
-                    self._commit(session)
+                    self._commit(session, session.publish)
                     continue
                 kind, message, cause = refusal
                 places = ", ".join(str(other.place) for other in prepared)
                 failure = Failure(kind, session.place, None, f"{message} (while processing {places})", cause)
                 session.abort()
                 self._withdraw(session, failure)
+        finally:
+            for session in prepared:
+                if session.status is not SessionStatus.COMMITTED:
+                    self._close(session)
+
+    def _settle_transactions(self, prepared: list[Session]) -> None:
+        pool = self._tasks.pool
+        publishing: list[Callable[[], None]] = [session.publish for session in prepared]
+        if pool is not None and len(prepared) > 1:
+            # Each waits for the brokers for some milliseconds.
+            futures = [pool.submit(publish) for publish in publishing]
+            wait(futures)
+            publishing = [future.result for future in futures]
+        try:
+            for session, publish in zip(prepared, publishing, strict=True):
+                self._commit(session, publish)
         finally:
             for session in prepared:
                 if session.status is not SessionStatus.COMMITTED:
@@ -413,14 +433,15 @@ class Batch:
             self._give_up(session, failure)
             return False
         self.report.sunk += sinks.take()
-        if not self._tasks.spec.transactional:
-            self._prepared.append(session)
-            return True
-        return self._commit(session)
+        if self._carried is None and self._tasks.spec.transactional:
+            return self._commit(session, session.publish)
+        self._prepared.append(session)
+        return True
 
-    def _commit(self, session: Session) -> bool:
+    def _commit(self, session: Session, publish: Callable[[], None]) -> bool:
         try:
-            session.commit()
+            publish()
+            session.store()
         except TROUBLES as trouble:
             self._meet(session, trouble, repair=False)
             return False

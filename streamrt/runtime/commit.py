@@ -64,6 +64,7 @@ class SessionStatus(enum.Enum):
     NEW = "new"
     OPEN = "open"
     PREPARED = "prepared"
+    PUBLISHED = "published"
     COMMITTED = "committed"
     ABORTED = "aborted"
 
@@ -76,7 +77,8 @@ class SessionStatus(enum.Enum):
 _SUCCESSORS: Mapping[SessionStatus, frozenset[SessionStatus]] = {
     SessionStatus.NEW: frozenset({SessionStatus.OPEN, SessionStatus.ABORTED}),
     SessionStatus.OPEN: frozenset({SessionStatus.PREPARED, SessionStatus.ABORTED}),
-    SessionStatus.PREPARED: frozenset({SessionStatus.COMMITTED, SessionStatus.ABORTED}),
+    SessionStatus.PREPARED: frozenset({SessionStatus.PUBLISHED, SessionStatus.ABORTED}),
+    SessionStatus.PUBLISHED: frozenset({SessionStatus.COMMITTED, SessionStatus.ABORTED}),
     SessionStatus.COMMITTED: frozenset(),
     SessionStatus.ABORTED: frozenset(),
 }
@@ -148,8 +150,12 @@ class Session:
         reached("changelog-produced")
         self._move(SessionStatus.PREPARED)
 
-    def commit(self) -> None:
-        """Make the work official; `prepare` came before."""
+    def publish(self) -> None:
+        """Make the work official for Kafka; `prepare` came before. It may run in any thread, and uses the writer alone."""
+        self._move(SessionStatus.PUBLISHED)
+
+    def store(self) -> None:
+        """Write the stores; `publish` came before."""
         self.stores.flush(self.end)
         reached("stored")
         self._move(SessionStatus.COMMITTED)
@@ -248,8 +254,8 @@ class ExactlyOnceSession(Session):
         reached("checked")
         super().open(known=known, deadline=deadline)
 
-    def commit(self) -> None:
-        """Commit the transaction, and then write the stores.
+    def publish(self) -> None:
+        """Commit the transaction.
 
         Raises:
             TransactionError: if the transaction was aborted or fenced, or its outcome is not known.
@@ -258,7 +264,7 @@ class ExactlyOnceSession(Session):
             raise RuntimeError(f"the session of {self.place} is not open")
         self._transaction.commit(self.end, self._metadata)
         reached("committed")
-        super().commit()
+        super().publish()
 
     def successor(self) -> "Self | None":
         """Return the session of the next transaction; None if this one left doubts about its writer."""

@@ -433,6 +433,9 @@ class ResidentTask:
 
     def _meet(self, report: Report) -> None:
         """Let tasks wait that met a trouble which may pass."""
+        if not report.stalled and not report.interrupted:
+            return
+        self._link.send(Seen(Report(stalled=dict(report.stalled), interrupted=dict(report.interrupted))))
         now = self._clock()
         for task, pause in report.stalled.items():
             logger.warning("a sink wants no records of %s for %.1f s", task, pause)

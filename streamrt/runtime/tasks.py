@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,19 @@ class Tasks:
         spec: the application.
         clients: the tasks' edges towards Kafka.
         catalog: the stores of this process, where somebody else looks at them, too.
+        pool: commits transactions of several tasks at the same time; without one, they are committed one after the other.
     """
 
-    def __init__(self, spec: TaskSpec, clients: TaskClients, catalog: StoreCatalog | None = None) -> None:
+    def __init__(
+        self,
+        spec: TaskSpec,
+        clients: TaskClients,
+        catalog: StoreCatalog | None = None,
+        pool: Executor | None = None,
+    ) -> None:
         self._spec = spec
         self._clients = clients
+        self._pool = pool
         self._tasks: dict[str, Task] = {}
         self._merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
         self._lines: list[tuple[int, Any]] = []
@@ -178,6 +187,11 @@ class Tasks:
     def clients(self) -> TaskClients:
         """The edges towards Kafka."""
         return self._clients
+
+    @property
+    def pool(self) -> Executor | None:
+        """Commits transactions of several tasks at the same time."""
+        return self._pool
 
     @property
     def sinks(self) -> TaskSinks:

@@ -105,7 +105,8 @@ def test_the_life_of_a_session() -> None:
     assert {status: status.successors for status in SessionStatus} == {
         SessionStatus.NEW: {SessionStatus.OPEN, SessionStatus.ABORTED},
         SessionStatus.OPEN: {SessionStatus.PREPARED, SessionStatus.ABORTED},
-        SessionStatus.PREPARED: {SessionStatus.COMMITTED, SessionStatus.ABORTED},
+        SessionStatus.PREPARED: {SessionStatus.PUBLISHED, SessionStatus.ABORTED},
+        SessionStatus.PUBLISHED: {SessionStatus.COMMITTED, SessionStatus.ABORTED},
         SessionStatus.COMMITTED: frozenset(),
         SessionStatus.ABORTED: frozenset(),
     }
@@ -122,12 +123,13 @@ def test_a_session_refuses_another_order() -> None:
     new = session()
     with pytest.raises(RuntimeError, match="cannot go from new to prepared"):
         new.prepare({PLACE: 1}, nothing)
-    with pytest.raises(RuntimeError, match="cannot go from new to committed"):
-        session().commit()
+    with pytest.raises(RuntimeError, match="cannot go from new to published"):
+        session().publish()
     done = session()
     done.open(known=())
     done.prepare({PLACE: 1}, nothing)
-    done.commit()
+    done.publish()
+    done.store()
     done.close()
     with pytest.raises(RuntimeError, match="cannot go from committed to open"):
         done.open(known=())
