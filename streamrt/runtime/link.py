@@ -82,8 +82,11 @@ class Worked:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is under way: lines to show, records read since the last message, restores, where event time is, and the tasks that
-    wait, for a sink or until a trouble has passed.
+    """What is under way.
+
+    Attributes:
+        report: lines to show, records read since the last message, restores, where event time is, and the tasks that wait for a
+            sink, or until a trouble has passed.
     """
 
     report: Report

@@ -10,24 +10,22 @@ from streamrt.runtime.link import Link, Quiet, Seen, Worked
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.tasks import Tasks
 
-__all__ = ["Outbox", "Taken"]
+__all__ = ["Outbox"]
 
 _TELL_S = 0.1
 _UNTAKEN = 4
 
 
 @dataclass(frozen=True)
-class Taken:
+class _Untaken:
     """Offsets of a report: they can be committed once the driver has taken it.
 
     Attributes:
         number: number of the report.
-        generation: number of the assignment in which the work was done.
         offsets: next offset of each input partition; none where the transaction has them.
     """
 
     number: int
-    generation: int
     offsets: Mapping[TopicPartition, int]
 
 
@@ -46,7 +44,7 @@ class Outbox:
         self._clock = clock
         self._watched = any(map(tasks.spec.topology.watermarks, tasks.spec.topology.streams))
         self._number = 0
-        self._untaken: list[Taken] = []
+        self._untaken: list[_Untaken] = []
         self._records = 0
         self._times: dict[tuple[TopicPartition, str], StoreTime] = {}
         self._told_at = 0.0
@@ -62,27 +60,25 @@ class Outbox:
         """Whether there are so many of them that work must pause."""
         return len(self._untaken) >= _UNTAKEN
 
-    def report(self, report: Report, generation: int, offsets: Mapping[TopicPartition, int]) -> None:
+    def report(self, report: Report, offsets: Mapping[TopicPartition, int]) -> None:
         """Send the report of a batch that has ended.
 
         Args:
             report: the report; its count of records becomes the number of those not told before.
-            generation: number of the assignment.
             offsets: what is to be committed once the report is taken.
         """
         report.records -= self._records
         self._records = 0
         self._times.update(report.times)
         self._number += 1
-        self._untaken.append(Taken(self._number, generation, offsets))
+        self._untaken.append(_Untaken(self._number, offsets))
         self._link.send(Worked(self._number, report))
 
-    def taken(self, number: int) -> Taken:
-        """Note that the driver has taken the reports up to a number; return their offsets as one."""
+    def taken(self, number: int) -> dict[TopicPartition, int]:
+        """Note that the driver has taken the reports up to a number; return what is to be committed now."""
         taken = [each for each in self._untaken if each.number <= number]
         self._untaken = [each for each in self._untaken if each.number > number]
-        offsets = {place: offset for each in taken for place, offset in each.offsets.items()}
-        return Taken(number, taken[-1].generation if taken else 0, offsets)
+        return {place: offset for each in taken for place, offset in each.offsets.items()}
 
     def see(
         self, batch: Batch | None, sessions: Mapping[TopicPartition, Session], *, quiet: bool, at_once: bool = False

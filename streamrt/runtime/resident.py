@@ -135,6 +135,7 @@ class ResidentTask:
         self._due = 0.0
         self._left: list[Chunk] = []
         self._halted = False
+        self._uncommitted: dict[TopicPartition, int] = {}
         self._passed_at = 0.0
         self._outbox = Outbox(link, tasks, clock)
         # Between the member's threads and this one.
@@ -195,9 +196,9 @@ class ResidentTask:
 
     def _obey(self, message: ToTask) -> None:
         if isinstance(message, Taken):
-            taken = self._outbox.taken(message.number)
-            if taken.offsets:
-                self._commit(taken.offsets, taken.generation)
+            offsets = self._outbox.taken(message.number)
+            if offsets:
+                self._commit(offsets)
         elif isinstance(message, Time):
             self._watermarks = message.watermarks
             self._tick(message.due)
@@ -228,6 +229,8 @@ class ResidentTask:
         logger.info("giving back %s", ", ".join(map(str, sorted(partitions))))
         self._drained.clear()
         self._revoking.set()
+        if self._closing.is_set():
+            return
         if not self._drained.wait(_REVOKE_S):
             logger.warning("the running tasks did not finish in time; their records will repeat on another member")
             self._lost.set()
@@ -270,9 +273,10 @@ class ResidentTask:
 
     def _begin(self, begin: Begin) -> None:
         """Begin to work on partitions, at the offsets that the driver has found."""
-        if begin.fresh:
-            # From now on a restart goes on here, also if "latest" records arrive before the first commit.
-            self._commit(begin.fresh, self._generation)
+        # From now on a restart goes on here, also if "latest" records arrive before the first commit.
+        if begin.fresh and not self._commit(begin.fresh):
+            self._generation = 0
+            return
         self._answered = True
         self._positions = dict(begin.positions)
         self._stateful = begin.stateful
@@ -285,6 +289,8 @@ class ResidentTask:
         if self._stop is None or not self._stop.discard:
             self._settle()
             self._await_taken()
+            if self._uncommitted:
+                self._commit({})
             self._tell(at_once=True)
         self._drop()
 
@@ -318,6 +324,7 @@ class ResidentTask:
         self._workers.clear()
         self._closed.clear()
         self._waiting.clear()
+        self._uncommitted.clear()
         self._outbox.forget()
 
     # -- Records -------------------------------------------------------------------------------------------------------
@@ -392,8 +399,10 @@ class ResidentTask:
         batch = self._open_batch()
         batch.context = self._context()
         for task in own:
-            batch.tick(task)
-            self._examine(batch)
+            # Where sinks are, one that fails takes the others with it.
+            if task in self._sessions:
+                batch.tick(task)
+                self._examine(batch)
         self._tell(at_once=True)
 
     def _open_batch(self) -> Batch:
@@ -422,12 +431,16 @@ class ResidentTask:
     def _rewind(self, batch: Batch) -> None:
         """Read the records of sessions that were given up again, once their tasks are open again."""
         aborted, batch.aborted = batch.aborted, set()
-        for task in sorted(aborted):
+        self._close(aborted, batch.position)
+
+    def _close(self, tasks: Iterable[TopicPartition], position: Callable[[TopicPartition], int]) -> None:
+        """Have tasks opened again that have lost their sessions, and read on at their positions then."""
+        for task in sorted(tasks):
             inputs = self._tasks.inputs(task)
             self._left = [chunk for chunk in self._left if TopicPartition(chunk.topic, chunk.partition) not in inputs]
             self._feed.pause(inputs)
             for place in inputs:
-                self._feed.seek(place, batch.position(place))
+                self._feed.seek(place, position(place))
             if task not in self._closed:
                 self._closed.append(task)
 
@@ -474,6 +487,9 @@ class ResidentTask:
             self._attempts.pop(self._tasks.place(place), None)
         if batch.aborted:
             self._rewind(batch)
+        # Others could not go on after their commits, without having done anything wrong.
+        tasks = {self._tasks.place(place) for place in self._positions}
+        self._close(tasks - self._sessions.keys() - set(self._closed), self._positions.__getitem__)
         self._meet(report)
         if self._outputs is not None:
             self._outputs -= report.outputs
@@ -492,27 +508,33 @@ class ResidentTask:
             for place, end in self._feed.ends().items()
             if end > self._positions[place] and self._tasks.place(place) in self._sessions
         }
-        if passed:
+        if (passed or self._uncommitted) and self._commit(passed):
             self._positions.update(passed)
             for place, end in passed.items():
                 self._sessions[self._tasks.place(place)].start[place] = end
-            self._commit(passed, self._generation)
 
     def _send(self, report: Report, offsets: Mapping[TopicPartition, int]) -> None:
-        self._outbox.report(report, self._generation, {} if self._transactional else offsets)
+        self._outbox.report(report, {} if self._transactional else offsets)
         if self._transactional and offsets:
             self._link.send(Committed(offsets))
 
-    def _commit(self, offsets: Mapping[TopicPartition, int], generation: int) -> None:
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit offsets, and those that could not be committed before; return whether the group has them."""
+        wanted = {**self._uncommitted, **offsets}
         try:
-            self._member.commit(offsets, generation=generation, metadata=self._tasks.spec.commit_metadata)
+            self._member.commit(wanted, generation=self._generation, metadata=self._tasks.spec.commit_metadata)
         except GroupFencedError as error:
             logger.warning("%s; the records since the last commit will repeat", error)
             self._lost.set()
         except KafkaRequestError as error:
             if not error.retriable:
                 raise
-            # They are committed with those that come after them.
             logger.warning("%s; trying again later", error)
+            if not self._transactional:
+                # Exactly once, a transaction may have moved the group on by then.
+                self._uncommitted = wanted
         else:
-            self._link.send(Committed(offsets))
+            self._uncommitted = {}
+            self._link.send(Committed(wanted))
+            return True
+        return False
