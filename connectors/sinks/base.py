@@ -13,10 +13,13 @@ __init__ -> pickled  -------> start() -> setup()                          once, 
 
 The records of one commit come from one partition, and `flush` returns before the offsets of these records move. A crash
 between the two repeats records: sinks are written at least once, and those that replace by key hold each result once.
+Where several partitions are processed side by side, a `BatchingSink` gathers the records of all of them, and those of each
+partition are written, or dropped, by themselves; other sinks get the records of one partition until it is committed.
 """
 
 import abc
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
@@ -198,26 +201,46 @@ class BatchingSink(BaseSink):
         Raises:
             Exception: what `write` raised; this batch and those after it are still there, until `on_paused`.
         """
-        batches = self.__batches
-        while batches:
-            place, batch = next(iter(batches.items()))
-            self.write(batch)
-            del batches[place]
+        self.flush_partitions(list(self.__batches or ()))
 
     def on_paused(self) -> None:
         """Drop all batches."""
-        if self.__batches is not None:
-            self.__batches.clear()
+        self.drop_partitions(list(self.__batches or ()))
 
-    def take_batches(self) -> list[SinkBatch]:
-        """Hand over the batches instead of writing them, and keep none.
+    def flush_partitions(self, places: Collection[tuple[str, int]]) -> None:
+        """Write the batches of some partitions, as `flush` does for all.
+
+        Args:
+            places: topics and partitions.
+
+        Raises:
+            Exception: what `write` raised; this batch and those after it are still there, until they are dropped.
+        """
+        batches = self.__batches or {}
+        for place in [place for place in batches if place in places]:
+            self.write(batches[place])
+            del batches[place]
+
+    def drop_partitions(self, places: Collection[tuple[str, int]]) -> None:
+        """Drop the batches of some partitions.
+
+        Args:
+            places: topics and partitions.
+        """
+        for place in places:
+            (self.__batches or {}).pop(place, None)
+
+    def take_batches(self, places: Collection[tuple[str, int]] | None = None) -> list[SinkBatch]:
+        """Hand over batches instead of writing them, and keep none of them.
+
+        Args:
+            places: topics and partitions; None for all.
 
         Returns:
             The batches that were gathered, in the order in which their first items came; none is empty.
         """
-        batches = list((self.__batches or {}).values())
-        self.__batches = None
-        return batches
+        batches = self.__batches or {}
+        return [batches.pop(place) for place in list(batches) if places is None or place in places]
 
 
 class DriverSink(BatchingSink):

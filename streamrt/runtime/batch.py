@@ -190,18 +190,13 @@ class Batch:
         self._settle_prepared()
 
     def _settle_prepared(self) -> None:
-        if not self._prepared:
-            return
         prepared, self._prepared = self._prepared, []
-        if self._tasks.spec.transactional:
-            self._settle_transactions(prepared)
-            return
-        # They share one, unless it had to be replaced between the beginnings of two of them.
-        writers = {id(session.writer): session.writer for session in prepared}.values()
-        callbacks, changelogs = self._tasks.spec.callbacks, self._changelogs()
-        refusals = [flush_writer(writer, callbacks, changelogs) for writer in writers]
-        refusal = next((each for each in refusals if each is not None), None)
         try:
+            if self._tasks.spec.transactional:
+                for session, publish in zip(prepared, self._publishing(prepared), strict=True):
+                    self._commit(session, publish)
+                return
+            refusal = self._flush(prepared)
             for session in prepared:
                 if refusal is None:
                     self._commit(session, session.publish)
@@ -216,21 +211,23 @@ class Batch:
                 if session.status is not SessionStatus.COMMITTED:
                     self._close(session)
 
-    def _settle_transactions(self, prepared: list[Session]) -> None:
+    def _publishing(self, prepared: list[Session]) -> list[Callable[[], None]]:
+        """Return functions that commit the transactions of sessions, or that wait until they are committed."""
         pool = self._tasks.pool
-        publishing: list[Callable[[], None]] = [session.publish for session in prepared]
-        if pool is not None and len(prepared) > 1:
-            # Each waits for the brokers for some milliseconds.
-            futures = [pool.submit(publish) for publish in publishing]
-            wait(futures)
-            publishing = [future.result for future in futures]
-        try:
-            for session, publish in zip(prepared, publishing, strict=True):
-                self._commit(session, publish)
-        finally:
-            for session in prepared:
-                if session.status is not SessionStatus.COMMITTED:
-                    self._close(session)
+        if pool is None or len(prepared) == 1:
+            return [session.publish for session in prepared]
+        # Each waits for the brokers for some milliseconds.
+        futures = [pool.submit(session.publish) for session in prepared]
+        wait(futures)
+        return [future.result for future in futures]
+
+    def _flush(self, prepared: list[Session]) -> tuple[str, str, Exception] | None:
+        """Make the outputs of sessions durable; return what a record that was lost comes to."""
+        # They share one writer, unless it had to be replaced between the beginnings of two of them.
+        writers = {id(session.writer): session.writer for session in prepared}.values()
+        callbacks, changelogs = self._tasks.spec.callbacks, self._changelogs()
+        refusals = [flush_writer(writer, callbacks, changelogs) for writer in writers]
+        return next((each for each in refusals if each is not None), None)
 
     def close(self) -> None:
         """Close all sessions that are not carried on; what is not committed is dropped."""
@@ -252,11 +249,10 @@ class Batch:
         if session is not None:
             if session.place == place:
                 return session
-            if self._carried is None:
-                if not self._finish(session):
-                    return None
-            else:
+            if self._carried is not None and not self._tasks.sinks.exclusive:
                 self._leave(session)
+            elif not self._finish(session):
+                return None
         known = self._sessions.get(place)
         if known is None:
             return self._open(place)
@@ -405,7 +401,11 @@ class Batch:
 
     def _end(self, session: Session) -> bool:
         end = {place: self.report.ranges[place].end for place in session.inputs}
-        session.times = session.stores.times()
+        try:
+            session.times = session.stores.times()
+        except TROUBLES as trouble:
+            self._meet(session, trouble)
+            return False
         idle = all(end[place] <= at for place, at in session.start.items()) and not session.stores.dirty
         if idle and not self._work[session.place].produced:
             if self._tasks.spec.transactional:
@@ -418,7 +418,7 @@ class Batch:
             return True
         sinks = self._tasks.sinks
         try:
-            session.prepare(end, lambda: sinks.flush(session.place))
+            session.prepare(end, lambda: sinks.flush(session.inputs))
         except TROUBLES as trouble:
             self._meet(session, trouble)
             return False
@@ -432,7 +432,7 @@ class Batch:
             )
             self._give_up(session, failure)
             return False
-        self.report.sunk += sinks.take()
+        self.report.sunk += sinks.take(session.inputs)
         if self._carried is None and self._tasks.spec.transactional:
             return self._commit(session, session.publish)
         self._prepared.append(session)
@@ -487,20 +487,17 @@ class Batch:
         note_failure(self.report, failure)
 
     def _abort(self, session: Session) -> None:
-        # Sinks drop what they took, and do not tell whose records that were.
-        losing = list(self._sessions.values()) if self._tasks.sinks.used else [session]
-        for each in losing if session in losing else (*losing, session):
-            if each is self._session:
-                self._leave(each)
-            self._sessions.pop(each.place, None)
-            each.abort()
-            self._close(each)
-            self._withdraw(each, None)
+        if session is self._session:
+            self._leave(session)
+        self._sessions.pop(session.place, None)
+        session.abort()
+        self._close(session)
+        self._withdraw(session, None)
 
     def _withdraw(self, session: Session, failure: Failure | None) -> None:
         """Take everything back that the report says about a session."""
         self.aborted.add(session.place)
-        self._tasks.sinks.pause()
+        self._tasks.sinks.pause(session.inputs)
         report = self.report
         work = self._work.pop(session.place)
         report.records -= work.records

@@ -85,8 +85,8 @@ class Seen:
     """What is under way.
 
     Attributes:
-        report: lines to show, records read since the last message, restores, where event time is, and the tasks that wait for a
-            sink, or until a trouble has passed.
+        report: lines to show, records read since the last message, restores, where event time is, and the tasks that wait for
+            a sink, or until a trouble has passed.
     """
 
     report: Report

@@ -1,8 +1,10 @@
 """What a resident task tells the driver: reports about what is committed, and what is under way."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from streamrt.errors import StateError
 from streamrt.models import TopicPartition
 from streamrt.runtime.batch import Batch
 from streamrt.runtime.commit import Session
@@ -116,11 +118,11 @@ class Outbox:
 
     def _new_times(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], StoreTime]:
         """Return where event time is in the open stores, as far as that was not told."""
-        times = {
-            (place, store): found
-            for place, session in sessions.items()
-            for store, found in session.stores.times().items()
-        }
+        times: dict[tuple[TopicPartition, str], StoreTime] = {}
+        for place, session in sessions.items():
+            # Trouble with a store is met when it is used next.
+            with contextlib.suppress(StateError):
+                times.update({(place, store): found for store, found in session.stores.times().items()})
         new = {name: found for name, found in times.items() if self._times.get(name) != found}
         self._times.update(new)
         return new

@@ -399,10 +399,8 @@ class ResidentTask:
         batch = self._open_batch()
         batch.context = self._context()
         for task in own:
-            # Where sinks are, one that fails takes the others with it.
-            if task in self._sessions:
-                batch.tick(task)
-                self._examine(batch)
+            batch.tick(task)
+            self._examine(batch)
         self._tell(at_once=True)
 
     def _open_batch(self) -> Batch:

@@ -2,10 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from streamrt.connectors import BaseSink, DriverSink, SinkBatch, SparkSink
+from streamrt.connectors import BaseSink, BatchingSink, DriverSink, SinkBatch, SparkSink
 from streamrt.connectors.sinks.spark import DataFrameFactory
 from streamrt.errors import SinkBackpressureError, SinkError
 from streamrt.models import Headers, TopicPartition
@@ -28,9 +28,9 @@ class TaskSinks:
         self._used: dict[int, BaseSink] = {}
 
     @property
-    def used(self) -> bool:
-        """Whether there are any sinks."""
-        return bool(self._used)
+    def exclusive(self) -> bool:
+        """Whether a sink must not have uncommitted records of several tasks: it cannot flush or drop those of one alone."""
+        return any(_partitioned(sink) is None for sink in self._used.values())
 
     def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> Executor:
         """Return the function that hands a record to a sink.
@@ -49,8 +49,8 @@ class TaskSinks:
 
         return take
 
-    def flush(self, place: TopicPartition) -> None:
-        """Make durable what the sinks took from one partition.
+    def flush(self, places: Collection[TopicPartition]) -> None:
+        """Make durable what the sinks took from the partitions of one task.
 
         Raises:
             SinkBackpressureError: if a sink wants the records later.
@@ -59,28 +59,44 @@ class TaskSinks:
         for sink in self._used.values():
             if isinstance(sink, DriverSink):
                 continue
+            partitioned = _partitioned(sink)
             try:
-                sink.flush()
+                if partitioned is None:
+                    sink.flush()
+                else:
+                    partitioned.flush_partitions(places)
             except SinkBackpressureError:
                 raise
             except Exception as error:
+                where = ", ".join(map(str, places))
                 raise SinkError(
-                    f"the sink {type(sink).__name__} failed on records of {place}: {_words(error)}"
+                    f"the sink {type(sink).__name__} failed on records of {where}: {_words(error)}"
                 ) from error
 
-    def pause(self) -> None:
-        """Let the sinks drop what they took: the commit was given up."""
+    def pause(self, places: Collection[TopicPartition]) -> None:
+        """Let the sinks drop what they took from the partitions of one task: its commit was given up."""
         for sink in self._used.values():
-            sink.on_paused()
+            partitioned = _partitioned(sink)
+            if partitioned is None:
+                sink.on_paused()
+            else:
+                partitioned.drop_partitions(places)
 
-    def take(self) -> list[tuple[int, SinkBatch]]:
-        """Return what sinks of the driver took, with the ids of their nodes."""
+    def take(self, places: Collection[TopicPartition]) -> list[tuple[int, SinkBatch]]:
+        """Return what sinks of the driver took from the partitions of one task, with the ids of their nodes."""
         return [
             (self._nodes[id(sink)], batch)
             for sink in self._used.values()
             if isinstance(sink, DriverSink)
-            for batch in sink.take_batches()
+            for batch in sink.take_batches(places)
         ]
+
+
+def _partitioned(sink: BaseSink) -> BatchingSink | None:
+    """Return a sink that keeps the records of each partition apart; None if its class does it in a way of its own."""
+    own = (type(sink).add, type(sink).flush, type(sink).on_paused)
+    whole = (BatchingSink.add, BatchingSink.flush, BatchingSink.on_paused)
+    return sink if isinstance(sink, BatchingSink) and own == whole else None
 
 
 def start_sink(sink: BaseSink) -> None:

@@ -391,14 +391,14 @@ def test_at_least_once_a_lost_delivery_takes_all_ranges_of_the_flush_back() -> N
 
 def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
     class Sinks:
-        used = True
+        exclusive = False
 
-        def flush(self, place: TopicPartition) -> None:
+        def flush(self, places: tuple[TopicPartition, ...]) -> None:
             raise SinkBackpressureError(2.0)
 
-        def pause(self) -> None: ...
+        def pause(self, places: tuple[TopicPartition, ...]) -> None: ...
 
-        def take(self) -> list[Any]:
+        def take(self, places: tuple[TopicPartition, ...]) -> list[Any]:
             return []
 
     for transactional in (True, False):
