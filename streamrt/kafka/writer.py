@@ -21,6 +21,22 @@ DEFAULTS: Mapping[str, Any] = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 262_144,
 }
+HURRY_S = 0.001
+"""How long a writer that is in a hurry waits for answers, in seconds.
+
+librdkafka sends what lingers as long as somebody waits in its flush(), and it counts milliseconds. Measured beside the broker
+on two cores, from the producer of an input to the consumer of the output:
+
+| | median at 100 records/s | CPU for a million records at 20,000 records/s |
+|---|---|---|
+| linger.ms=5 | 6.4 ms | 5.4 s |
+| linger.ms=1, 0.5, or 0.2 | 2.4 ms | 6.6 s |
+| linger.ms=0 | 1.5 ms | 22 s: the client's thread wakes up for each record |
+| linger.ms=5, and `hurry` when there is no more input | 1.5 ms | 6.0 s |
+
+What a writer that never runs out of input can do is best with 5 ms, too: 446,000 records/s, and 389,000 without any.
+"""
+_LINGER = frozenset({"linger.ms", "queue.buffering.max.ms"})
 _POLL_EVERY = 2_000
 _FULL_QUEUE_WAIT_S = 0.1
 
@@ -54,6 +70,8 @@ class KafkaRecordWriter:
         self._errors: list[Exception] = []
         self._fatal: KafkaError | None = None
         self._unpolled = 0
+        self._hurries = may_hurry(options)
+        self._hurried = 0
         settings = client_options(
             connection,
             options,
@@ -103,8 +121,17 @@ class KafkaRecordWriter:
                 break
         self._unpolled += 1
         if self._unpolled >= _POLL_EVERY:
-            self._unpolled = 0
+            self._unpolled, self._hurried = 0, -1
             self._serve(self._producer.poll, self._poll_timeout)
+
+    def hurry(self) -> None:
+        """Send what was taken now, in place of waiting for more to send with it; returns within a few milliseconds.
+
+        Call it when there is nothing more to do. It does nothing where the user has set `linger.ms`.
+        """
+        if self._hurries and self._unpolled != self._hurried:
+            self._hurried = self._unpolled
+            self._serve(self._producer.flush, HURRY_S)
 
     def flush(self) -> list[Exception]:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
@@ -114,7 +141,7 @@ class KafkaRecordWriter:
         while self._serve(self._producer.flush, 1.0) > 0:
             if self._fatal is not None:
                 break
-        self._unpolled = 0
+        self._unpolled = self._hurried = 0
         errors, self._errors = self._errors, []
         if self._fatal is not None:
             errors.append(ProducerError(f"the Kafka producer cannot go on: {self._fatal.str()}"))
@@ -141,6 +168,11 @@ class KafkaRecordWriter:
         if error.fatal():
             self._fatal = error
         logger.debug("Kafka producer: %s", error.str())
+
+
+def may_hurry(options: Mapping[str, Any] | None) -> bool:
+    """Return whether a writer may send records before they have lingered: not if the user says how long they shall."""
+    return _LINGER.isdisjoint(options or {})
 
 
 def raised_in_callback(error: KafkaException | SystemError) -> KafkaError:

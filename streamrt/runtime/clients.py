@@ -97,6 +97,9 @@ class TaskClients(Protocol):
             TransactionError: if Kafka does not let the writer begin.
         """
 
+    def hurry(self) -> None:
+        """Send what writers hold back to send it with more; called when there is nothing more to do."""
+
     def release(self, task: TopicPartition) -> None:
         """Let go of the transactional writer of a task."""
 

@@ -309,7 +309,10 @@ def take_back(report: Report, session: Session, failure: Failure | None) -> None
     for place, start in session.start.items():
         done = report.ranges[place]
         report.ranges[place] = OffsetRange(*place, done.start, max(done.start, start))
-        report.processed.pop(place, None)
+        # An earlier session of the batch may be official.
+        kept = [offset for offset in report.processed.pop(place, ()) if offset < start]
+        if kept:
+            report.processed[place] = kept
     report.complete = False
     report.failure = report.failure or failure
 

@@ -133,6 +133,7 @@ class ResidentTask:
         self._sessions: dict[TopicPartition, Session] = {}
         self._batch: Batch | None = None
         self._due = 0.0
+        self._settled_at = float("-inf")
         self._left: list[Chunk] = []
         self._halted = False
         self._uncommitted: dict[TopicPartition, int] = {}
@@ -381,8 +382,14 @@ class ResidentTask:
         if self._ready():
             wait = 0.0
         seen = 0 if self._batch is None else self._batch.report.records
+        records = max(1, min(_AT_ONCE, self._most - seen))
         try:
-            polled = self._feed.poll(max(0.0, wait), max(1, min(_AT_ONCE, self._most - seen)))
+            polled = self._feed.poll(0.0, records)
+            if not polled and wait > 0:
+                if not self._transactional:
+                    # Exactly once, nobody sees them before the commit.
+                    self._tasks.clients.hurry()
+                polled = self._feed.poll(wait, records)
         except OffsetOutOfRangeError as error:
             logger.warning("%s; looking for where to go on", error)
             self._settle()
@@ -399,14 +406,20 @@ class ResidentTask:
         batch = self._open_batch()
         batch.context = self._context()
         for task in own:
-            batch.tick(task)
-            self._examine(batch)
+            # A sink may have been flushed for the one before, and have refused the records of this one.
+            if task in self._sessions:
+                batch.tick(task)
+                self._examine(batch)
         self._tell(at_once=True)
 
     def _open_batch(self) -> Batch:
         if self._batch is None:
             self._batch = self._tasks.begin(self._context(), self._sessions)
-            self._due = self._clock() + self._interval
+            now = self._clock()
+            self._due = now + self._interval
+            if self._transactional:
+                # Records that came during the last commit have waited already.
+                self._due = max(self._settled_at + self._interval, now + self._interval / 2)
         return self._batch
 
     def _context(self) -> BatchContext:
@@ -474,6 +487,7 @@ class ResidentTask:
         if self._batch is None or self._lost.is_set():
             return
         batch, self._batch = self._batch, None
+        self._settled_at = self._clock()
         try:
             report = self._tasks.end(batch)
         finally:

@@ -81,6 +81,9 @@ class MemoryClients:
         """Return the writer of a task."""
         return _MemoryTransaction(self)
 
+    def hurry(self) -> None:
+        """Do nothing: all that was produced is there."""
+
     def release(self, task: TopicPartition) -> None:
         """Do nothing: there is no connection to let go of."""
 

@@ -20,7 +20,7 @@ from streamrt.state import POSITION_KEY, MemoryStore, State, Store, StorePartiti
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskStore
 from tests.unit.apps import application
-from tests.unit.tasks import PLACE
+from tests.unit.tasks import PLACE, Process
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("in", 1)
@@ -43,6 +43,8 @@ class Clients(MemoryClients):
     def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
         self.call("reuse" if reuse else "init")
         return Transaction(self)
+
+    def hurry(self) -> None: ...
 
     def release(self, task: TopicPartition) -> None:
         self.call("release")
@@ -190,9 +192,18 @@ class World:
         self.clients = Clients()
         self.catalog = Catalog(state, self.clients)
         self.tasks = Tasks(replace(spec, state=state), self.clients, self.catalog)
+        self._process = Process(self.tasks, app.config.processing_mode)
 
     def run(self, *chunks: Any, **context: Any) -> Report:
-        return self.tasks.run(chunks, BatchContext(**context))
+        """Process chunks in one batch, whose sessions are the first ones of their tasks."""
+        calls = self.clients.calls
+        try:
+            return self._process.run(chunks, BatchContext(**context))
+        finally:
+            # What letting go asks for is no part of the batch.
+            self.clients.calls = []
+            self._process.let_go()
+            self.clients.calls = calls
 
     @property
     def counted(self) -> int:
