@@ -7,6 +7,7 @@ from streamrt.kafka.changelog import ChangelogBatch, ChangelogReader
 from streamrt.kafka.client import KafkaRequestError, partition_offsets, partitions_of
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
+from streamrt.kafka.feed import PartitionFeed
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupState
 from streamrt.kafka.inputs import InputBatch, InputReader
@@ -38,6 +39,7 @@ __all__ = [
     "KafkaException",
     "KafkaRecordWriter",
     "KafkaRequestError",
+    "PartitionFeed",
     "Producer",
     "SecretsNotPicklableError",
     "TopicAdmin",

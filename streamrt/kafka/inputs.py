@@ -1,6 +1,6 @@
 """Reads records of input topics in the process that works on them, ahead of whoever delivers them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from confluent_kafka import Message
@@ -30,6 +30,21 @@ class InputBatch(NamedTuple):
     timestamps: list[int]
     timestamp_types: list[int]
     headers: list[Headers | None] | None
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "InputBatch":
+        """Return the columns of what the client has read."""
+        # Column by column, without a line of Python for each record.
+        times = list(map(Message.timestamp, messages))
+        headers = list(map(Message.headers, messages))
+        return cls(
+            list(map(Message.offset, messages)),
+            list(map(Message.key, messages)),
+            list(map(Message.value, messages)),
+            [timestamp for _, timestamp in times],
+            [kind for kind, _ in times],
+            headers if any(headers) else None,
+        )
 
 
 class InputReader(PartitionReader):
@@ -65,16 +80,7 @@ class InputReader(PartitionReader):
             InvalidOperationError: if another iterator of this reader began meanwhile.
         """
         for messages, _ in self._messages(place, start, end, timeout_s):
-            times = list(map(Message.timestamp, messages))
-            headers = list(map(Message.headers, messages))
-            yield InputBatch(
-                list(map(Message.offset, messages)),
-                list(map(Message.key, messages)),
-                list(map(Message.value, messages)),
-                [timestamp for _, timestamp in times],
-                [kind for kind, _ in times],
-                headers if any(headers) else None,
-            )
+            yield InputBatch.of(messages)
 
     def _failure(self, message: str) -> Exception:
         return KafkaRequestError(message, retriable=True)

@@ -21,7 +21,16 @@ from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.offsets import OffsetRequests
 from streamrt.models import TopicPartition
 
-__all__ = ["PartitionReader"]
+__all__ = [
+    "EVENTS_NOT_OURS",
+    "FIXED",
+    "LOST",
+    "NO_GROUP",
+    "PartitionReader",
+    "bounds_of",
+    "lost_text",
+    "unreadable_text",
+]
 
 logger = logging.getLogger("streamrt.kafka")
 
@@ -37,8 +46,10 @@ _DEFAULTS: Mapping[str, Any] = {
     "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.refresh.fast.interval.ms": 20,
 }
-_FIXED: Mapping[str, Any] = {
-    "isolation.level": "read_committed",
+NO_GROUP = "streamrt-no-group"
+"""librdkafka wants a group, even if nothing is ever committed."""
+
+FIXED: Mapping[str, Any] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "enable.auto.commit": False,
@@ -48,15 +59,44 @@ _BATCH = 10_000
 _POLL_S = 0.2
 _WARN_S = 1.0
 _LOOK_S = 5.0
-_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET})
+LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET})
 _ADVICE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "it does not exist any more",
     KafkaError._UNKNOWN_TOPIC: "it does not exist any more",
     KafkaError._UNKNOWN_PARTITION: "it does not exist any more",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user READ on the topic",
 }
-# They concern groups, of which the reader is in none.
-_NOT_OURS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
+# They concern groups, of which readers are in none.
+EVENTS_NOT_OURS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
+
+
+def unreadable_text(what: str, place: TopicPartition, position: int, error: KafkaError) -> str:
+    """Return what to tell when brokers refuse to let a partition be read."""
+    advice = _ADVICE.get(error.code())
+    text = f"the {what} {place} could not be read at offset {position}: {error.str()} ({error.name()})"
+    return f"{text}; {advice}" if advice else text
+
+
+def lost_text(connection: ConnectionConfig, what: str, place: TopicPartition, position: int, advice: str) -> str:
+    """Return what to tell when an offset is not there any more; asks the brokers what they have instead."""
+    try:
+        low, high = bounds_of(connection, place)
+        now = f"it has {low} to {high}"
+    except KafkaRequestError as error:
+        now = str(error)
+    return (
+        f"offset {position} of the {what} {place} is not there any more ({now}): records were deleted by its retention or by "
+        f"hand, or a broker lost them; {advice}"
+    )
+
+
+def bounds_of(connection: ConnectionConfig, place: TopicPartition) -> tuple[int, int]:
+    """Return first offset and high watermark as brokers tell them now.
+
+    Raises:
+        KafkaRequestError: if none tells them.
+    """
+    return OffsetRequests(connection, logger).bounds(place, _LOOK_S)
 
 
 class PartitionReader(abc.ABC):
@@ -80,9 +120,8 @@ class PartitionReader(abc.ABC):
             options,
             logger,
             self._on_client_error,
-            # librdkafka wants a group, even if nothing is ever committed.
-            defaults={**_DEFAULTS, **self._defaults, "group.id": "streamrt-no-group"},
-            fixed=_FIXED,
+            defaults={**_DEFAULTS, **self._defaults, "group.id": NO_GROUP},
+            fixed={**FIXED, "isolation.level": "read_committed"},
         )
         self._inner: ConfluentConsumer | None = None
         self._reads = 0
@@ -159,38 +198,26 @@ class PartitionReader(abc.ABC):
         if code == KafkaError._PARTITION_EOF:
             if (message.topic(), message.partition()) == wait.place:
                 wait.nothing_until(message.offset())
-        elif code in _LOST:
+        elif code in LOST:
             raise self._lost(wait)
-        elif code in _NOT_OURS:
+        elif code in EVENTS_NOT_OURS:
             logger.debug("Reader of %s: %s", wait.place, error.str())
         elif is_retriable(error) and not error.fatal():
             self._on_client_error(error)
         else:
-            advice = _ADVICE.get(code)
-            raise self._failure(
-                f"the {self._what} {wait.place} could not be read at offset {wait.position}: {error.str()} ({error.name()})"
-                + (f"; {advice}" if advice else "")
-            )
+            raise self._failure(unreadable_text(self._what, wait.place, wait.position, error))
 
     def _on_client_error(self, error: KafkaError) -> None:
         logger.debug("Reader: %s", error.str())
 
     def _lost(self, wait: "_Wait") -> Exception:
-        try:
-            low, high = self._bounds(wait.place)
-            now = f"it has {low} to {high}"
-        except KafkaRequestError as error:
-            now = str(error)
-        return self._failure(
-            f"offset {wait.position} of the {self._what} {wait.place} is not there any more ({now}): records were deleted by "
-            f"its retention or by hand, or a broker lost them; {self._lost_advice}"
-        )
+        return self._failure(lost_text(self._connection, self._what, wait.place, wait.position, self._lost_advice))
 
     def _stuck(self, wait: "_Wait") -> Exception:
         what = f"the {self._what} {wait.place} was read up to offset {wait.position} of {wait.end}, and no further for "
         what += f"{wait.timeout_s:g} s"
         try:
-            _, high = self._bounds(wait.place)
+            _, high = bounds_of(self._connection, wait.place)
         except KafkaRequestError as error:
             return self._failure(f"{what}: {error}; try again when the topic and its brokers are there")
         if high < wait.end:
@@ -204,14 +231,6 @@ class PartitionReader(abc.ABC):
                 "find-hanging, and abort it or wait for its transaction.timeout.ms"
             )
         return self._failure(f"{what}: its leader sends nothing; see the log of the brokers")
-
-    def _bounds(self, place: TopicPartition) -> tuple[int, int]:
-        """Return first offset and high watermark as brokers tell them now.
-
-        Raises:
-            KafkaRequestError: if none tells them.
-        """
-        return OffsetRequests(self._connection, logger).bounds(place, _LOOK_S)
 
 
 class _Wait:

@@ -47,7 +47,7 @@ from streamrt.kafka.client import (
 )
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.watchdog import StuckCallError, call_within
-from streamrt.kafka.writer import DEFAULTS, HURRY_S, lost_record, may_hurry, raised_in_callback, refused_record
+from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.models import Headers, TopicPartition
 
 __all__ = ["TransactionalWriter", "WriterState", "transactional_id"]
@@ -239,8 +239,6 @@ class TransactionalWriter:
         self._state = WriterState.NEW
         self._closed = False
         self._unpolled = 0
-        self._hurries = may_hurry(options)
-        self._hurried = 0
         # Since the transaction began: trouble of any kind, records that were not delivered, and why it failed.
         self._doubtful = False
         self._stuck = False
@@ -353,24 +351,15 @@ class TransactionalWriter:
                 if reason.code() in _REFUSED:
                     raise refused_record(topic, value, key, reason) from error
                 # It says that the transaction has failed; why is told by an event.
-                self._serve(self._producer.poll, 0.0)
+                self._serve(0.0)
                 failure = self._failure(f"the transaction of {self._id} takes no record", reason)
                 raise failure from (self._errors[0] if self._errors else error)
             else:
                 break
         self._unpolled += 1
         if self._unpolled >= _POLL_EVERY:
-            self._unpolled, self._hurried = 0, -1
+            self._unpolled = 0
             self._poll(self._poll_timeout)
-
-    def hurry(self) -> None:
-        """Send what was taken now, in place of waiting for more to send with it; returns within a few milliseconds.
-
-        Call it when there is nothing more to do. It does nothing where the user has set `linger.ms`. It never raises.
-        """
-        if self._hurries and self._unpolled != self._hurried and self._state is _OPEN and not self._stuck:
-            self._hurried = self._unpolled
-            self._serve(self._producer.flush, HURRY_S)
 
     def flush(self) -> list[Exception]:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
@@ -416,7 +405,7 @@ class TransactionalWriter:
             )
         self._request(f"the transaction of {self._id} was not committed", self._producer.commit_transaction, deadline)
         # That a connection was lost on the way is told only now.
-        self._serve(self._producer.poll, 0.0)
+        self._serve(0.0)
         self._move(WriterState.SPENT if self._doubtful else WriterState.READY)
 
     def abort(self) -> None:
@@ -444,7 +433,7 @@ class TransactionalWriter:
     def _begin(self) -> None:
         self._require(WriterState.READY)
         # What happened to the connections between two transactions does no harm.
-        self._serve(self._producer.poll, 0.0)
+        self._serve(0.0)
         self._doubtful = False
         self._errors.clear()
         self._request(
@@ -458,7 +447,7 @@ class TransactionalWriter:
         Raises:
             TransactionError: if one was not.
         """
-        self._unpolled = self._hurried = 0
+        self._unpolled = 0
         # The client gives records up at the transaction timeout, and then tells why.
         deadline = time.monotonic() + min(self._timeout_s + _FLUSH_S, _DELIVERY_S)
         left = 1
@@ -475,15 +464,15 @@ class TransactionalWriter:
 
     def _poll(self, timeout: float) -> None:
         """Handle events; raise `TransactionError` if one of them says that the transaction has failed."""
-        self._serve(self._producer.poll, timeout)
+        self._serve(timeout)
         self._check()
 
-    def _serve(self, call: Callable[[float], int], timeout: float) -> None:
-        """Handle events in poll() or flush()."""
+    def _serve(self, timeout: float) -> None:
+        """Handle events."""
         if self._stuck:
             return
         try:
-            call(timeout)
+            self._producer.poll(timeout)
         except (KafkaException, SystemError) as error:
             self._note_raised(error)
 
@@ -515,7 +504,7 @@ class TransactionalWriter:
                 reason = self._fatal or raised_in_callback(error)
                 hopeless = reason.fatal() or reason.txn_requires_abort() or not is_retriable(reason)
                 if hopeless or time.monotonic() + _RETRY_S >= deadline:
-                    self._serve(self._producer.poll, 0.0)
+                    self._serve(0.0)
                     raise self._failure(what, reason) from (self._errors[0] if self._errors else error)
                 time.sleep(_RETRY_S)
             else:
@@ -535,7 +524,7 @@ class TransactionalWriter:
                 failed = True
                 logger.debug("%s", error)
         # Records that were dropped are reported as errors.
-        self._serve(self._producer.poll, 0.0)
+        self._serve(0.0)
         self._errors.clear()
         self._move(WriterState.SPENT if failed or self._doubtful else WriterState.READY)
 

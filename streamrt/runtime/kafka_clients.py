@@ -28,7 +28,6 @@ _KEPT_WRITERS = 64
 _INIT_S = 60.0
 _ANSWER_S = 30.0
 _CHANGELOG_S = 120.0
-_HURRY_S = 0.003
 
 
 class KafkaTaskClients:
@@ -106,15 +105,9 @@ class KafkaTaskClients:
         return writer
 
     def hurry(self) -> None:
-        """Send what the writers hold back to send it with more; for when there is nothing more to do."""
+        """Send what the writer holds back. What transactional ones hold nobody sees before the commit."""
         if self._writer is not None:
             self._writer.hurry()
-        deadline = time.monotonic() + _HURRY_S
-        # Those that were used last come first. What is left is sent a moment later anyway.
-        for writer in reversed(self._transactional.values()):
-            if time.monotonic() >= deadline:
-                break
-            writer.hurry()
 
     def release(self, task: TopicPartition) -> None:
         """Let go of the transactional writer of a task."""

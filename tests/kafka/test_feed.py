@@ -1,0 +1,511 @@
+"""`PartitionFeed` against a real broker: each committed record once, in order, as soon as it is there."""
+
+import contextlib
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamrt.errors import InvalidOperationError, OffsetOutOfRangeError
+from streamrt.kafka import (
+    ConnectionConfig,
+    InputBatch,
+    KafkaRecordWriter,
+    KafkaRequestError,
+    PartitionFeed,
+    Producer,
+    TransactionalWriter,
+)
+from streamrt.models import TopicPartition
+from streamrt.testing.kafka import EmbeddedKafka
+from tests.support import LONG, Kafka, unique, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+# Partitions that are added wait for so long.
+QUICK = {"fetch.wait.max.ms": 10}
+
+Found = dict[TopicPartition, list[tuple[int, bytes | None]]]
+
+
+@pytest.fixture
+def feed(kafka: Kafka) -> Iterator[PartitionFeed]:
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), QUICK)) as feed:
+        yield feed
+
+
+@pytest.fixture
+def places(kafka: Kafka) -> list[TopicPartition]:
+    topic = kafka.topic("input", partitions=3)
+    return [TopicPartition(topic, number) for number in range(3)]
+
+
+@pytest.fixture
+def writer(kafka: Kafka, places: list[TopicPartition]) -> Iterator[TransactionalWriter]:
+    writer = TransactionalWriter(ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group"))
+    writer.init(30, places[0].topic)
+    yield writer
+    writer.close()
+
+
+def produce(kafka: Kafka, place: TopicPartition, *values: object) -> None:
+    kafka.produce(place.topic, [str(value).encode() for value in values], partition=place.partition, raw=True)
+
+
+def poll_until(
+    feed: PartitionFeed, done: Callable[[Found], object], timeout_s: float = 20.0, records: int = 100
+) -> Found:
+    """Poll until a function of all that was found returns something true."""
+    found: Found = defaultdict(list)
+    deadline = time.monotonic() + timeout_s
+    while not done(found):
+        assert time.monotonic() < deadline, f"found only {dict(found)}, ends {feed.ends()}"
+        batches = feed.poll(0.1, records)
+        assert sum(len(batch.offsets) for _, batch in batches) <= records
+        assert len({place for place, _ in batches}) == len(batches)
+        for place, batch in batches:
+            found[place] += zip(batch.offsets, batch.values, strict=True)
+    return found
+
+
+def poll_records(feed: PartitionFeed, count: int) -> Found:
+    """Poll until there are so many records; there must be no more of them."""
+    found = poll_until(feed, lambda found: sum(map(len, found.values())) >= count)
+    assert sum(map(len, found.values())) == count
+    return found
+
+
+def poll_to_ends(feed: PartitionFeed, ends: dict[TopicPartition, int]) -> Found:
+    return poll_until(feed, lambda _: feed.ends() == ends)
+
+
+def numbered(start: int, end: int) -> list[tuple[int, bytes]]:
+    return [(number, b"%d" % number) for number in range(start, end)]
+
+
+def nothing_comes(feed: PartitionFeed, timeout_s: float = 0.3) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if feed.poll(0.05, 100):
+            return False
+    return True
+
+
+def test_all_columns(kafka: Kafka, feed: PartitionFeed) -> None:
+    place = TopicPartition(kafka.topic(), 0)
+    kafka.produce(place.topic, [b"a"], key=b"k", timestamp=1_000, raw=True)
+    kafka.produce(place.topic, [None], key=None, timestamp=2_000, raw=True)
+    kafka.produce(place.topic, [b""], key=b"", timestamp=3_000, headers=[("h", b"1"), ("h", None)], raw=True)
+    feed.assign({place: 0})
+    columns: list[InputBatch] = []
+    while sum(len(batch.keys) for batch in columns) < 3:
+        columns += [batch for _, batch in feed.poll(10, 3)]
+    assert [key for batch in columns for key in batch.keys] == [b"k", None, b""]
+    assert [value for batch in columns for value in batch.values] == [b"a", None, b""]
+    assert [stamp for batch in columns for stamp in batch.timestamps] == [1_000, 2_000, 3_000]
+    assert {kind for batch in columns for kind in batch.timestamp_types} == {1}
+    headers = [found for batch in columns for found in batch.headers or [None] * len(batch.keys)]
+    assert headers == [None, None, [("h", b"1"), ("h", None)]]
+
+
+def test_the_time_of_the_broker(kafka: Kafka, feed: PartitionFeed) -> None:
+    place = TopicPartition(kafka.topic(config={"message.timestamp.type": "LogAppendTime"}), 0)
+    kafka.produce(place.topic, [b"a"], timestamp=1_000, raw=True)
+    feed.assign({place: 0})
+    [(_, batch)] = feed.poll(20, 10)
+    assert batch.timestamp_types == [2]
+    assert abs(batch.timestamps[0] / 1000 - time.time()) < 60
+    assert batch.headers is None
+
+
+def test_several_partitions_in_order(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    for place in places:
+        produce(kafka, place, *range(500))
+    feed.assign({places[0]: 0, places[1]: 100, places[2]: 500})
+    found = poll_until(feed, lambda found: len(feed.ends()) == 3, records=70)
+    assert found == {places[0]: numbered(0, 500), places[1]: numbered(100, 500)}
+    assert feed.ends() == dict.fromkeys(places, 500)
+
+
+def test_the_first_record_comes_alone_and_at_once(
+    kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]
+) -> None:
+    feed.assign({places[0]: 0})
+    poll_to_ends(feed, {places[0]: 0})
+    produce(kafka, places[0], 0)
+    begun = time.monotonic()
+    [(place, batch)] = feed.poll(30, 10_000)
+    assert (place, batch.offsets, batch.values) == (places[0], [0], [b"0"])
+    assert time.monotonic() - begun < 5
+    assert feed.ends() == {}
+    poll_to_ends(feed, {places[0]: 1})
+
+
+def test_a_poll_waits_no_longer_than_it_may(feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    def time_of(timeout_s: float) -> float:
+        begun = time.monotonic()
+        assert feed.poll(timeout_s, 10) == []
+        return time.monotonic() - begun
+
+    assert 0.09 < time_of(0.1) < 1
+    feed.assign({})
+    assert 0.09 < time_of(0.1) < 1
+    feed.assign({places[0]: 0})
+    poll_to_ends(feed, {places[0]: 0})
+    assert 0.09 < time_of(0.1) < 1
+    assert time_of(0) < 0.05
+
+
+def test_polls_are_not_busy(feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    feed.assign(dict.fromkeys(places, 0))
+    poll_to_ends(feed, dict.fromkeys(places, 0))
+    used_s = time.process_time()
+    for _ in range(10):
+        assert feed.poll(0.05, 100) == []
+    assert time.process_time() - used_s < 0.1
+
+
+def test_seek_back_and_forward(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    for place in places[:2]:
+        produce(kafka, place, *range(300))
+    feed.assign({places[0]: 0, places[1]: 0})
+    found = poll_until(feed, lambda found: len(found[places[0]]) >= 20, records=10)
+    feed.seek(places[0], 7)
+    other = len(found[places[1]])
+    found = poll_to_ends(feed, dict.fromkeys(places[:2], 300))
+    assert found == {places[0]: numbered(7, 300), **({places[1]: numbered(other, 300)} if other < 300 else {})}
+    feed.seek(places[1], 299)
+    assert feed.ends() == {places[0]: 300}
+    assert poll_records(feed, 1) == {places[1]: numbered(299, 300)}
+    feed.seek(places[0], 0)
+    feed.seek(places[0], 290)
+    assert poll_records(feed, 10) == {places[0]: numbered(290, 300)}
+    with pytest.raises(InvalidOperationError, match="not assigned"):
+        feed.seek(places[2], 0)
+
+
+def test_a_paused_partition_gives_nothing(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    for place in places[:2]:
+        produce(kafka, place, *range(300))
+    feed.assign({places[0]: 0, places[1]: 0})
+    before = poll_until(feed, lambda found: found[places[0]], records=10)
+    feed.pause([places[0], places[0], places[2]])
+    feed.pause([places[0]])
+    rest = poll_until(feed, lambda _: places[1] in feed.ends())
+    assert set(rest) <= {places[1]}
+    produce(kafka, places[1], 300)
+    assert poll_records(feed, 1) == {places[1]: numbered(300, 301)}
+    feed.resume([places[0], places[1], places[2]])
+    feed.resume([places[0]])
+    after = poll_to_ends(feed, {places[0]: 300, places[1]: 301})
+    assert before[places[0]] + after[places[0]] == numbered(0, 300)
+    assert set(after) == {places[0]}
+
+
+def test_a_seek_of_a_paused_partition(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    produce(kafka, places[0], *range(10))
+    feed.assign({places[0]: 0})
+    poll_to_ends(feed, {places[0]: 10})
+    feed.pause([places[0]])
+    assert feed.ends() == {places[0]: 10}
+    feed.seek(places[0], 6)
+    assert feed.ends() == {}
+    assert nothing_comes(feed)
+    feed.resume([places[0]])
+    assert poll_records(feed, 4) == {places[0]: numbered(6, 10)}
+
+
+def test_another_assignment(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    for place in places:
+        produce(kafka, place, *range(50))
+    feed.assign({places[0]: 0, places[1]: 0})
+    poll_until(feed, lambda found: found, records=5)
+    feed.pause([places[0]])
+    feed.assign({places[0]: 45, places[2]: 48})
+    assert feed.ends() == {}
+    found = poll_to_ends(feed, {places[0]: 50, places[2]: 50})
+    assert found == {places[0]: numbered(45, 50), places[2]: numbered(48, 50)}
+    feed.assign({})
+    assert feed.ends() == {}
+    produce(kafka, places[0], 50)
+    assert nothing_comes(feed)
+    feed.assign({places[0]: 50})
+    assert poll_records(feed, 1) == {places[0]: numbered(50, 51)}
+
+
+def test_a_closed_feed_connects_again(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    produce(kafka, places[0], 0)
+    for _ in range(2):
+        feed.assign({places[0]: 0})
+        assert poll_records(feed, 1) == {places[0]: numbered(0, 1)}
+        feed.close()
+        feed.close()
+        assert feed.poll(0, 10) == []
+
+
+def test_aborted_records_and_markers(
+    feed: PartitionFeed, places: list[TopicPartition], writer: TransactionalWriter
+) -> None:
+    place = places[0]
+    feed.assign({place: 0})
+    for _ in range(2):
+        writer.produce(place.topic, b"good", None, 0, None, 0)
+        writer.commit({})
+        writer.produce(place.topic, b"bad", None, 0, None, 0)
+        assert writer.flush() == []
+        writer.abort()
+    # good marker bad marker good marker bad marker
+    assert poll_to_ends(feed, {place: 8}) == {place: [(0, b"good"), (4, b"good")]}
+    feed.seek(place, 5)
+    assert poll_to_ends(feed, {place: 8}) == {}
+    feed.pause([place])
+    feed.resume([place])
+    writer.produce(place.topic, b"good", None, 0, None, 0)
+    writer.commit({})
+    assert poll_to_ends(feed, {place: 10}) == {place: [(8, b"good")]}
+
+
+def test_an_open_transaction(
+    kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition], writer: TransactionalWriter
+) -> None:
+    place = places[0]
+    produce(kafka, place, 0)
+    writer.produce(place.topic, b"open", None, 0, None, 0)
+    assert writer.flush() == []
+    produce(kafka, place, 2)
+    feed.assign({place: 0})
+    assert poll_to_ends(feed, {place: 1}) == {place: [(0, b"0")]}
+    options = {"isolation.level": "read_uncommitted", **QUICK}
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as uncommitted:
+        uncommitted.assign({place: 0})
+        assert poll_to_ends(uncommitted, {place: 3}) == {place: [(0, b"0"), (1, b"open"), (2, b"2")]}
+    assert nothing_comes(feed)
+    writer.commit({})
+    assert poll_to_ends(feed, {place: 4}) == {place: [(1, b"open"), (2, b"2")]}
+
+
+def test_records_that_are_deleted_already(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
+    for place in places[:2]:
+        produce(kafka, place, *range(6))
+    kafka.admin.delete_records({places[0]: 3})
+    feed.assign({places[0]: 1, places[1]: 0})
+    found: Found = defaultdict(list)
+
+    def read() -> bool:
+        for place, batch in feed.poll(0.1, 2):
+            found[place] += zip(batch.offsets, batch.values, strict=True)
+        return False
+
+    message = rf"offset 1 of the input {places[0].topic}\[0\] is not there any more \(it has 3 to 6\)"
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRangeError, match=message):
+            wait_until(read)
+    feed.pause([places[0]])
+    while len(found[places[1]]) < 6:
+        read()
+    assert found == {places[1]: numbered(0, 6)}
+    feed.seek(places[0], 3)
+    feed.resume([places[0]])
+    assert poll_to_ends(feed, dict.fromkeys(places[:2], 6)) == {places[0]: numbered(3, 6)}
+    feed.seek(places[0], 9)
+    with pytest.raises(OffsetOutOfRangeError, match=r"offset 9 .* is not there any more \(it has 3 to 6\)"):
+        wait_until(read)
+    feed.assign({places[0]: 5})
+    assert poll_records(feed, 1) == {places[0]: numbered(5, 6)}
+
+
+def test_a_deleted_topic(kafka: Kafka, places: list[TopicPartition]) -> None:
+    other = TopicPartition(kafka.topic(), 0)
+    # Until then it is not believed.
+    options = {**QUICK, "topic.metadata.propagation.max.ms": 1_000}
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
+        read_until_deleted(kafka, feed, places[0], other)
+
+
+def read_until_deleted(kafka: Kafka, feed: PartitionFeed, place: TopicPartition, other: TopicPartition) -> None:
+    feed.assign({place: 0, other: 0})
+    poll_to_ends(feed, {place: 0, other: 0})
+    kafka.admin.delete_topics([place.topic])
+    message = rf"the input {place.topic}\[0\] could not be read at offset 0.*it does not exist any more"
+    with pytest.raises(KafkaRequestError, match=message) as caught:
+        wait_until(lambda: feed.poll(0.1, 10), 60)
+    assert not caught.value.retriable
+    feed.assign({other: 0})
+    produce(kafka, other, 0)
+    assert poll_records(feed, 1) == {other: numbered(0, 1)}
+
+
+def test_options_of_members_are_left_out(kafka: Kafka, places: list[TopicPartition]) -> None:
+    produce(kafka, places[0], 0)
+    options = {
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": True,
+        "group.id": "a-group",
+        "group.instance.id": "one",
+        "group.protocol": "consumer",
+        "heartbeat.interval.ms": 1_000,
+        "max.poll.interval.ms": 1_000,
+        "partition.assignment.strategy": "range",
+        "session.timeout.ms": 5_000,
+        "client.rack": "here",
+    }
+    with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
+        feed.assign({places[0]: 0})
+        assert poll_records(feed, 1) == {places[0]: numbered(0, 1)}
+
+
+def test_a_writer_in_a_hurry_does_not_linger(kafka: Kafka, places: list[TopicPartition]) -> None:
+    connection = ConnectionConfig(bootstrap_servers=kafka.address)
+    writer = KafkaRecordWriter(connection, {"linger.ms": 30_000})
+    with contextlib.closing(writer), contextlib.closing(PartitionFeed(connection)) as feed:
+        feed.assign({places[0]: 0})
+
+        def hurry() -> bool:
+            writer.produce(places[0].topic, b"v", b"k", 0, None, 0)
+            writer.hurry()
+            writer.hurry()
+            return bool(feed.poll(0.1, 10))
+
+        # The user has said how long records shall linger.
+        assert not hurry()
+        assert not hurry()
+        writer._hurries = True
+        wait_until(hurry, 20)
+        assert writer.flush() == []
+
+
+class World:
+    """A feed beside what it has to return: the values of committed records by offset, and the next offset to look at."""
+
+    def __init__(self, kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition], seed: int) -> None:
+        self.feed = feed
+        self.places = places
+        self.random = random.Random(seed)
+        self.producer = Producer(kafka.address, extra_config={"linger.ms": 0})
+        self.writer = TransactionalWriter(
+            ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group")
+        )
+        self.writer.init(30, places[0].topic)
+        self.bounds = kafka.admin.bounds
+        self.log: dict[TopicPartition, dict[int, bytes]] = {place: {} for place in places}
+        self.end = dict.fromkeys(places, 0)
+        self.next: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.count = 0
+
+    def some(self) -> list[TopicPartition]:
+        return self.random.sample(self.places, self.random.randint(1, len(self.places)))
+
+    def produce(self) -> None:
+        place = self.random.choice(self.places)
+        for _ in range(self.random.choice([1, 3, 400])):
+            self.count += 1
+            self.producer.produce(place.topic, b"%d" % self.count, partition=place.partition)
+            self.log[place][self.end[place]] = b"%d" % self.count
+            self.end[place] += 1
+        self.producer.flush()
+
+    def transact(self) -> None:
+        place, commit = self.random.choice(self.places), self.random.random() < 0.5
+        for number in range(count := self.random.choice([1, 50])):
+            self.count += 1
+            self.writer.produce(place.topic, b"%d" % self.count, None, 0, None, place.partition)
+            if commit:
+                self.log[place][self.end[place] + number] = b"%d" % self.count
+        assert self.writer.flush() == []
+        if commit:
+            self.writer.commit({})
+        else:
+            self.writer.abort()
+        self.end[place] += count + 1
+        # The marker comes after the answer.
+        wait_until(lambda: self.bounds(place)[1] == self.end[place])
+
+    def assign(self) -> None:
+        self.next = {place: self.random.randint(0, self.end[place]) for place in self.some()}
+        self.paused.clear()
+        self.feed.assign(self.next)
+
+    def seek(self) -> None:
+        for place in self.some():
+            if place in self.next:
+                self.next[place] = self.random.randint(0, self.end[place])
+                self.feed.seek(place, self.next[place])
+
+    def pause(self) -> None:
+        places = self.some()
+        self.paused.update(place for place in places if place in self.next)
+        self.feed.pause(places)
+
+    def resume(self) -> None:
+        places = self.some()
+        self.paused.difference_update(places)
+        self.feed.resume(places)
+
+    def poll(self) -> None:
+        for place, batch in self.feed.poll(self.random.choice([0, 0.005, 0.03]), self.random.choice([1, 7, 1_000])):
+            assert place in self.next
+            assert place not in self.paused
+            due = [offset for offset in self.log[place] if offset >= self.next[place]][: len(batch.offsets)]
+            assert batch.offsets == due
+            assert batch.values == [self.log[place][offset] for offset in due]
+            self.next[place] = due[-1] + 1
+        for place, end in self.feed.ends().items():
+            assert not [offset for offset in self.log[place] if self.next[place] <= offset < end]
+
+    def drain(self) -> None:
+        self.feed.resume(self.places)
+        self.paused.clear()
+        ends = {place: self.end[place] for place in self.next}
+        deadline = time.monotonic() + 30
+        while self.feed.ends() != ends:
+            assert time.monotonic() < deadline, (self.feed.ends(), ends, self.next)
+            self.poll()
+        for place in self.next:
+            assert all(offset < self.next[place] for offset in self.log[place])
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+@pytest.mark.parametrize("seed", range(30) if LONG else [random.SystemRandom().randrange(10**6)])
+def test_any_order_of_operations(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition], seed: int) -> None:
+    with contextlib.closing(World(kafka, feed, places, seed)) as world:
+        steps = [world.poll] * 12 + [world.produce] * 3 + [world.seek, world.pause, world.resume, world.resume]
+        steps += [world.transact, world.assign]
+        world.assign()
+        for number in range(1, 301):
+            world.random.choice(steps)()
+            if number % 100 == 0:
+                world.drain()
+
+
+def test_a_broker_that_restarts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedKafka() as broker:
+        kafka = Kafka(broker.bootstrap_servers, tmp_path)
+        place, other = (TopicPartition(kafka.topic(), 0) for _ in range(2))
+        produce(kafka, place, *range(20_000))
+        options = {"queued.min.messages": 1_000, "max.partition.fetch.bytes": 20_000}
+        with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
+            feed.assign({place: 0, other: 0})
+            found = poll_until(feed, lambda found: found, records=1_000)
+            assert len(found[place]) < 20_000
+            broker.kill()
+            deadline = time.monotonic() + 0.5
+            while time.monotonic() < deadline:
+                for _, batch in feed.poll(0.1, 1_000):
+                    found[place] += zip(batch.offsets, batch.values, strict=True)
+            feed.pause([place])
+            broker.start()
+            feed.resume([place])
+            rest = poll_until(feed, lambda rest: len(found[place]) + len(rest[place]) >= 20_000)
+            assert found[place] + rest[place] == numbered(0, 20_000)
+            produce(kafka, other, 0)
+            assert poll_records(feed, 1) == {other: numbered(0, 1)}
+            broker.kill()
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 5
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
