@@ -21,7 +21,7 @@ DEFAULTS: Mapping[str, Any] = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 262_144,
 }
-HURRY_S = 0.001
+_HURRY_S = 0.001
 """How long a writer that is in a hurry waits for answers, in seconds.
 
 librdkafka sends what lingers as long as somebody waits in its flush(), and it counts milliseconds. Measured beside the broker
@@ -70,7 +70,8 @@ class KafkaRecordWriter:
         self._errors: list[Exception] = []
         self._fatal: KafkaError | None = None
         self._unpolled = 0
-        self._hurries = may_hurry(options)
+        # Not if the user says how long records shall linger.
+        self._hurries = _LINGER.isdisjoint(options or {})
         self._hurried = 0
         settings = client_options(
             connection,
@@ -131,7 +132,7 @@ class KafkaRecordWriter:
         """
         if self._hurries and self._unpolled != self._hurried:
             self._hurried = self._unpolled
-            self._serve(self._producer.flush, HURRY_S)
+            self._serve(self._producer.flush, _HURRY_S)
 
     def flush(self) -> list[Exception]:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
@@ -168,11 +169,6 @@ class KafkaRecordWriter:
         if error.fatal():
             self._fatal = error
         logger.debug("Kafka producer: %s", error.str())
-
-
-def may_hurry(options: Mapping[str, Any] | None) -> bool:
-    """Return whether a writer may send records before they have lingered: not if the user says how long they shall."""
-    return _LINGER.isdisjoint(options or {})
 
 
 def raised_in_callback(error: KafkaException | SystemError) -> KafkaError:
