@@ -7,8 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What is built from source is built by the locked build tools, so they come first.
 BUILD_TOOLS := setuptools|wheel|packaging
 
-# The tests that need the processor alone, and neither broker nor Spark.
-HALF := tests/conformance tests/packaging tests/sim tests/unit
+# Tests run in lanes, several at once, since most of them wait most of the time: for brokers, or for programs to start.
+# Each lane has a broker and a Spark of its own, if it needs any. `rest` has what the others do not name.
+LANES := unit chaos programs rest
+LANE_unit := tests/conformance tests/packaging tests/sim tests/unit
+LANE_chaos := tests/spark/test_chaos.py tests/spark/test_crash_points.py
+LANE_programs := tests/spark/test_cluster_state.py tests/spark/test_example_programs.py tests/spark/test_process.py
+LANE_rest := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_chaos) $(LANE_programs))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint types bench lock jars clean
@@ -24,12 +29,19 @@ demo: jars  ## Run an application on 336,776 flights through an embedded Kafka b
 test: jars  ## Lint, check types and run all tests.
 	@set -e; begun=$$(date +%s); \
 	$(MAKE) --no-print-directory lint types; \
-	echo "== pytest, in two halves at once: the second one mostly waits"; \
-	nice $(BIN)/python -m pytest -p no:cacheprovider $(HALF) > $(VENV)/half.log 2>&1 & half=$$!; \
-	trap 'kill $$half 2> /dev/null || true' EXIT; \
-	failed=0; $(BIN)/python -m pytest $(addprefix --ignore=,$(HALF)) || failed=1; \
-	wait $$half || failed=1; cat $(VENV)/half.log; test $$failed = 0; \
+	echo "== pytest, in $(words $(LANES)) lanes at once; what they say comes at the end, and lies in $(VENV)/lane-*.log"; \
+	failed=0; rm -f $(LANES:%=$(VENV)/lane-%.log); \
+	$(MAKE) --no-print-directory --keep-going --jobs=$(words $(LANES)) $(LANES:%=lane-%) || failed=1; \
+	for lane in $(LANES); do echo "== pytest, lane $$lane"; cat $(VENV)/lane-$$lane.log || failed=1; done; \
+	test $$failed = 0; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
+
+# It needs neither broker nor Spark, and takes what the others leave of the processor.
+lane-unit: NICE := nice
+# The shell gives way to pytest, so that whoever ends make ends it, too.
+lane-%:
+	@exec $(NICE) $(BIN)/python -m pytest -p no:cacheprovider $(LANE_$*) > $(VENV)/$@.log 2>&1
+	@echo "$@: $$(tail -n 1 $(VENV)/$@.log)"
 
 test-long: jars  ## Run tests with more cases, more kills and more time.
 	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py \

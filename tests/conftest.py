@@ -6,6 +6,42 @@ import pytest
 from streamrt.testing.plugin import KafkaBroker
 from tests.support import Kafka, Program
 
+PROCESSING_MODES = ("micro-batch", "resident")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--processing-mode", choices=PROCESSING_MODES, help="run what runs in each processing mode in this one alone"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have tests that use `processing_mode` run once in each mode; where one must do, the others are skipped and say why."""
+    if "processing_mode" not in metafunc.fixturenames:
+        return
+    asked = metafunc.config.getoption("--processing-mode")
+    modes = PROCESSING_MODES if asked is None else (asked,)
+    only = metafunc.definition.get_closest_marker("only_mode")
+    skips = {} if only is None else skipped_modes(*only.args, **only.kwargs)
+    chosen = [pytest.param(mode, marks=skips.get(mode, ())) for mode in modes]
+    metafunc.parametrize("processing_mode", chosen, indirect=True)
+
+
+def skipped_modes(mode: str, *, reason: str) -> dict[str, pytest.MarkDecorator]:
+    """Return what keeps a test from running in other modes than the one that its marker `only_mode` names."""
+    if mode not in PROCESSING_MODES:
+        raise pytest.UsageError(f"only_mode knows {' and '.join(PROCESSING_MODES)}, not {mode!r}")
+    skip = pytest.mark.skip(reason=f"in {mode} mode alone: {reason}")
+    return {other: skip for other in PROCESSING_MODES if other != mode}
+
+
+@pytest.fixture
+def processing_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The mode in which applications of the test run, in this process and in its programs."""
+    mode: str = request.param
+    monkeypatch.setenv("STREAMRT_PROCESSING_MODE", mode)
+    return mode
+
 
 @pytest.fixture
 def kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> Kafka:

@@ -6,13 +6,12 @@ records come from `pipe`, and go to memory.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -36,11 +35,12 @@ from streamrt.runtime import (
 )
 from streamrt.runtime.display import Display
 from streamrt.runtime.sinks import DriverSinks
-from streamrt.runtime.stores import StoreCatalog
 from streamrt.runtime.watermarks import Watermarks
 from streamrt.serializers import MessageField
-from streamrt.state import DEFAULT_STORE, State, Store, StoreSpec, StoreTransaction
+from streamrt.state import DEFAULT_STORE, StoreSpec
+from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
+from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic, changelog_topic_name, refuse_different_counts
 from streamrt.topology import Topology, stream_id
 
@@ -71,51 +71,16 @@ class TestRecord:
     raw_value: bytes | None
 
 
-class StateView:
-    """What a store holds for one key, each time it is asked.
-
-    Args:
-        store: the store.
-        partition: its partition.
-        key: the record's key.
-    """
-
-    def __init__(self, store: Store, partition: int, key: Any) -> None:
-        self._store = store
-        self._partition = partition
-        self._key = key
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of a state key, or `default`."""
-        with self._state() as state:
-            return state.get(key, default)
-
-    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
-        """Return the bytes of a state key, or `default`."""
-        with self._state() as state:
-            return state.get_bytes(key, default)
-
-    def exists(self, key: Any) -> bool:
-        """Return whether a state key has a value."""
-        with self._state() as state:
-            return state.exists(key)
-
-    @contextlib.contextmanager
-    def _state(self) -> Iterator[State]:
-        with contextlib.closing(self._store.open(self._partition)) as opened:
-            # A time before all others does not move stream time.
-            yield StoreTransaction(opened, self._store.options).state(self._key, -1)
-
-
 class TopologyTestDriver:
     """Runs the dataframes of an application record by record, synchronously.
 
     Values are serialized and deserialized as in production, errors go to the application's callbacks, and an operator that
     could not be sent to Spark is refused here too. Functions run in this process, so they may append to lists of a test.
 
-    State goes through the same transactions, commits and changelogs as in production, each piped record being a micro-batch
-    of its own; stores of RocksDB keep their data in memory here. Topics have as many partitions as they are declared with,
-    1 if that is open.
+    State goes through the same transactions, commits and changelogs as in production; stores of RocksDB keep their data in
+    memory here. Records are fed as the application's `processing_mode` says: each piped record is a micro-batch of its own,
+    or is taken by a resident task, whose stores stay open from record to record; in both modes all is committed when `pipe`
+    returns. Topics have as many partitions as they are declared with, 1 if that is open.
 
     Args:
         app: the application; its broker is never contacted.
@@ -162,14 +127,15 @@ class TopologyTestDriver:
         spec.dumps()
         self._topology = topology
         self._clients = MemoryClients(lambda: self._now)
-        self._catalog = StoreCatalog(state)
-        self._tasks = Tasks(spec, self._clients, self._catalog)
+        self._catalog = ReadableStores(state)
+        tasks = Tasks(spec, self._clients, self._catalog)
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()
         self._watermarks = Watermarks(topology)
         places = [TopicPartition(name, number) for name in topology.sources for number in range(self._partitions[name])]
         self._watermarks.assign({topology.task(place) for place in places}, start)
+        self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, places, self._take)
         self._display = Display(spec.topology)
         self._offsets: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
@@ -315,6 +281,7 @@ class TopologyTestDriver:
 
     def close(self) -> None:
         """Print the rest of unfinished tables, and delete temporary files."""
+        self._feeding.close()
         self._display.close()
         self._remove_files()
 
@@ -366,11 +333,14 @@ class TopologyTestDriver:
 
     def _tick(self) -> None:
         """Let time pass for the tasks that wait for it; what they put out may let it pass for those behind a group_by."""
+        if not self._watermarks.wanted:
+            return
+        self._feeding.get_ready(self._context())
         for _ in self._topology.sources:
             places = sorted(self._watermarks.due(self._now))
             if not places:
                 break
-            self._take(self._tasks.tick(places, self._context()))
+            self._feeding.tick(places, self._context())
             self._process_all(self._repartition())
 
     def _context(self) -> BatchContext:
@@ -389,12 +359,13 @@ class TopologyTestDriver:
             timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME],
             headers=[record.headers] if record.headers else None,
         )
-        report = self._tasks.run([chunk], self._context())
-        task = self._topology.task(place)
-        if task in report.stalled:
-            raise SinkBackpressureError(report.stalled[task])
         self._offsets[place] = offset + 1
-        self._take(report)
+        try:
+            self._feeding.process(chunk, self._context())
+        except SinkBackpressureError:
+            # The record was not taken: the next one is in its place.
+            self._offsets[place] = offset
+            raise
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
         """Return the records that group_by has sent on since the last call."""

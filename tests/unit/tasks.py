@@ -1,13 +1,14 @@
 """What tests of tasks share: a writer that fails on demand, and short ways to make chunks and to run them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from streamrt import Application
-from streamrt.errors import (
-    ProducerError,
-)
+from streamrt.config import ProcessingMode
+from streamrt.errors import ProducerError
 from streamrt.models import Headers, TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+from streamrt.runtime.commit import Session
 from streamrt.testing.memory import MemoryClients
 
 PLACE = TopicPartition("in", 0)
@@ -67,6 +68,36 @@ def numbers(count: int, start: int = 0, **columns: Any) -> Chunk:
     return chunk(*(str(start + index).encode() for index in range(count)), start=start, **columns)
 
 
+class Process:
+    """Has tasks process chunks, one batch after the other: micro-batches, or batches that carry sessions on.
+
+    Args:
+        tasks: the tasks.
+        mode: the processing mode.
+    """
+
+    def __init__(self, tasks: Tasks, mode: ProcessingMode) -> None:
+        self._tasks = tasks
+        self._carried: dict[TopicPartition, Session] | None = {} if mode == "resident" else None
+
+    def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
+        """Process chunks, and commit the work."""
+        if self._carried is None:
+            return self._tasks.run(chunks, context)
+        batch = self._tasks.begin(context, self._carried)
+        try:
+            if batch.take_all(chunks):
+                batch.report.complete = False
+            return self._tasks.end(batch)
+        finally:
+            batch.close()
+
+    def let_go(self) -> None:
+        """Close the sessions that are carried on, as when the partitions are given to others."""
+        while self._carried:
+            self._carried.popitem()[1].close()
+
+
 def run(
     app: Application,
     *chunks: Chunk,
@@ -74,9 +105,9 @@ def run(
     context: BatchContext | None = None,
     **wishes: bool,
 ) -> Report:
-    """Process chunks with the tasks of an application, as one micro-batch."""
+    """Process chunks with the tasks of an application, in one batch."""
     tasks = Tasks(app.task_spec(**{"count_outputs": True, "collect": True, **wishes}), writer or Writer())
-    return tasks.run(chunks, context or BatchContext())
+    return Process(tasks, app.config.processing_mode).run(chunks, context or BatchContext())
 
 
 def values(report: Report) -> list[Any]:

@@ -29,6 +29,8 @@ from streamrt.runtime.stores import StoreCatalog, TaskStores
 from tests.unit.commit_world import OTHER, Clients, Transaction, World
 from tests.unit.tasks import PLACE, chunk, numbers
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 # -- The order -------------------------------------------------------------------------------------------------------
 
 
@@ -353,6 +355,7 @@ def test_if_the_first_part_is_lost_the_second_one_is_not_processed(stateful: boo
     assert report.collected == []
 
 
+@pytest.mark.only_mode("micro-batch", reason="all parts that a partition has in a batch are one session")
 def test_if_the_second_part_fails_the_first_one_stays() -> None:
     world = World()
     world.clients.troubles["release"] = AssertionError("a writer without trouble is kept")

@@ -20,7 +20,7 @@ from streamrt.topics import Topic, changelog_topic_name
 from streamrt.topology import Node, SourceOperator, Topology, TopologyBuilder, compose_stream
 from streamrt.topology.describe import as_mermaid, as_text
 from tests.unit.apps import Surroundings, application
-from tests.unit.tasks import numbers
+from tests.unit.tasks import Process, numbers
 
 
 def count(value: Any, state: State) -> list[Any]:
@@ -210,6 +210,7 @@ def test_groupings_in_memory_can_bring_a_merge_to_one_topic() -> None:
 # -- State -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_state_is_shared_below_a_concat_and_not_above() -> None:
     app = application()
     a, b = frames(app, "a", "b")
@@ -263,7 +264,7 @@ class World:
     def __init__(self) -> None:
         self.clients = MemoryClients(lambda: 0)
 
-    def tasks(self, *, merged: bool = True) -> Tasks:
+    def tasks(self, *, merged: bool = True) -> Process:
         app = application(processing_guarantee="exactly-once")
         a, b = frames(app, "a", "b")
         a = a.apply(count, stateful=True)
@@ -282,9 +283,10 @@ class World:
             if (stores := spec.topology.stores(name))
         }
         state = StateSettings("g", Path("unused"), None, sources, in_memory=True)
-        return Tasks(replace(spec, state=state, commit_metadata=commit_metadata(state)), self.clients)
+        tasks = Tasks(replace(spec, state=state, commit_metadata=commit_metadata(state)), self.clients)
+        return Process(tasks, app.config.processing_mode)
 
-    def run(self, work: Tasks, *chunks: Any, **positions: int) -> list[Any]:
+    def run(self, work: Process, *chunks: Any, **positions: int) -> list[Any]:
         at = {TopicPartition(topic, 0): offset for topic, offset in positions.items()}
         report = work.run(chunks, BatchContext(at))
         if report.failure is not None:
@@ -297,6 +299,7 @@ class World:
         return [Position.decode(record.value or b"") for record in records if record.key == POSITION_KEY]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_one_transaction_commits_all_inputs_and_each_store_tells_those_that_it_is_made_from() -> None:
     world = World()
     assert world.run(world.tasks(), numbers(2, topic="a"), numbers(3, topic="b")) == [
@@ -309,6 +312,7 @@ def test_one_transaction_commits_all_inputs_and_each_store_tells_those_that_it_i
     assert world.positions("changelog__g--a--default") == [Position(2, "id-a", 1, 0)]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_state_is_restored_and_compared_with_each_input() -> None:
     world = World()
     world.run(world.tasks(), numbers(2, topic="a"), numbers(3, topic="b"))
@@ -323,6 +327,7 @@ def test_state_is_restored_and_compared_with_each_input() -> None:
         world.run(world.tasks(), numbers(1, start=3, topic="a"), a=3, b=3)
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_state_of_a_frame_stays_when_another_one_is_merged_with_it() -> None:
     world = World()
     assert world.run(world.tasks(merged=False), numbers(2, topic="a")) == [[0, 1], [1, 2]]
@@ -334,6 +339,7 @@ def test_state_of_a_frame_stays_when_another_one_is_merged_with_it() -> None:
 # -- The test driver ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_the_driver_processes_each_record_at_once() -> None:
     app = application()
     a, b = frames(app, "a", "b", partitions=2)
@@ -348,6 +354,7 @@ def test_the_driver_processes_each_record_at_once() -> None:
             driver.state("c", b"k")
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_the_driver_goes_through_repartition_topics_of_merged_frames() -> None:
     app = application()
     a, b = frames(app, "a", "b", partitions=3)
@@ -360,6 +367,7 @@ def test_the_driver_goes_through_repartition_topics_of_merged_frames() -> None:
         assert driver.state(totals.stream_id, "x").get("n") == 3
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_the_driver_refuses_topics_with_different_numbers_of_partitions() -> None:
     app = application()
     left, right = app.topic("a", config=TopicConfig(2, 1)), app.topic("b", config=TopicConfig(3, 1))

@@ -13,6 +13,8 @@ from streamrt.operators.metadata import checked_headers
 from streamrt.topology.compose import copier
 from tests.unit.apps import START, Stage, fails, through
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 # -- apply, update, filter -------------------------------------------------------------------------------------------
 
 

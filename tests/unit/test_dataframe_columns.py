@@ -9,6 +9,8 @@ from streamrt import StreamingDataFrame
 from streamrt.errors import InvalidOperationError
 from tests.unit.apps import Stage, fails, through
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 # -- Columns ---------------------------------------------------------------------------------------------------------
 
 

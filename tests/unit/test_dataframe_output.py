@@ -14,18 +14,21 @@ from tests.unit.apps import Stage
 # -- print, print_table ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_print_shows_the_value_as_it_is_at_that_point(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.sdf.print().update(lambda value: value.update(a=2)).print()
     stage.values({"a": 1})
     assert capsys.readouterr().out == "{'a': 1}\n{'a': 2}\n"
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_print_with_metadata_shows_key_timestamp_and_headers(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.sdf.print(pretty=False, metadata=True)
     stage.values({"b": 1, "a": 2}, key="k", timestamp=7)
     assert capsys.readouterr().out == "{'value': {'b': 1, 'a': 2}, 'key': b'k', 'timestamp': 7, 'headers': None}\n"
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_pretty_printing_keeps_the_order_of_columns_and_breaks_long_lines(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,6 +40,7 @@ def test_pretty_printing_keeps_the_order_of_columns_and_breaks_long_lines(
     assert "'a'" in lines[1]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_print_table_prints_a_full_table_and_the_rest_at_the_end(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,6 +56,7 @@ def test_print_table_prints_a_full_table_and_the_rest_at_the_end(
     assert "103" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_print_table_without_metadata_shows_values_that_are_no_dicts(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +68,7 @@ def test_print_table_without_metadata_shows_values_that_are_no_dicts(
     assert "_key" not in shown
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_print_table_with_no_columns_shows_the_metadata_only(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.sdf.print_table(size=1, columns=[])
     stage.values({"hidden": 999}, key="k")
@@ -135,12 +141,14 @@ def test_test_prints_what_print_prints(stage: Stage, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "{'a': 1}\n"
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_a_thousand_operators_in_a_row_do_not_hit_the_recursion_limit(stage: Stage) -> None:
     for _ in range(1_000):
         stage.sdf = stage.sdf.apply(lambda value: value + 1)
     assert stage.values(0) == [1_000]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_a_function_below_many_operators_still_has_room_to_recurse(stage: Stage) -> None:
     def depth(value: int) -> int:
         return value if value == 0 else 1 + depth(value - 1)
@@ -183,6 +191,7 @@ def test_frames_and_series_describe_themselves(stage: Stage) -> None:
     assert isinstance(stage.sdf["a"], StreamingSeries)
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_everything_of_a_record_reaches_the_output_topic_as_json(stage: Stage) -> None:
     value = {"text": "ü", "list": [1, 2.0, None, True], "nested": {"b": 1, "a": 2}}
     stage.sdf.to_topic(stage.out)

@@ -26,6 +26,8 @@ from streamrt.state import POSITION_KEY, Position, State
 from streamrt.testing import TestRecord, TopologyTestDriver
 from tests.unit.apps import START, Stage, application
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 MakeDriver = Callable[[Application], TopologyTestDriver]
 
 

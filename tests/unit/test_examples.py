@@ -22,6 +22,8 @@ from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import MemorySourceStore, RecordingProducer
 from streamrt.topology.describe import as_text
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOT_APPLICATIONS = {"demo"}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in NOT_APPLICATIONS)

@@ -379,6 +379,7 @@ def counts_by(partitions: int, guarantee: str = "at-least-once") -> list[tuple[A
     return sorted(outputs)
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_results_do_not_depend_on_the_number_of_partitions(guarantee: str) -> None:
     one = counts_by(1, guarantee)

@@ -16,6 +16,8 @@ from streamrt.testing import TopologyTestDriver
 from tests.unit.apps import application
 from tests.unit.joined import Model, pair, records
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 
 class Two:
     """An application with dataframes on the topics `left` and `right`."""

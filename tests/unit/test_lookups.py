@@ -275,6 +275,7 @@ class Tells(BaseLookup[Told]):
             value[column] = [on, str(key), timestamp, str(headers)]
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize(
     ("on", "expected"),
     [(None, "k"), ("code", "UA"), (lambda value, key: f"{value['code']}-{key.decode()}", "UA-k")],
@@ -293,6 +294,7 @@ def test_a_custom_lookup_is_told_everything(on: Any, expected: str) -> None:
     assert found == [{"code": "UA", "told": [expected, "b'k'", 5, "[('h', b'x')]"]}]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_a_lookup_changes_the_frame_in_place(database: Path) -> None:
     def build(sdf: Any) -> None:
         assert sdf.join_lookup(SQLiteLookup(database), {"airline": field()}, on="code") is sdf
@@ -303,6 +305,7 @@ def test_a_lookup_changes_the_frame_in_place(database: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_errors_of_records(database: Path) -> None:
     stage = Stage()
     stage.sdf.join_lookup(SQLiteLookup(database), {"x": query("SELECT :n")}, on="code")

@@ -237,6 +237,7 @@ def test_random_histories(seed: int) -> None:
             assert numbers(buffered.feed(want, number, key)) == expected
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_in_an_application() -> None:
     stage = Stage()
     known = Known()

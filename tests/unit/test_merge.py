@@ -18,7 +18,7 @@ from streamrt.serializers import Deserializer, SerializationContext
 from streamrt.state import State
 from streamrt.testing.memory import MemoryClients
 from tests.unit.apps import application
-from tests.unit.tasks import chunk
+from tests.unit.tasks import Process, chunk
 
 TOPICS = ("a", "b", "c")
 
@@ -178,7 +178,7 @@ class Milliseconds(Deserializer):
 
 def tasks(
     logs: Logs, *, transactional: bool = False, stateful: bool = False, extractor: Any = None, **more: Any
-) -> Tasks:
+) -> Process:
     guarantee: Any = "exactly-once" if transactional else "at-least-once"
     app = application(processing_guarantee=guarantee, **more)
     frames = [
@@ -188,7 +188,8 @@ def tasks(
     merged = frames[0].concat(frames[1])
     if stateful:
         merged.apply(count, stateful=True)
-    return Tasks(replace(app.task_spec(count_outputs=True, collect=True), processed_offsets=True), logs)
+    spec = replace(app.task_spec(count_outputs=True, collect=True), processed_offsets=True)
+    return Process(Tasks(spec, logs), app.config.processing_mode)
 
 
 def count(value: Any, state: State) -> int:
@@ -201,6 +202,7 @@ def outputs(report: Report) -> list[tuple[str, int]]:
     return [(output.topic, output.offset) for output in report.collected]
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_session_covers_all_inputs(transactional: bool) -> None:
     logs = Logs({"a": [1, 3, 5], "b": [2, 4, 6, 8]})
@@ -216,6 +218,7 @@ def test_a_session_covers_all_inputs(transactional: bool) -> None:
     assert logs.offsets == ({A: 3, B: 2} if transactional else {})
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_what_was_read_ahead_is_dropped_when_it_is_delivered() -> None:
     logs = Logs({"a": [5, 15], "b": [1, 2, 3, 4, 10, 20]})
     work = tasks(logs)
@@ -228,6 +231,7 @@ def test_what_was_read_ahead_is_dropped_when_it_is_delivered() -> None:
     assert work.run([logs.chunk("b", range(1, 5))], BatchContext(positions)).ranges == {}
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize("limit", range(1, 8))
 def test_limits_are_exact(limit: int) -> None:
     logs = Logs({"a": [1, 3, 5, 7], "b": [2, 4, 6]})
@@ -241,6 +245,7 @@ def test_limits_are_exact(limit: int) -> None:
     assert outputs(work.run(delivered, BatchContext(positions))) == order[limit:]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_when_time_is_up_a_record_was_processed_and_the_rest_comes_again() -> None:
     logs = Logs({"a": [1, 3], "b": [2, 4]})
     work, delivered = tasks(logs), [logs.chunk("a", range(2)), logs.chunk("b", range(2))]
@@ -253,17 +258,20 @@ def test_when_time_is_up_a_record_was_processed_and_the_rest_comes_again() -> No
     assert found == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_committed_offsets_that_are_ahead_drop_records_and_those_behind_end_the_application() -> None:
     logs = Logs({"a": [1, 3], "b": [2, 4]})
     work, delivered = tasks(logs, transactional=True), [logs.chunk("a", range(2)), logs.chunk("b", range(2))]
     logs.offsets = {A: 1, B: 1}
     assert outputs(work.run(delivered, BatchContext())) == [("a", 1), ("b", 1)]
+    work.let_go()
     logs.offsets = {A: 2, B: 0}
     report = work.run(delivered, BatchContext({A: 1, B: 1}))
     assert report.failure is not None
     assert "the committed offset of b[0] is 0, but it was 1 before" in report.failure.message
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_failure_names_the_input(transactional: bool) -> None:
     logs = Logs({"a": [1, 3], "b": [2, 4]})
@@ -277,6 +285,7 @@ def test_a_failure_names_the_input(transactional: bool) -> None:
     assert ends == ({A: 0, B: 0} if transactional else {A: 2, B: 1})
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize(
     "trouble", [KafkaRequestError("no answer", retriable=True), TransactionError("fenced", fenced=True)]
 )
@@ -289,6 +298,7 @@ def test_a_log_that_cannot_be_read_interrupts_the_task(trouble: Exception) -> No
     assert {place: done.end for place, done in report.ranges.items()} == {A: 0, B: 0}
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_the_time_of_the_merge_is_that_of_the_extractor() -> None:
     def at(value: Any, headers: Headers | None, timestamp: float, kind: TimestampType) -> int:
         return 100 - int(value)
@@ -300,18 +310,20 @@ def test_the_time_of_the_merge_is_that_of_the_extractor() -> None:
     assert [output.timestamp for output in report.collected] == [100, 99, 100, 99, 98]
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_tasks_of_several_partitions_and_of_plain_topics_share_a_batch() -> None:
     logs = Logs({"a": [1, 3], "b": [2], "plain": [1, 1]})
     app = application()
     frames = [app.dataframe(app.topic(name, value_deserializer=Milliseconds())) for name in ("a", "b", "plain")]
     frames[0].concat(frames[1])
-    work = Tasks(app.task_spec(count_outputs=True, collect=True), logs)
+    work = Process(Tasks(app.task_spec(count_outputs=True, collect=True), logs), app.config.processing_mode)
     second = Chunk("b", 1, [7], [None], [b"7"], [0], [0])
     delivered = [logs.chunk("b", range(1)), second, logs.chunk("plain", range(2)), logs.chunk("a", range(2))]
     logs.log_end = lambda place: 0  # type: ignore[method-assign]
     report = work.run(delivered, BatchContext())
     assert outputs(report) == [("plain", 0), ("plain", 1), ("a", 0), ("b", 0), ("a", 1), ("b", 7)]
     assert sorted(report.ranges) == [A, TopicPartition("a", 1), B, TopicPartition("b", 1), TopicPartition("plain", 0)]
+    work.let_go()
     limited = work.run(delivered, BatchContext(outputs=2))
     assert outputs(limited) == [("plain", 0), ("plain", 1)]
     assert not limited.complete

@@ -19,6 +19,8 @@ from tests.unit.apps import Stage
 from tests.unit.registries import Answer, RegistryDouble, always
 from tests.unit.tasks import PLACE, Writer, chunk, end, run, values
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 AWAY = SchemaRegistryUnavailableError("the schema registry http://registry did not answer")
 REFUSAL = SchemaRegistryError("the schema registry http://registry does not let this application")
 

@@ -186,6 +186,7 @@ def test_copies_in_one_process_share_their_class() -> None:
     assert written(first(DATA, CONTEXT)) == DATA
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_records_go_through_a_dataframe() -> None:
     # As key and as value; the driver sends the application through a pickle.
     stage = Stage(

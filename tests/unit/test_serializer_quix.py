@@ -382,6 +382,7 @@ def test_limits_can_be_set() -> None:
 # -- In an application -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_each_row_is_processed_as_a_record_with_the_headers_of_its_message() -> None:
     stage = Stage({"value_deserializer": "quix"}, {"value_serializer": QuixTimeseriesSerializer(as_legacy=False)})
     stage.sdf.to_topic(stage.out)
@@ -395,6 +396,7 @@ def test_each_row_is_processed_as_a_record_with_the_headers_of_its_message() -> 
     assert dict(first.headers or ()) == {"__Q_ModelKey": "TimeseriesData", "__Q_CodecId": "JT"}
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize("name", ["quix_timeseries", "quix_events"])
 def test_what_the_named_serializers_write_the_named_deserializer_reads(name: str) -> None:
     stage = Stage(out={"value_serializer": name, "value_deserializer": "quix"})

@@ -310,6 +310,7 @@ def test_a_serializer_hears_topic_field_and_headers() -> None:
     assert (Curious().extra_headers, CuriousReader().split_values) == ({}, False)
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_users_serializers_work_in_a_dataframe() -> None:
     stage = Stage(
         {"value_deserializer": CuriousReader(), "value_serializer": "str"},
@@ -323,6 +324,7 @@ def test_users_serializers_work_in_a_dataframe() -> None:
     assert record.value == "b'v' in value [('h', b'')]"
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize("name", ["bytes", "str", "int", "double", "json"])
 def test_a_value_of_none_is_a_tombstone_except_in_json(name: str) -> None:
     stage = Stage(out={"value_serializer": name, "value_deserializer": name})
@@ -334,6 +336,7 @@ def test_a_value_of_none_is_a_tombstone_except_in_json(name: str) -> None:
     assert record.raw_value == (b"null" if name == "json" else None)
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize(
     ("deserializer", "data", "message"),
     [
@@ -353,6 +356,7 @@ def test_errors_say_where_the_record_is_and_what_is_wrong(deserializer: Any, dat
     assert isinstance(caught.value.__cause__.__cause__, SerializationError)
 
 
+@pytest.mark.usefixtures("processing_mode")
 @pytest.mark.parametrize(
     ("deserializer", "data"),
     [

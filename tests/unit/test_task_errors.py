@@ -23,6 +23,8 @@ from streamrt.serializers import Deserializer, JSONSerializer, SerializationCont
 from tests.unit.apps import Stage
 from tests.unit.tasks import PLACE, Writer, chunk, end, numbers, run, values
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 # -- Consumer errors -------------------------------------------------------------------------------------------------
 
 

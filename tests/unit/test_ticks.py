@@ -12,6 +12,8 @@ from streamrt.errors import ProcessingError
 from streamrt.testing import TopologyTestDriver
 from streamrt.topics import Topic, TopicConfig
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 GUARANTEES = ("at-least-once", "exactly-once")
 
 

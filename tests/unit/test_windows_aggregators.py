@@ -27,6 +27,8 @@ from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.aggregators import fold_of
 from tests.unit.apps import Stage
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 BUILT_IN = [Count(), Sum(), Mean(), Min(), Max(), First(), Last(), Earliest(), Latest()]
 
 

@@ -23,6 +23,8 @@ from streamrt.windows.session import SessionWindow
 from streamrt.windows.sliding import SlidingWindow
 from tests.unit.apps import Stage
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 Sent = tuple[int, str | None, Any]
 STORE = StoreSpec("windows", transaction=TimedTransaction)
 

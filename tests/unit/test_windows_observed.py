@@ -30,6 +30,8 @@ from streamrt.windows import (
 from tests.unit.apps import Stage
 from tests.unit.window_model import Late, Model, Output, Record, Window, append, on_frame, single
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 OBSERVED = Path(__file__).with_name("windows_observed.txt")
 
 TRIGGERS: dict[str, Callable[..., bool]] = {

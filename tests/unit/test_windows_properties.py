@@ -27,11 +27,14 @@ from tests.unit.window_model import (
     sort_out,
 )
 
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
 TOGETHER = 12
 """So many windows stand on one dataframe and see the same records: building an application costs more than running it."""
 
+# In each of the two modes.
 thoroughly = settings(
-    max_examples=2_000 if LONG else 100,
+    max_examples=1_000 if LONG else 50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -74,7 +77,7 @@ def windows(draw: Any, closing: Sequence[str] = ("key", "partition", "watermark"
 
 
 @pytest.mark.slow
-@settings(thoroughly, max_examples=2_000 if LONG else 200)
+@settings(thoroughly, max_examples=1_000 if LONG else 100)
 @given(st.lists(windows(), min_size=TOGETHER // 2, max_size=TOGETHER), histories())
 def test_the_driver_puts_out_what_the_model_says(several: list[Window], records: list[Record]) -> None:
     stage = Stage()

@@ -1,4 +1,4 @@
-"""The same records give the same windows: in one micro-batch or many, with restarts, lost disks and crashes in between."""
+"""The same records give the same windows: in one batch or many, with restarts, lost disks and crashes in between."""
 
 import json
 from collections.abc import Sequence
@@ -21,15 +21,19 @@ from streamrt.testing.memory import MemoryClients
 from tests.sim.simulation import replaced
 from tests.support import LONG
 from tests.unit.apps import application
+from tests.unit.tasks import Process
 from tests.unit.test_windows_properties import histories, in_partition, windows
 from tests.unit.window_model import Model, Output, Record, Window, shown, side_by_side
+
+pytestmark = pytest.mark.usefixtures("processing_mode")
 
 PARTITIONS = 2
 GUARANTEES = ("at-least-once", "exactly-once")
 THROUGH = "through"
 
+# With each guarantee, in each of the two modes.
 thoroughly = settings(
-    max_examples=1_000 if LONG else 60,
+    max_examples=500 if LONG else 30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -37,7 +41,7 @@ thoroughly = settings(
 
 @dataclass(frozen=True)
 class Step:
-    """A micro-batch, and what comes before it.
+    """A batch, and what comes before it.
 
     Attributes:
         sizes: records from each partition.
@@ -90,19 +94,21 @@ class World:
         self.inputs = [[record for record in records if record.partition == number] for number in range(PARTITIONS)]
         self.positions = {TopicPartition("in", number): 0 for number in range(PARTITIONS)}
         self.crashes = 0
-        self.start(wipe=True)
+        self._mode = app.config.processing_mode
+        self._catalog = StoreCatalog(state)
+        self._process = self._new_process()
 
     def start(self, *, wipe: bool) -> None:
         """Start a process, on the disk of the former one or on an empty one."""
-        assert self.spec.state is not None
+        self._process.let_go()
         if wipe:
-            self._catalog = StoreCatalog(self.spec.state)
-        self._tasks = Tasks(self.spec, self.clients, self._catalog)
+            self._catalog = StoreCatalog(self._catalog.settings)
+        self._process = self._new_process()
         if self.transactional:
             self.positions = {place: self.clients.committed(place) or 0 for place in self.positions}
 
     def run(self, step: Step) -> None:
-        """Run a micro-batch, or a part of it."""
+        """Run a batch, or a part of it."""
         if step.event:
             self.start(wipe=step.event == "wipe")
         left = step.crash
@@ -119,7 +125,7 @@ class World:
         ]
         try:
             with replaced(commit_module, "reached", reached):
-                report = self._tasks.run([chunk for chunk in chunks if chunk.offsets], self._context())
+                report = self._process.run([chunk for chunk in chunks if chunk.offsets], self._context())
         except InjectedFaultError:
             self.crashes += 1
             # What the process has left is found by the next one.
@@ -150,6 +156,9 @@ class World:
                 outputs[-1].append(Output(value, record.key or b"", record.timestamp))
         assert outputs.pop() == []
         return outputs
+
+    def _new_process(self) -> Process:
+        return Process(Tasks(self.spec, self.clients, self._catalog), self._mode)
 
     def _context(self) -> BatchContext:
         return BatchContext(positions=dict(self.positions))

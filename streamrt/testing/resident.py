@@ -1,0 +1,172 @@
+"""What surrounds a resident task, in memory: its feed, its place in the group, and its driver. Doubles, and named so.
+
+None of them waits: they have what there is at once, and time passes when it is told to.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from streamrt.kafka import GroupAssignment, InputBatch
+from streamrt.models import TopicPartition
+from streamrt.runtime import Chunk, Report
+from streamrt.runtime.link import Begin, Failed, FromTask, Seen, Taken, ToTask, Wanted, Worked
+from streamrt.testing.memory import MemoryClients
+
+__all__ = ["MemoryClock", "MemoryFeed", "MemoryLink", "MemoryMember"]
+
+
+class MemoryClock:
+    """Gives seconds to a resident task; they pass when a test says so.
+
+    Example:
+        >>> clock = MemoryClock()
+        >>> clock.seconds += 5
+        >>> clock()
+        5.0
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds that have passed."""
+        return self.seconds
+
+
+class MemoryFeed:
+    """Implements `Feed`: holds records until they are polled."""
+
+    def __init__(self) -> None:
+        self._next: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._held: list[Chunk] = []
+
+    @property
+    def reading(self) -> bool:
+        """Whether there are partitions to read, and none of them is paused."""
+        return bool(self._next) and not self._paused
+
+    def add(self, chunk: Chunk) -> None:
+        """Hold records; they are behind those that were held before."""
+        self._held.append(chunk)
+
+    def forget(self) -> None:
+        """Drop all records, be they polled or not."""
+        self._held.clear()
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, from these offsets on."""
+        self._next = dict(positions)
+        self._paused.clear()
+
+    def poll(self, timeout_s: float, records: int) -> list[tuple[TopicPartition, InputBatch]]:
+        """Return what is held, chunk by chunk."""
+        found: list[tuple[TopicPartition, InputBatch]] = []
+        for chunk in self._held:
+            place = TopicPartition(chunk.topic, chunk.partition)
+            start = self._next.get(place)
+            if start is None or place in self._paused or chunk.offsets[-1] < start:
+                continue
+            rest = chunk.from_offset(start)
+            self._next[place] = rest.offsets[-1] + 1
+            columns = (rest.offsets, rest.keys, rest.values, rest.timestamps, rest.timestamp_types, rest.headers)
+            found.append((place, InputBatch(*columns)))
+        return found
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Go on at another offset."""
+        self._next[place] = offset
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`."""
+        self._paused.update(places)
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        """Return records of these partitions again."""
+        self._paused.difference_update(places)
+
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """Return where the partitions end that are read: each poll reads all."""
+        return {place: at for place, at in self._next.items() if place not in self._paused}
+
+    def close(self) -> None:
+        """Do nothing: there is no connection to let go of."""
+
+
+class MemoryMember:
+    """Implements `Member`: has its partitions from the start, and for ever.
+
+    Args:
+        places: the partitions.
+        clients: keeps the committed offsets.
+    """
+
+    away = False
+
+    def __init__(self, places: Iterable[TopicPartition], clients: MemoryClients) -> None:
+        self._assignment = GroupAssignment(1, frozenset(places))
+        self._clients = clients
+
+    def start(self) -> None:
+        """Do nothing: the member is in its group already."""
+
+    def current_assignment(self, timeout: float) -> GroupAssignment:
+        """Return all partitions."""
+        return self._assignment
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int | None = None,
+        timeout: float = 30.0,
+        metadata: str | None = None,
+    ) -> None:
+        """Keep offsets."""
+        self._clients.offsets.update(offsets)
+
+    def close(self) -> None:
+        """Do nothing: nobody else wants the partitions."""
+
+
+class MemoryLink:
+    """Implements `Link`: the driver takes each report before `send` returns, and its answer is there at once.
+
+    Args:
+        positions: returns where tasks begin.
+        take: takes reports; what it raises comes out of the task.
+    """
+
+    def __init__(self, positions: Callable[[], Mapping[TopicPartition, int]], take: Callable[[Report], None]) -> None:
+        self._positions = positions
+        self._take = take
+        self._answers: list[ToTask] = []
+
+    @property
+    def answered(self) -> bool:
+        """Whether there are messages that the task has not heard yet."""
+        return bool(self._answers)
+
+    def say(self, message: ToTask) -> None:
+        """Tell the task something that it did not ask for."""
+        self._answers.append(message)
+
+    def forget(self) -> None:
+        """Take back what the task has not heard yet."""
+        self._answers.clear()
+
+    def send(self, message: FromTask) -> None:
+        """Take a message, and put the answer by."""
+        if isinstance(message, Wanted):
+            self._answers.append(Begin(message.generation, self._positions()))
+        elif isinstance(message, Worked):
+            self._take(message.report)
+            self._answers.append(Taken(message.number))
+        elif isinstance(message, Seen):
+            self._take(message.report)
+        elif isinstance(message, Failed):
+            raise message.error
+
+    def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
+        """Return the messages for the task."""
+        answers, self._answers = self._answers, []
+        return answers

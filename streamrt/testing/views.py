@@ -1,0 +1,104 @@
+"""Looks into the stores of a test driver, also while a task has them open."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from streamrt.errors import StateError
+from streamrt.runtime import StateSettings
+from streamrt.runtime.stores import StoreCatalog
+from streamrt.state import State, Store, StorePartition, StoreSpec, StoreTransaction
+
+__all__ = ["ReadableStore", "ReadableStores", "StateView"]
+
+
+class ReadableStore(Store):
+    """A store whose open partitions can be read by somebody else, too.
+
+    Args:
+        store: where the data is.
+    """
+
+    persistent: ClassVar[bool] = False
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.name, store.topic, store.base_dir, store.options)
+        self._store = store
+        self._opened: dict[int, StorePartition] = {}
+
+    def open(self, partition: int) -> StorePartition:  # noqa: D102
+        opened = self._opened[partition] = self._store.open(partition)
+        return opened
+
+    def destroy(self, partition: int) -> None:  # noqa: D102
+        self._store.destroy(partition)
+
+    @contextlib.contextmanager
+    def reading(self, partition: int) -> Iterator[StorePartition]:
+        """Give a partition to read from: the one that a task has open, or else one that is open for so long."""
+        opened = self._opened.get(partition)
+        if opened is not None and not _is_closed(opened):
+            yield opened
+            return
+        with contextlib.closing(self._store.open(partition)) as opened:
+            yield opened
+
+
+class ReadableStores(StoreCatalog):
+    """The stores of a test driver; views may read them at any time between two records."""
+
+    def __init__(self, settings: StateSettings) -> None:
+        super().__init__(settings)
+        self._readable: dict[tuple[str, str], ReadableStore] = {}
+
+    def store(self, topic: str, spec: StoreSpec) -> ReadableStore:
+        """Return the store of a source topic, or of several."""
+        store = self._readable.get((topic, spec.name))
+        if store is None:
+            store = self._readable[topic, spec.name] = ReadableStore(super().store(topic, spec))
+        return store
+
+
+class StateView:
+    """What a store holds for one key, each time it is asked.
+
+    Args:
+        store: the store.
+        partition: its partition.
+        key: the record's key.
+    """
+
+    def __init__(self, store: ReadableStore, partition: int, key: Any) -> None:
+        self._store = store
+        self._partition = partition
+        self._key = key
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of a state key, or `default`."""
+        with self._state() as state:
+            return state.get(key, default)
+
+    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
+        """Return the bytes of a state key, or `default`."""
+        with self._state() as state:
+            return state.get_bytes(key, default)
+
+    def exists(self, key: Any) -> bool:
+        """Return whether a state key has a value."""
+        with self._state() as state:
+            return state.exists(key)
+
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[State]:
+        with self._store.reading(self._partition) as opened:
+            # A time before all others does not move stream time.
+            yield StoreTransaction(opened, self._store.options).state(self._key, -1)
+
+
+def _is_closed(partition: StorePartition) -> bool:
+    """Tell by what every store promises: a closed partition refuses to be read."""
+    try:
+        partition.get(b"\x00")
+    except StateError:
+        return True
+    return False
