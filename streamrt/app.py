@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from streamrt.config import (
     DEFAULT_CONSUMER_GROUP,
     DEFAULT_STATE_DIR,
+    DEFAULT_TRANSACTION_INTERVAL_S,
     ApplicationConfig,
     AutoOffsetReset,
     LogLevel,
     ProcessingGuarantee,
+    ProcessingMode,
     configure_logging,
     producer_options,
     refuse_parameters,
@@ -72,7 +74,7 @@ class Application:
         on_producer_error: called with an exception, the record and a logger when a record cannot be produced. The record is
             None when a delivery fails after its input was processed.
         on_message_processed: called with topic, partition and offset of each processed record, in the process that called
-            `run()`, after the record's micro-batch.
+            `run()`, after the micro-batch, or in resident mode the commit, that the record is part of.
         consumer_poll_timeout: seconds that the member of the consumer group waits in one poll, 0.05 at most: commits wait
             for the end of a poll.
         producer_poll_timeout: seconds that a producer waits for events each time it is polled.
@@ -86,6 +88,10 @@ class Application:
         processing_guarantee: "at-least-once" repeats records after a crash, and state may count them twice; "exactly-once"
             binds outputs, state and offsets together in Kafka transactions. Readers must read committed records to see
             the difference (`isolation.level=read_committed`). Sinks outside of Kafka are written at least once.
+        processing_mode: "micro-batch" lets Spark read records in micro-batches, each of which takes 100 ms or more;
+            "resident" keeps one task running in each of Spark's slots, which reads by itself and answers in milliseconds.
+        transaction_interval: exactly once in resident mode: seconds after its first record at which a transaction is
+            committed at the latest.
         auto_recover_from_source_offset_out_of_range: where the committed offset is no longer in the topic, go on as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
         broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits for ever.
@@ -137,6 +143,8 @@ class Application:
         request_timeout: float = 30.0,
         topic_create_timeout: float = 60.0,
         processing_guarantee: ProcessingGuarantee = "at-least-once",
+        processing_mode: ProcessingMode = "micro-batch",
+        transaction_interval: float = DEFAULT_TRANSACTION_INTERVAL_S,
         auto_recover_from_source_offset_out_of_range: bool = True,
         broker_availability_timeout: float = 120.0,
         spark_master: str = "local[*]",
@@ -176,6 +184,8 @@ class Application:
             request_timeout=request_timeout,
             topic_create_timeout=topic_create_timeout,
             processing_guarantee=processing_guarantee,
+            processing_mode=processing_mode,
+            transaction_interval=transaction_interval,
             use_changelog_topics=use_changelog_topics,
             auto_recover_from_source_offset_out_of_range=auto_recover_from_source_offset_out_of_range,
             broker_availability_timeout=broker_availability_timeout,
@@ -487,9 +497,10 @@ class Application:
 
     def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         # Only here: whoever imports streamrt for tests or for topics need not wait for pyspark.
-        from streamrt.spark.runner import SparkRunner
+        from streamrt.spark.modes import runner_for
         from streamrt.spark.settings import RunSettings, StopConditions
 
+        runner_type = runner_for(self._config, self.topology)
         display = Display(self.topology)
         spec = self.task_spec(count_outputs=count > 0, collect=collect, live_tables=display.live)
         spec.dumps()
@@ -516,9 +527,10 @@ class Application:
                 spark_config=self._spark_config,
                 spark_session=self._spark_session,
                 on_message_processed=self._on_message_processed,
+                partitions=self._topics.partition_counts(),
                 check=self._sources.check,
             )
-            runner = SparkRunner(
+            runner = runner_type(
                 self._config,
                 settings,
                 spec,

@@ -13,10 +13,12 @@ from streamrt.errors import ConfigurationError
 
 AutoOffsetReset = Literal["earliest", "latest", "error"]
 ProcessingGuarantee = Literal["at-least-once", "exactly-once"]
+ProcessingMode = Literal["micro-batch", "resident"]
 LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
 
 DEFAULT_CONSUMER_GROUP = "streamrt-default"
 DEFAULT_STATE_DIR = ".streamrt/state"
+DEFAULT_TRANSACTION_INTERVAL_S = 0.1
 
 
 class ApplicationConfig(BaseSettings):
@@ -47,6 +49,9 @@ class ApplicationConfig(BaseSettings):
     request_timeout: float = Field(default=30.0, gt=0)
     topic_create_timeout: float = Field(default=60.0, gt=0)
     processing_guarantee: ProcessingGuarantee = "at-least-once"
+    processing_mode: ProcessingMode = "micro-batch"
+    # Below the two that it is checked against.
+    transaction_interval: float = Field(default=DEFAULT_TRANSACTION_INTERVAL_S, gt=0)
     use_changelog_topics: bool = True
     auto_recover_from_source_offset_out_of_range: bool = True
     broker_availability_timeout: float = Field(default=120.0, ge=0)
@@ -59,6 +64,23 @@ class ApplicationConfig(BaseSettings):
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, bool) and field.annotation in (int, float):
             raise ValueError(f"must be a number, not {value}")
+        return value
+
+    @field_validator("transaction_interval")
+    @classmethod
+    def _only_where_transactions_wait(cls, value: float, info: ValidationInfo) -> float:
+        if value == DEFAULT_TRANSACTION_INTERVAL_S:
+            return value
+        if info.data.get("processing_mode") == "micro-batch":
+            raise ValueError(
+                "has no effect with processing_mode='micro-batch', where each micro-batch commits its transactions at once: "
+                "leave it out, or set processing_mode='resident'"
+            )
+        if info.data.get("processing_guarantee") == "at-least-once":
+            raise ValueError(
+                "has no effect with processing_guarantee='at-least-once', which needs no transactions: leave it out, set "
+                "commit_interval instead, or set processing_guarantee='exactly-once'"
+            )
         return value
 
     @field_validator("loglevel")

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamrt.errors import OffsetOutOfRangeError, RunnerError, StreamRTError
 from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError
@@ -49,6 +49,7 @@ logger = logging.getLogger("streamrt")
 _WAIT_S = 0.1
 _JOIN_S = 0.02
 _SLICE_S = 0.2
+_RESTORE_S = 1.0
 _AT_ONCE = 10_000
 _MOST_RECORDS = 100_000
 """Changes of state wait in memory until the commit."""
@@ -342,7 +343,9 @@ class ResidentTask:
         opening = self._ready()
         if not opening:
             return
-        report = self._tasks.restore(opening, self._context(), self._sessions)
+        # Where others work, they go on in between.
+        context = replace(self._context(), seconds=_SLICE_S if self._sessions else _RESTORE_S)
+        report = self._tasks.restore(opening, context, self._sessions)
         self._workers.update(report.workers)
         for task in opening:
             self._waiting.pop(task, None)

@@ -138,7 +138,9 @@ class Tasks:
                 session.open(known=context.stateful, deadline=deadline)
                 finished = True
             except RestoreInterrupted:
-                pass
+                if self._spec.transactional:
+                    # The transactional id is this process's by now.
+                    report.workers[place] = self._clients.worker
             except TROUBLES as trouble:
                 met = trouble
             finally:

@@ -10,13 +10,11 @@ import io
 import json
 import logging
 import os
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 
@@ -26,6 +24,8 @@ from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.secret import accept_secrets
 from streamrt.spark.arrow import chunks, report_batch
+from streamrt.spark.link import LinkAddress
+from streamrt.spark.reports import dump_report
 
 logger = logging.getLogger("streamrt")
 
@@ -44,6 +44,9 @@ class ClientSettings:
         producer_options: the user's options for the producer, in librdkafka's words.
         producer_poll_timeout: seconds that the producer may wait for events each time it is polled.
         secrets: secrets that the specification of the tasks refers to.
+        member_options: options of the user for members of the group and for consumers, in librdkafka's words; for tasks
+            that are such.
+        link: where the driver listens, for tasks that talk to it.
     """
 
     connection: ConnectionConfig = field(repr=False)
@@ -51,6 +54,8 @@ class ClientSettings:
     producer_options: Mapping[str, Any] = field(repr=False)
     producer_poll_timeout: float
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    member_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    link: LinkAddress | None = None
 
     def to_json(self) -> str:
         """Return the settings with their secrets as text, for a file that nobody else can read."""
@@ -60,6 +65,8 @@ class ClientSettings:
             "producer_options": dict(self.producer_options),
             "producer_poll_timeout": self.producer_poll_timeout,
             "secrets": dict(self.secrets),
+            "member_options": dict(self.member_options),
+            "link": None if self.link is None else self.link.to_document(),
         }
         return json.dumps(document)
 
@@ -67,8 +74,9 @@ class ClientSettings:
     def from_json(cls, text: str) -> "ClientSettings":
         """Read what `to_json` wrote."""
         document = json.loads(text)
-        connection = ConnectionConfig.from_secret_json(document["connection"])
-        return cls(connection, **{name: document[name] for name in document if name != "connection"})
+        connection = ConnectionConfig.from_secret_json(document.pop("connection"))
+        link = document.pop("link")
+        return cls(connection, **document, link=None if link is None else LinkAddress.from_document(link))
 
     def open(self) -> KafkaTaskClients:
         """Return the clients of one process."""
@@ -141,7 +149,7 @@ class RestoreStores:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Restore the stores of the partitions whose numbers come."""
-        tasks = _Process.current(self._reference).tasks
+        tasks = WorkerProcess.current(self._reference).tasks
         for batch in batches:
             places = [self._places[number] for number in batch.column(0).to_pylist()]
             if places:
@@ -156,13 +164,13 @@ class WarmUp:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take what comes and return nothing."""
-        _Process.current(self._reference).tasks.warm_up()
+        WorkerProcess.current(self._reference).tasks.warm_up()
         for _ in batches:
             pass
         yield from ()
 
 
-class _Lines(io.TextIOBase):
+class Lines(io.TextIOBase):
     """A text stream that hands on each line when it is complete."""
 
     def __init__(self, take: Callable[[str], None]) -> None:
@@ -170,26 +178,31 @@ class _Lines(io.TextIOBase):
         self._rest = ""
 
     def write(self, text: str) -> int:
+        """Take some text."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._take(line)
         return len(text)
 
 
-class _Process:
-    """What this worker keeps between calls."""
+class WorkerProcess:
+    """What this worker keeps between calls.
 
-    _current: "_Process | None" = None
+    Args:
+        reference: what tasks do.
+    """
+
+    _current: "WorkerProcess | None" = None
 
     def __init__(self, reference: SpecReference) -> None:
         self.id = reference.id
         if reference.loglevel is not None:
             logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
             logger.setLevel(reference.loglevel)
-        settings = ClientSettings.from_json(_client_path(reference.client_file).read_text())
-        accept_secrets(settings.secrets)
+        self.settings = ClientSettings.from_json(_client_path(reference.client_file).read_text())
+        accept_secrets(self.settings.secrets)
         spec = reference.load()
-        self.clients = settings.open()
+        self.clients = self.settings.open()
         self.tasks = Tasks(spec, self.clients)
         # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.
         gc.collect()
@@ -197,7 +210,8 @@ class _Process:
         gc.set_threshold(*_GC_THRESHOLD)
 
     @classmethod
-    def current(cls, reference: SpecReference) -> "_Process":
+    def current(cls, reference: SpecReference) -> "WorkerProcess":
+        """Return what is kept for an application; what was kept for another one is let go."""
         if cls._current is None or cls._current.id != reference.id:
             cls.forget()
             cls._current = cls(reference)
@@ -205,6 +219,7 @@ class _Process:
 
     @classmethod
     def forget(cls) -> None:
+        """Let go of everything."""
         if cls._current is not None:
             cls._current.clients.close()
             cls._current = None
@@ -214,16 +229,16 @@ def _report(
     reference: SpecReference, context: BatchContext, work: Callable[[Tasks, BatchContext], Report]
 ) -> Iterator[pa.RecordBatch]:
     """Let the tasks of this worker do something, and yield what they report, if anything."""
-    process = _Process.current(reference)
+    process = WorkerProcess.current(reference)
     attempt = TaskContext.get()
     if attempt is not None and attempt.attemptNumber() > 0:
         # The attempt before may have taken the transactional ids: what this worker has of them is fenced.
         context = replace(context, workers={})
     # What users' functions print belongs on the standard output of the process that called run().
-    with contextlib.redirect_stdout(_Lines(process.tasks.show_line)):
+    with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
         report = work(process.tasks, context)
     if process.clients.failed:
-        _Process.forget()
+        WorkerProcess.forget()
     if report.ranges or report.shown or report.failure or report.interrupted:
         yield report_batch(dump_report(report))
 
@@ -231,34 +246,3 @@ def _report(
 def _client_path(name: str) -> Path:
     path = Path(name)
     return path if path.is_absolute() and path.exists() else Path(SparkFiles.get(path.name))
-
-
-def dump_report(report: Report) -> bytes:
-    """Pickle a report; what cannot travel is left out of it.
-
-    Reports go from our own worker to our own driver, inside Spark's channel.
-    """
-    try:
-        data: bytes = cloudpickle.dumps(report)
-    except Exception:  # noqa: BLE001 - exceptions and outputs are users' objects and may refuse anything
-        if report.failure is not None:
-            report.failure = replace(report.failure, cause=None)
-        report.collected = [output for output in report.collected if _travels(output)]
-        data = cloudpickle.dumps(report)
-    return data
-
-
-def load_report(data: bytes) -> Report:
-    """Read what `dump_report` wrote."""
-    report = pickle.loads(data)
-    if not isinstance(report, Report):
-        raise TypeError(f"expected a Report, got {type(report).__name__}")
-    return report
-
-
-def _travels(item: Any) -> bool:
-    try:
-        cloudpickle.dumps(item)
-    except Exception:  # noqa: BLE001 - whatever it is, it cannot travel
-        return False
-    return True

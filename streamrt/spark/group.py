@@ -1,11 +1,11 @@
-"""Leaves the consumer group on behalf of a static member.
+"""Leaves the consumer group on behalf of static members.
 
 A static member that stops keeps its partitions until its session times out, so that a restart finds them again. After a
 clean stop that would make the other copies wait; librdkafka has no way to say so, but the Java client in Spark's JVM has.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,17 +14,20 @@ logger = logging.getLogger("streamrt")
 
 
 def leave_group(
-    session: SparkSession, bootstrap_servers: str, options: Mapping[str, str], group: str, instance_id: str
+    session: SparkSession, bootstrap_servers: str, options: Mapping[str, str], group: str, instance_ids: Iterable[str]
 ) -> None:
-    """Remove a static member from its group. A failure is logged only: then the session time-out does the same.
+    """Remove static members from their group. A failure is logged only: then the session time-out does the same.
 
     Args:
         session: gives access to the JVM.
         bootstrap_servers: Kafka brokers.
         options: connection options of the Java client.
         group: the consumer group.
-        instance_id: `group.instance.id` of the member.
+        instance_ids: `group.instance.id` of each member.
     """
+    leaving = list(instance_ids)
+    if not leaving:
+        return
     try:
         jvm: Any = session.sparkContext._jvm
         properties = jvm.java.util.Properties()
@@ -33,12 +36,14 @@ def leave_group(
         kafka = jvm.org.apache.kafka.clients.admin
         client = kafka.Admin.create(properties)
         try:
-            member = kafka.MemberToRemove(instance_id)
-            request = kafka.RemoveMembersFromConsumerGroupOptions(jvm.java.util.Collections.singletonList(member))
+            members = jvm.java.util.ArrayList()
+            for instance_id in leaving:
+                members.add(kafka.MemberToRemove(instance_id))
+            request = kafka.RemoveMembersFromConsumerGroupOptions(members)
             client.removeMembersFromConsumerGroup(group, request).all().get(
                 5, jvm.java.util.concurrent.TimeUnit.SECONDS
             )
         finally:
             client.close()
     except Exception as error:  # noqa: BLE001 - stopping goes on whatever the JVM says
-        logger.debug("the member could not leave group %s: %s", group, error)
+        logger.debug("the members could not leave group %s: %s", group, error)

@@ -21,7 +21,8 @@ from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.watermarks import QuietClock, Watermarks
 from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA
-from streamrt.spark.executor import RunTasks, SpecReference, TickTasks, load_report
+from streamrt.spark.executor import RunTasks, SpecReference, TickTasks
+from streamrt.spark.reports import load_report
 from streamrt.spark.routing import route
 from streamrt.spark.session import SparkEnvironment
 from streamrt.topology import Topology

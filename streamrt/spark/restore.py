@@ -11,7 +11,8 @@ from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.report import RestoredPart
 from streamrt.spark.arrow import REPORT_SCHEMA
-from streamrt.spark.executor import RestoreStores, SpecReference, load_report
+from streamrt.spark.executor import RestoreStores, SpecReference
+from streamrt.spark.reports import load_report
 from streamrt.spark.session import SparkEnvironment
 
 logger = logging.getLogger("streamrt")

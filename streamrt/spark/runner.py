@@ -12,17 +12,11 @@ group member's thread hears of revoked partitions and waits until they are drain
 """
 
 import logging
-import os
-import re
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
-
-from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError, TransactionError
@@ -34,20 +28,20 @@ from streamrt.kafka import (
     java_system_properties,
 )
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Failure, Output, Report, TaskSpec
+from streamrt.runtime import BatchContext, Output, Report, TaskSpec
 from streamrt.runtime.display import Display
 from streamrt.runtime.progress import Progress
-from streamrt.runtime.sinks import DriverSinks
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.runtime.watermarks import QuietClock, Watermarks
-from streamrt.secret import collect_secrets
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import Commits, RepartitionPurge
-from streamrt.spark.executor import ClientSettings, SpecReference, WarmUp
+from streamrt.spark.executor import SpecReference, WarmUp
 from streamrt.spark.group import leave_group
+from streamrt.spark.launch import client_settings, fence, make_reference, spark_cause
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.restore import SLICE_S, restore
+from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.session import SparkEnvironment, local_slots, open_session
 from streamrt.spark.settings import RunSettings, StopConditions
@@ -65,10 +59,8 @@ _REVOKE_S = 30.0
 _TICK_S = 0.1
 _RESTARTS = 3
 _RESTORED_BY_TASKS = 50_000
-_FENCES = 8
 _ATTEMPTS = 8
 _LONGEST_PAUSE_S = 5.0
-_PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
 
 
 class SparkRunner:
@@ -109,13 +101,7 @@ class SparkRunner:
         self._stop = stop
         self._discard = discard
         self._progress = progress
-        self._display = display
-        self._lock = threading.RLock()
-        self._failure: Failure | None = None
-        self._outputs = 0
-        self._collected: list[Output] = []
-        self._last_record = 0.0
-        self._idle_since: float | None = None
+        self._results = Results(spec.topology, conditions, stop, progress, display, settings.on_message_processed)
         self._revoking = threading.Event()
         self._drained = threading.Event()
         self._closing = threading.Event()
@@ -126,12 +112,12 @@ class SparkRunner:
         self._whole_tasks = WholeTasks(spec.topology)
         self._watermarks = Watermarks(spec.topology)
         self._clock = QuietClock()
-        self._sinks = DriverSinks(spec.topology)
         self._purge = RepartitionPurge(admin, spec.topology.exchanges)
         self._commits = Commits(config, spec, progress, self._purge, self._revoking)
         self._offsets = StartOffsets(config, settings.connection, spec, admin, self._fence)
         self._max_records: int | None = None
         self._member: GroupMember | None = None
+        self._clients = client_settings(config, settings)
         self._client_file: Path | None = None
 
     def run(self) -> list[Output]:
@@ -173,9 +159,9 @@ class SparkRunner:
                 self._leave(session)
                 if self._client_file is not None:
                     self._client_file.unlink(missing_ok=True)
-                self._display.close()
-        self._raise_failure()
-        return self._collected
+                self._results.close()
+        self._results.raise_failure()
+        return self._results.collected
 
     # -- Assignments ---------------------------------------------------------------------------------------------
 
@@ -183,11 +169,12 @@ class SparkRunner:
         environment = self._wait_for(session)
         if environment is None:
             return
-        reference = self._reference(environment)
+        reference = make_reference(environment, self._config, self._settings, self._spec)
+        self._client_file = Path(reference.client_file)
         # Python workers take seconds to start; they do so while Spark plans the query.
         warming = threading.Thread(target=_warm_up, args=(environment, reference), name="streamrt-warm-up", daemon=True)
         warming.start()
-        self._sinks.start(environment.session)
+        self._results.start(environment.session)
         logger.info("Spark is ready with %d slots; waiting for partitions", environment.slots)
         restarts = 0
         while not self._stop.is_set():
@@ -246,7 +233,7 @@ class SparkRunner:
         current = self._group_member().current_assignment(timeout=_TICK_S)
         if current is None:
             return None
-        if not current.partitions and self._waited_enough():
+        if not current.partitions and self._results.waited_enough():
             self._stop.set()
         if self._generation != current.generation:
             # Others may have worked on the partitions since.
@@ -292,11 +279,10 @@ class SparkRunner:
         try:
             report = restore(environment, reference, places, context, go_on)
         except Exception as failed:
-            raise RunnerError(f"Spark could not restore the state: {_spark_cause(failed)}") from failed
+            raise RunnerError(f"Spark could not restore the state: {spark_cause(failed)}") from failed
         self._workers.update(report.workers)
         if report.failure is not None:
-            self._failure = report.failure
-            self._stop.set()
+            self._results.fail(report.failure)
         elif report.complete:
             self._restored |= places
         return "; ".join(sorted(report.interrupted.values())) or None
@@ -305,7 +291,7 @@ class SparkRunner:
         """Return how many changelog offsets must be replayed before all stores of these tasks can be used."""
         if self._spec.state is None:
             return 0
-        clients = self._client_settings().open()
+        clients = self._clients.open()
         catalog = StoreCatalog(self._spec.state)
         try:
             return sum(
@@ -322,18 +308,7 @@ class SparkRunner:
             clients.close()
 
     def _fence(self, places: Iterable[TopicPartition]) -> None:
-        """End the transactions that dead tasks of input partitions have left open."""
-        topology = self._spec.topology
-
-        def fence(task: TopicPartition) -> None:
-            clients = self._client_settings().open()
-            try:
-                clients.transactional(task, topic=topology.inputs(task)[0].topic, reuse=False)
-            finally:
-                clients.close()
-
-        with ThreadPoolExecutor(_FENCES, "streamrt-fence") as pool:
-            list(pool.map(fence, {topology.task(place) for place in places}))
+        fence(self._clients, self._spec.topology, places)
 
     def _run_query(
         self, environment: SparkEnvironment, reference: SpecReference, start: Start
@@ -353,14 +328,14 @@ class SparkRunner:
             self._watermarks,
             self._clock,
             self._on_report,
-            self._outputs_left,
+            self._results.outputs_left,
         )
         places = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
         logger.info("processing %s", places)
         try:
             query.start()
         except Exception as failed:
-            raise RunnerError(f"Spark could not start the query: {_spark_cause(failed)}") from failed
+            raise RunnerError(f"Spark could not start the query: {spark_cause(failed)}") from failed
         error: Exception | None = None
         stalled = len(self._stalled)
         try:
@@ -379,9 +354,8 @@ class SparkRunner:
                 self._commits.tick(query)
                 self._watermarks.hold(self._stalled, self._clock.now)
                 query.tick()
-                with self._lock:
-                    self._display.tick()
-                if self._conditions.timeout_s and query.caught_up() and self._waited_enough():
+                self._results.tick()
+                if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
                     self._stop.set()
         finally:
             begun = time.monotonic()
@@ -418,7 +392,7 @@ class SparkRunner:
                 # Nothing failed: the application was stopped while a sink paused. Its records are not committed.
                 return
             raise trouble
-        cause = _spark_cause(trouble)
+        cause = spark_cause(trouble)
         if restarts >= _RESTARTS:
             raise RunnerError(f"Spark gave the query up {restarts} times without progress: {cause}") from trouble
         logger.warning("Spark gave the query up (%s); going on from the committed offsets", cause)
@@ -426,37 +400,11 @@ class SparkRunner:
     # -- Reports, called by Spark's thread -----------------------------------------------------------------------
 
     def _on_report(self, report: Report) -> None:
-        # Before any offset is committed; the tasks' copies of these sinks hold nothing any more.
-        self._sinks.write(report.sunk, self._stop)
-        with self._lock:
-            self._progress.report(report)
-            self._outputs += report.outputs
-            self._collected += report.collected
-            self._display.show(report.shown)
-            if report.records:
-                self._last_record = time.monotonic()
-            if report.failure is not None:
-                self._failure = report.failure
-                self._stop.set()
-            if self._outputs_left() == 0:
-                self._stop.set()
-            self._commits.report(report)
-        callback = self._settings.on_message_processed
-        if callback is not None:
-            for place, processed in report.processed.items():
-                for offset in processed:
-                    self._tell_processed(callback, place, offset)
-
-    def _tell_processed(self, callback: Callable[[str, int, int], None], place: TopicPartition, offset: int) -> None:
-        try:
-            callback(place.topic, place.partition, offset)
-        except Exception as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
-            message = f"on_message_processed failed for {place} at offset {offset}: {type(error).__name__}: {error}"
-            self._failure = self._failure or Failure("callback", place, offset, message, error)
-            self._stop.set()
-
-    def _outputs_left(self) -> int | None:
-        return max(0, self._conditions.count - self._outputs) if self._conditions.count else None
+        # Sinks before any offset is committed; the tasks' copies of these sinks hold nothing any more.
+        self._results.write(report)
+        self._results.see(report)
+        self._commits.report(report)
+        self._results.tell(report)
 
     # -- Rebalances, called by the member's thread -----------------------------------------------------------------
 
@@ -504,39 +452,7 @@ class SparkRunner:
             brokers,
             self._settings.java_options,
             self._config.consumer_group,
-            instance_id,
-        )
-
-    def _waited_enough(self) -> bool:
-        """Tell, while nothing is left to process, whether the time-out for new records is over."""
-        now = time.monotonic()
-        if self._idle_since is None:
-            self._idle_since = now
-        limit = self._conditions.timeout_s
-        return limit > 0 and now - max(self._idle_since, self._last_record) >= limit
-
-    def _reference(self, environment: SparkEnvironment) -> SpecReference:
-        run_id = uuid.uuid4().hex
-        path = self._client_file = environment.runtime_dir / f"clients-{run_id}.json"
-        with collect_secrets() as collected:
-            spec = self._spec.dumps()
-        clients = replace(self._client_settings(), secrets=collected)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(clients.to_json())
-        part: str | None = None
-        if local_slots(environment.session.sparkContext.master) is None:
-            environment.session.sparkContext.addFile(str(path))
-            state_dir = self._config.state_dir.absolute()
-            part = None if self._spec.state is None else str(self._spec.state.base_dir.relative_to(state_dir))
-        return SpecReference(run_id, spec, str(path), self._config.loglevel, part)
-
-    def _client_settings(self) -> ClientSettings:
-        return ClientSettings(
-            self._settings.connection,
-            self._config.consumer_group,
-            self._settings.producer_options,
-            self._config.producer_poll_timeout,
+            [instance_id],
         )
 
     def _query_settings(self, partitions: int) -> QuerySettings:
@@ -562,12 +478,6 @@ class SparkRunner:
             largest=largest,
         )
 
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            failure = self._failure
-            logger.debug("%s", failure.traceback)
-            raise failure.error() from failure.cause
-
 
 def _warm_up(environment: SparkEnvironment, reference: SpecReference) -> None:
     try:
@@ -575,14 +485,3 @@ def _warm_up(environment: SparkEnvironment, reference: SpecReference) -> None:
         numbers.mapInArrow(WarmUp(reference), REPORT_SCHEMA).collect()
     except Exception as error:  # noqa: BLE001 - then the first micro-batch starts the workers, and tells what is wrong
         logger.debug("the Python workers could not be started ahead: %s", error)
-
-
-def _spark_cause(error: Exception) -> str:
-    """Return the sentence that matters in one of Spark's long error messages."""
-    text = str(error)
-    if isinstance(error, StreamingQueryException):
-        text = error.getMessage() or text
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [line for line in lines if _PYTHON_ERROR.match(line)]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return ((python or causes)[-1:] or lines or [type(error).__name__])[0][:500]

@@ -1,7 +1,7 @@
 """What the runner is told beside the configuration."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from streamrt.kafka import ConnectionConfig
@@ -20,6 +20,7 @@ class RunSettings:
         spark_config: additional Spark settings.
         spark_session: a session to use.
         on_message_processed: called in this process with topic, partition and offset of each processed record.
+        partitions: number of partitions of each topic.
         check: called often; raises what must end the application.
     """
 
@@ -31,6 +32,7 @@ class RunSettings:
     spark_config: Mapping[str, Any]
     spark_session: Any
     on_message_processed: Callable[[str, int, int], None] | None
+    partitions: Mapping[str, int] = field(default_factory=dict)
     check: Callable[[], None] = lambda: None
 
 

@@ -31,6 +31,8 @@ DEFAULTS = {
     "request_timeout": 30.0,
     "topic_create_timeout": 60.0,
     "processing_guarantee": "at-least-once",
+    "processing_mode": "micro-batch",
+    "transaction_interval": 0.1,
     "use_changelog_topics": True,
     "auto_recover_from_source_offset_out_of_range": True,
     "broker_availability_timeout": 120.0,
@@ -51,6 +53,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "request_timeout": ("3", 3.0),
     "topic_create_timeout": ("4", 4.0),
     "processing_guarantee": ("exactly-once", "exactly-once"),
+    "processing_mode": ("resident", "resident"),
     "use_changelog_topics": ("no", False),
     "auto_recover_from_source_offset_out_of_range": ("0", False),
     "broker_availability_timeout": ("0", 0.0),
@@ -134,6 +137,12 @@ WRONG = [
     ("topic_create_timeout", -1),
     ("processing_guarantee", "at-most-once"),
     ("processing_guarantee", None),
+    ("processing_mode", "streaming"),
+    ("processing_mode", None),
+    ("transaction_interval", 0),
+    ("transaction_interval", "soon"),
+    ("transaction_interval", True),
+    ("transaction_interval", None),
     ("use_changelog_topics", "maybe"),
     ("auto_recover_from_source_offset_out_of_range", 7),
     ("broker_availability_timeout", -1),
@@ -171,6 +180,27 @@ def test_a_setting_that_does_not_exist_is_refused() -> None:
         ApplicationConfig.create(comit_interval=1)
     with pytest.raises(TypeError, match="comit_interval"):
         application(comit_interval=1)
+
+
+TRANSACTIONS = {"processing_mode": "resident", "processing_guarantee": "exactly-once"}
+
+
+def test_the_transaction_interval_can_be_set_where_there_are_such_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert application(**TRANSACTIONS, transaction_interval=0.02).config.transaction_interval == 0.02
+    assert application(transaction_interval=0.1).config.transaction_interval == 0.1
+    for name, value in {**TRANSACTIONS, "transaction_interval": "0.5"}.items():
+        monkeypatch.setenv(f"STREAMRT_{name.upper()}", value)
+    assert application().config.transaction_interval == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("processing_mode", "micro-batch"), ("processing_guarantee", "at-least-once")]
+)
+def test_a_transaction_interval_without_effect_is_refused_with_the_reason(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        application(**{**TRANSACTIONS, name: value}, transaction_interval=0.5)
+    assert str(caught.value).startswith("parameter 'transaction_interval' (environment variable ")
+    assert f"has no effect with {name}={value!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize("level", ["loud", 5.5, [1]])

@@ -1,0 +1,55 @@
+"""A long-running Spark job in a thread of its own."""
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+logger = logging.getLogger("streamrt")
+
+
+class SparkJob:
+    """Runs a job, which can be cancelled.
+
+    Args:
+        session: where it runs.
+        description: what Spark calls the job.
+        run: does what makes Spark run the job, and returns when it is over.
+    """
+
+    def __init__(self, session: SparkSession, description: str, run: Callable[[], object]) -> None:
+        self._context = session.sparkContext
+        self._group = f"streamrt-{uuid.uuid4().hex}"
+        self._description = description
+        self._run = run
+        self._done = threading.Event()
+        self.error: Exception | None = None
+        threading.Thread(target=self._work, name="streamrt-job", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        """Whether the job is over."""
+        return self._done.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the job is over; return whether it is."""
+        return self._done.wait(timeout_s)
+
+    def cancel(self) -> None:
+        """Let Spark kill the tasks of the job."""
+        try:
+            self._context.cancelJobGroup(self._group)
+        except Exception as error:  # noqa: BLE001 - without its JVM the job is over, too
+            logger.debug("the job could not be cancelled: %s", error)
+
+    def _work(self) -> None:
+        try:
+            # It holds for this thread, and for the thread of the JVM that serves it.
+            self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
+            self._run()
+        except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
+            self.error = error
+        finally:
+            self._done.set()

@@ -1,0 +1,102 @@
+"""What both runners do around their tasks: settings for them, transactions of dead ones, and words for Spark's errors."""
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+
+from streamrt.config import ApplicationConfig
+from streamrt.models import TopicPartition
+from streamrt.runtime import TaskSpec
+from streamrt.secret import collect_secrets
+from streamrt.spark.executor import ClientSettings, SpecReference
+from streamrt.spark.link import LinkAddress
+from streamrt.spark.session import SparkEnvironment, local_slots
+from streamrt.spark.settings import RunSettings
+from streamrt.topology import Topology
+
+_FENCES = 8
+_PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
+
+
+def client_settings(config: ApplicationConfig, settings: RunSettings) -> ClientSettings:
+    """Return how tasks reach Kafka."""
+    return ClientSettings(
+        settings.connection, config.consumer_group, settings.producer_options, config.producer_poll_timeout
+    )
+
+
+def make_reference(
+    environment: SparkEnvironment,
+    config: ApplicationConfig,
+    settings: RunSettings,
+    spec: TaskSpec,
+    *,
+    member_options: Mapping[str, Any] | None = None,
+    link: LinkAddress | None = None,
+) -> SpecReference:
+    """Write the file with secrets that tasks need, and return what tells them where all they need is.
+
+    Args:
+        environment: where tasks run.
+        config: the application's configuration.
+        settings: clients.
+        spec: what tasks do.
+        member_options: for tasks that are members of the consumer group.
+        link: for tasks that talk to the driver.
+    """
+    run_id = uuid.uuid4().hex
+    path = environment.runtime_dir / f"clients-{run_id}.json"
+    with collect_secrets() as collected:
+        dumped = spec.dumps()
+    clients = replace(
+        client_settings(config, settings), secrets=collected, member_options=dict(member_options or {}), link=link
+    )
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(clients.to_json())
+    part: str | None = None
+    if local_slots(environment.session.sparkContext.master) is None:
+        environment.session.sparkContext.addFile(str(path))
+        state_dir = config.state_dir.absolute()
+        part = None if spec.state is None else str(spec.state.base_dir.relative_to(state_dir))
+    return SpecReference(run_id, dumped, str(path), config.loglevel, part)
+
+
+def fence(clients: ClientSettings, topology: Topology, places: Iterable[TopicPartition]) -> None:
+    """End the transactions that dead tasks of input partitions have left open.
+
+    Raises:
+        TransactionError: if Kafka does not let that happen.
+    """
+
+    def fence_task(task: TopicPartition) -> None:
+        opened = clients.open()
+        try:
+            opened.transactional(task, topic=topology.inputs(task)[0].topic, reuse=False)
+        finally:
+            opened.close()
+
+    with ThreadPoolExecutor(_FENCES, "streamrt-fence") as pool:
+        list(pool.map(fence_task, {topology.task(place) for place in places}))
+
+
+def spark_cause(error: Exception) -> str:
+    r"""Return the sentence that matters in one of Spark's long error messages.
+
+    Example:
+        >>> spark_cause(Exception("Job aborted\n  File ...\nOSError: disk full\nat org.apache..."))
+        'OSError: disk full'
+    """
+    text = str(error)
+    if isinstance(error, StreamingQueryException):
+        text = error.getMessage() or text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return ((python or causes)[-1:] or lines or [type(error).__name__])[0][:500]

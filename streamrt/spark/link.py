@@ -1,0 +1,365 @@
+"""The link between resident tasks and the driver: messages of `runtime.link` over `multiprocessing.connection`.
+
+The driver listens: at a Unix socket where tasks run on its machine, at a TCP port elsewhere. Both ends prove that they know a
+random key before anything that comes is opened, since opening a pickle may run code. Each connection of the driver has a
+thread that reads it and one that writes it, so a task that is slow, stuck or gone holds up nobody else.
+"""
+
+import contextlib
+import logging
+import os
+import pickle
+import queue
+import secrets
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from streamrt.errors import RunnerError
+from streamrt.runtime.link import Failed, FromTask, LinkClosed, Seen, ToTask, Worked
+from streamrt.spark.reports import portable, travels
+
+__all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink"]
+
+logger = logging.getLogger("streamrt")
+
+_KEY_BYTES = 32
+_BACKLOG = 128
+_AUTHENTICATION_S = 20.0
+_RETRY_S = 0.2
+_LONGEST_SOCKET_PATH = 100
+"""Linux takes 107 bytes, macOS 103."""
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A machine that vanishes closes no connection: after half a minute, the other end is told that it is gone."""
+
+
+@dataclass(frozen=True)
+class LinkAddress:
+    """Where the driver listens.
+
+    Attributes:
+        place: path of a Unix socket, or host and port.
+        key: what both ends must know. It is a secret.
+
+    Example:
+        >>> LinkAddress(("driver", 4711), b"sesame")
+        LinkAddress(place=('driver', 4711))
+    """
+
+    place: str | tuple[str, int]
+    key: bytes = field(repr=False)
+
+    @property
+    def words(self) -> str:
+        """The address as people write it."""
+        return self.place if isinstance(self.place, str) else f"{self.place[0]}:{self.place[1]}"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the address **with the key** as plain data."""
+        return {"place": self.place, "key": self.key.hex()}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "LinkAddress":
+        """Read what `to_document` returned."""
+        place = document["place"]
+        return cls(place if isinstance(place, str) else (place[0], place[1]), bytes.fromhex(document["key"]))
+
+
+class DriverLink:
+    """A task's end of the link. Any thread may use it.
+
+    Args:
+        address: where the driver listens.
+
+    Raises:
+        LinkClosed: if the driver on this machine is gone.
+        RunnerError: if the driver on another machine cannot be reached, or has another key.
+    """
+
+    def __init__(self, address: LinkAddress) -> None:
+        try:
+            self._connection = Client(address.place)
+            _set_up(self._connection)
+            with _in_time(self._connection):
+                answer_challenge(self._connection, address.key)
+                deliver_challenge(self._connection, address.key)
+        except AuthenticationError:
+            raise RunnerError(f"what listens at {address.words} is not the driver of this task") from None
+        except (OSError, EOFError) as error:
+            if isinstance(address.place, str):
+                raise LinkClosed(f"the driver is gone: {error}") from None
+            raise RunnerError(
+                f"the task cannot reach the driver at {address.words} ({error}): set spark.driver.host to a name of the "
+                "driver that all machines know, and let them connect to its ports"
+            ) from None
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._received: list[ToTask] = []
+        self._closed = False
+        threading.Thread(target=self._read, name="streamrt-link", daemon=True).start()
+
+    def send(self, message: FromTask) -> None:
+        """Send a message; what cannot travel is left out of it.
+
+        Raises:
+            LinkClosed: if the driver is gone.
+        """
+        data = _dump(message)
+        try:
+            with self._sending:
+                self._connection.send_bytes(data)
+        except OSError as error:
+            raise LinkClosed(f"the driver is gone: {error}") from None
+
+    def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
+        """Return the messages that have come, in order; wait for the first one.
+
+        Args:
+            timeout_s: seconds to wait if there is none.
+
+        Raises:
+            LinkClosed: if the driver is gone, and all that it sent was returned.
+        """
+        with self._changed:
+            if timeout_s > 0:
+                self._changed.wait_for(lambda: self._received or self._closed, timeout_s)
+            if not self._received and self._closed:
+                raise LinkClosed("the driver is gone")
+            received, self._received = self._received, []
+            return received
+
+    def close(self) -> None:
+        """Close the link. The driver gets what was sent before."""
+        _shut_down(self._connection)
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                message = pickle.loads(self._connection.recv_bytes())
+                with self._changed:
+                    self._received.append(message)
+                    self._changed.notify_all()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        with self._sending:
+            self._connection.close()
+
+
+class TaskLink:
+    """The driver's end of the link with one task.
+
+    Args:
+        connection: the connection; the task has proved that it knows the key.
+    """
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
+        self._outgoing: queue.SimpleQueue[ToTask | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, name="streamrt-link-writer", daemon=True)
+        self._writer.start()
+
+    def send(self, message: ToTask) -> None:
+        """Send a message soon. One to a task that is gone is lost."""
+        self._outgoing.put(message)
+
+    def messages(self) -> Iterator[FromTask]:
+        """Yield the messages of the task, in order, until it is gone. Used by one thread."""
+        while True:
+            try:
+                data = self._connection.recv_bytes()
+            except (OSError, EOFError):
+                return
+            try:
+                message: FromTask = pickle.loads(data)
+            except Exception as error:  # noqa: BLE001 - users' objects may refuse to be opened in any way
+                message = Failed(RunnerError(f"what a task has sent cannot be read in the process of run(): {error!r}"))
+            yield message
+
+    def close(self) -> None:
+        """End the connection at once; the iterator of messages ends, too."""
+        self._outgoing.put(None)
+        _shut_down(self._connection)
+
+    def release(self) -> None:
+        """Free what the connection uses, after the iterator of messages has ended."""
+        self.close()
+        self._writer.join()
+        self._connection.close()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            while (message := self._outgoing.get()) is not None:
+                self._connection.send_bytes(pickle.dumps(message))
+
+
+class LinkListener:
+    """Waits for tasks, in threads of its own.
+
+    Args:
+        serve: called in a thread of its own for each task that connects and knows the key; the connection ends when it
+            returns. What it raises is logged.
+        directory: for a Unix socket, a directory that only this user can enter; None listens at a port.
+        host: name of this machine as tasks know it.
+        bind: address of the network interface to listen at; that of `host` by default.
+
+    Raises:
+        RunnerError: if it cannot listen there.
+
+    Example:
+        >>> listener = LinkListener(lambda link: None, host="127.0.0.1")
+        >>> host, port = listener.address.place
+        >>> listener.close()
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[TaskLink], None],
+        *,
+        directory: Path | None = None,
+        host: str = "127.0.0.1",
+        bind: str | None = None,
+    ) -> None:
+        self._serve = serve
+        self._links: set[TaskLink] = set()
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        path = None if directory is None else str(directory / f"link-{uuid.uuid4().hex[:8]}")
+        if path is not None and len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+            path = None
+        at = path or (bind or host, 0)
+        try:
+            self._listener = Listener(at, backlog=_BACKLOG)
+        except OSError as error:
+            raise RunnerError(
+                f"the driver cannot listen for its tasks at {path or bind or host}: {error}; set spark.driver.bindAddress to "
+                "an address of this machine, and spark.driver.host to a name that the other machines know"
+            ) from error
+        self._place = path or (bind or host, self._listener.address[1])
+        self.address = LinkAddress(path or (host, self._listener.address[1]), secrets.token_bytes(_KEY_BYTES))
+        self._thread = threading.Thread(target=self._accept, name="streamrt-link-listener", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End all connections, and wait until the functions that serve them have returned.
+
+        Args:
+            timeout_s: seconds to wait.
+        """
+        with self._lock:
+            self._closing.set()
+            links, threads = list(self._links), list(self._threads)
+        with contextlib.suppress(OSError):
+            # Nothing else wakes a thread that waits for connections on all systems.
+            Client(self._place).close()
+        self._thread.join(timeout_s)
+        with contextlib.suppress(OSError):
+            self._listener.close()
+        for link in links:
+            link.close()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout_s)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError as error:
+                if self._closing.is_set():
+                    return
+                # Such as too many open files.
+                logger.warning("a task could not connect to the driver: %s", error)
+                self._closing.wait(_RETRY_S)
+                continue
+            thread = threading.Thread(target=self._run, args=(connection,), name="streamrt-link-task", daemon=True)
+            with self._lock:
+                if self._closing.is_set():
+                    connection.close()
+                    return
+                self._threads.add(thread)
+            thread.start()
+
+    def _run(self, connection: "Connection[Any, Any]") -> None:
+        try:
+            self._run_link(connection)
+        except Exception:
+            logger.exception("the connection with a task is dropped")
+        finally:
+            connection.close()
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _run_link(self, connection: "Connection[Any, Any]") -> None:
+        try:
+            _set_up(connection)
+            with _in_time(connection):
+                deliver_challenge(connection, self.address.key)
+                answer_challenge(connection, self.address.key)
+        except (AuthenticationError, OSError, EOFError) as error:
+            if not self._closing.is_set():
+                logger.warning("whoever connected to the driver's %s is no task: %s", self.address.words, error)
+            return
+        link = TaskLink(connection)
+        with self._lock:
+            self._links.add(link)
+            closed = self._closing.is_set()
+        try:
+            if not closed:
+                self._serve(link)
+        finally:
+            with self._lock:
+                self._links.discard(link)
+            link.release()
+
+
+def _dump(message: FromTask) -> bytes:
+    if isinstance(message, Worked | Seen):
+        message = replace(message, report=portable(message.report))
+    elif isinstance(message, Failed) and not travels(message.error):
+        message = Failed(RunnerError(f"{type(message.error).__name__}: {message.error}"))
+    data: bytes = cloudpickle.dumps(message)
+    return data
+
+
+def _set_up(connection: "Connection[Any, Any]") -> None:
+    """Let small messages go at once, and notice when the other machine is gone."""
+    with _socket_of(connection) as own:
+        if own.family == socket.AF_UNIX:
+            return
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                own.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+@contextlib.contextmanager
+def _in_time(connection: "Connection[Any, Any]") -> Iterator[None]:
+    """Shut a connection down unless what is done meanwhile ends in time."""
+    timer = threading.Timer(_AUTHENTICATION_S, _shut_down, [connection])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _shut_down(connection: "Connection[Any, Any]") -> None:
+    """End a connection, also for threads that wait for it, which closing it would not wake."""
+    with contextlib.suppress(OSError), _socket_of(connection) as own:
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def _socket_of(connection: "Connection[Any, Any]") -> socket.socket:
+    return socket.socket(fileno=os.dup(connection.fileno()))

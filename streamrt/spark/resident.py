@@ -1,0 +1,302 @@
+"""Runs a topology as resident tasks: one Spark job that lasts as long as the application.
+
+Life cycle::
+
+    starting Spark --> running a job --> ending it (stop, count, timeout, failure)
+                          ^    |
+                          +----+  (the job failed)
+
+The tasks are members of the consumer group, read records and commit (`runtime.resident`). The driver reads nothing: it starts
+the job, serves the tasks (`spark.slots`), and ends the job. The thread that calls `run` looks around ten times a second.
+"""
+
+import logging
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from streamrt.config import ApplicationConfig
+from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
+from streamrt.kafka import TopicAdmin, java_system_properties
+from streamrt.runtime import Output, TaskSpec
+from streamrt.runtime.display import Display
+from streamrt.runtime.progress import Progress
+from streamrt.runtime.watermarks import Watermarks
+from streamrt.spark.arrow import REPORT_SCHEMA
+from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.group import leave_group
+from streamrt.spark.job import SparkJob
+from streamrt.spark.launch import client_settings, fence, make_reference, spark_cause
+from streamrt.spark.link import LinkListener
+from streamrt.spark.offsets import StartOffsets
+from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot
+from streamrt.spark.results import Results
+from streamrt.spark.session import SparkEnvironment, local_slots, open_session
+from streamrt.spark.settings import RunSettings, StopConditions
+from streamrt.spark.slots import EventTime, Slots
+
+logger = logging.getLogger("streamrt")
+
+_TICK_S = 0.1
+_STOP_S = 6.0
+_CANCEL_S = 5.0
+_EMPTY_S = 1.0
+_RESTARTS = 3
+_WAITING_S = 10.0
+_WAITING_AGAIN_S = 120.0
+
+
+class ResidentRunner:
+    """Runs one application until it is stopped, fails, or a stop condition holds.
+
+    Args:
+        config: the application's configuration.
+        settings: clients and Spark.
+        spec: what tasks do.
+        topics: names of the topics to read.
+        admin: answers questions about topics and offsets.
+        conditions: when to stop.
+        stop: set by whoever wants the application to stop.
+        discard: set if what was not committed shall be processed again.
+        progress: kept up to date for whoever watches.
+        display: shows what `print` and `print_table` put out.
+    """
+
+    def __init__(
+        self,
+        config: ApplicationConfig,
+        settings: RunSettings,
+        spec: TaskSpec,
+        topics: list[str],
+        admin: TopicAdmin,
+        conditions: StopConditions,
+        stop: threading.Event,
+        discard: threading.Event,
+        progress: Progress,
+        display: Display,
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._spec = spec
+        self._topics = topics
+        self._admin = admin
+        self._conditions = conditions
+        self._stop = stop
+        self._discard = discard
+        self._results = Results(spec.topology, conditions, stop, progress, display, settings.on_message_processed)
+        self._purge = RepartitionPurge(admin, spec.topology.exchanges)
+        self._event_time = EventTime(Watermarks(spec.topology))
+        clients = client_settings(config, settings)
+        self._offsets = StartOffsets(
+            config, settings.connection, spec, admin, lambda places: fence(clients, spec.topology, places)
+        )
+        self._lock = threading.Lock()
+        self._error: Exception | None = None
+        self._members = 0
+
+    def run(self) -> list[Output]:
+        """Run until the end; return the collected outputs.
+
+        Raises:
+            ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
+                `ProducerError`.
+            RunnerError: if Spark failed for good.
+        """
+        with ThreadPoolExecutor(1, "streamrt-spark") as pool:
+            session = pool.submit(
+                open_session,
+                self._config.spark_master,
+                self._settings.spark_config,
+                self._settings.spark_session,
+                java_system_properties(self._settings.connection),
+            )
+            try:
+                self._run_jobs(session)
+            finally:
+                self._leave(session)
+                self._results.close()
+        if self._error is not None:
+            raise self._error
+        self._results.raise_failure()
+        return self._results.collected
+
+    def _run_jobs(self, session: "Future[SparkEnvironment]") -> None:
+        while not session.done():
+            wait([session], timeout=_TICK_S)
+            if self._stop.is_set() and session.cancel():
+                return
+        environment = session.result()
+        self._results.start(environment.session)
+        logger.info("Spark is ready with %d slots; waiting for partitions", environment.slots)
+        # If this copy was killed in micro-batch mode, its member would keep the partitions until its session is over.
+        threading.Thread(target=self._remove, args=(environment, 0), name="streamrt-former-member", daemon=True).start()
+        restarts = 0
+        while not self._stop.is_set():
+            trouble, moved = self._run_job(environment)
+            if trouble is None:
+                return
+            restarts = 0 if moved else restarts + 1
+            self._recover(trouble, restarts)
+
+    def _count(self, environment: SparkEnvironment) -> int:
+        """Return the number of tasks: more than the widest topic has partitions would have nothing to do."""
+        if self._conditions.count:
+            # So that the limit is exact.
+            return 1
+        return max(1, min(environment.slots, max(self._settings.partitions.get(name, 1) for name in self._topics)))
+
+    def _run_job(self, environment: SparkEnvironment) -> tuple[Exception | None, bool]:
+        """Run a job until it must end, or ends by itself.
+
+        Returns:
+            Why the job failed, if it did, and whether the task that failed had finished any work.
+        """
+        count = self._count(environment)
+        self._members = max(self._members, count)
+        slots = Slots(
+            count,
+            self._spec.topology,
+            self._results,
+            self._offsets,
+            lambda: self._admin.wait_for_broker(self._config.broker_availability_timeout),
+            self._purge,
+            self._event_time,
+            self._fail,
+        )
+        # Each job has an address and a key of its own: what is left of a former one cannot get in.
+        listener = self._listen(environment, slots)
+        client_file: Path | None = None
+        try:
+            reference = make_reference(
+                environment,
+                self._config,
+                self._settings,
+                self._spec,
+                member_options=self._settings.member_options,
+                link=listener.address,
+            )
+            client_file = Path(reference.client_file)
+            work = RunResident(reference, self._task_options())
+            numbers = environment.session.range(0, count, 1, count).mapInArrow(work, REPORT_SCHEMA)
+            job = SparkJob(environment.session, f"resident tasks of {self._config.consumer_group}", numbers.collect)
+            try:
+                self._watch(job, slots, environment)
+            finally:
+                self._end(job, slots)
+        finally:
+            listener.close()
+            slots.close()
+            if client_file is not None:
+                client_file.unlink(missing_ok=True)
+        if self._stop.is_set():
+            return None, False
+        return job.error or RuntimeError("a task ended without telling why"), slots.moved()
+
+    def _listen(self, environment: SparkEnvironment, slots: Slots) -> LinkListener:
+        context = environment.session.sparkContext
+        if local_slots(context.master) is not None:
+            return LinkListener(slots.serve, directory=environment.runtime_dir)
+        host = context.getConf().get("spark.driver.host") or "127.0.0.1"
+        return LinkListener(slots.serve, host=host, bind=context.getConf().get("spark.driver.bindAddress"))
+
+    def _task_options(self) -> ResidentOptions:
+        config = self._config
+        return ResidentOptions(
+            tuple(self._topics),
+            self._settings.group_instance_id,
+            config.consumer_poll_timeout,
+            config.broker_availability_timeout,
+            config.commit_interval,
+            config.commit_every,
+            config.transaction_interval,
+        )
+
+    def _watch(self, job: SparkJob, slots: Slots, environment: SparkEnvironment) -> None:
+        """Look around until the job is over or must end."""
+        begun = time.monotonic()
+        warn_at = begun + _WAITING_S
+        waited = False
+        while not self._stop.wait(_TICK_S) and not job.done:
+            self._settings.check()
+            self._results.tick()
+            slots.tick()
+            if self._conditions.timeout_s and not waited and slots.quiet and self._results.waited_enough():
+                # Nobody is in a hurry: what is not committed yet takes the time that it needs.
+                waited = True
+                slots.stop(discard=False)
+            if slots.gone():
+                # Its connection broke, though Spark has not seen it fail.
+                job.cancel()
+                job.wait(_CANCEL_S)
+                return
+            now = time.monotonic()
+            if slots.joined < slots.count and now >= warn_at:
+                warn_at = now + _WAITING_AGAIN_S
+                logger.warning(
+                    "only %d of %d tasks have begun after %.0f s: either their processes are slow to start, or Spark, with "
+                    "%d slots, has none free for them, because another application or another job holds some",
+                    slots.joined,
+                    slots.count,
+                    now - begun,
+                    environment.slots,
+                )
+        if waited and job.done and job.error is None:
+            self._stop.set()
+
+    def _end(self, job: SparkJob, slots: Slots) -> None:
+        """Let the tasks end at a boundary if there is time for it, and the job in any case."""
+        begun = time.monotonic()
+        if not job.done:
+            slots.stop(self._discard.is_set())
+        while not job.wait(_TICK_S):
+            waited_s = time.monotonic() - begun
+            if waited_s >= _STOP_S or (waited_s >= _EMPTY_S and slots.empty()):
+                break
+        if not job.done:
+            if not slots.empty():
+                logger.warning(
+                    "the running tasks did not reach a boundary in time; the records since the last commit will repeat"
+                )
+            job.cancel()
+            job.wait(_CANCEL_S)
+        # What they sent last is under way.
+        slots.empty(max(_TICK_S, begun + _STOP_S - time.monotonic()))
+        logger.debug("stopping the job took %.2f s", time.monotonic() - begun)
+
+    def _recover(self, trouble: Exception, restarts: int) -> None:
+        """Decide whether another job is worth a try; otherwise raise."""
+        cause = spark_cause(trouble)
+        self._admin.wait_for_broker(self._config.broker_availability_timeout)
+        if restarts >= _RESTARTS:
+            raise RunnerError(f"Spark gave the tasks up {restarts} times without progress: {cause}") from trouble
+        logger.warning("Spark gave the tasks up (%s); going on from the committed offsets", cause)
+
+    def _fail(self, error: Exception) -> None:
+        """Note what must end the application; called by the threads that serve tasks."""
+        with self._lock:
+            if (
+                self._stop.is_set()
+                and isinstance(error, SinkError)
+                and isinstance(error.__cause__, SinkBackpressureError)
+            ):
+                # Nothing failed: the application was stopped while a sink paused. Its records are not committed.
+                return
+            self._error = self._error or error
+        self._stop.set()
+
+    def _leave(self, session: "Future[SparkEnvironment]") -> None:
+        if session.done() and not session.cancelled() and session.exception() is None:
+            self._remove(session.result(), self._members)
+
+    def _remove(self, environment: SparkEnvironment, slots: int) -> None:
+        """Remove static members of this copy from the group: those of slots, or, for 0, the one that micro-batch mode has."""
+        own = self._settings.group_instance_id
+        if own is not None:
+            leave_group(
+                environment.session,
+                self._settings.connection.bootstrap_servers,
+                self._settings.java_options,
+                self._config.consumer_group,
+                [member_of_slot(own, slot) for slot in range(slots)] or [own],
+            )

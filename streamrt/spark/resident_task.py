@@ -1,0 +1,134 @@
+"""The Spark task of resident mode: runs a resident task in a Python worker for as long as the application runs."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamrt.kafka import GroupMember, PartitionFeed
+from streamrt.models import TopicPartition
+from streamrt.runtime.link import LinkClosed
+from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from streamrt.spark.executor import ClientSettings, Lines, SpecReference, WorkerProcess
+from streamrt.spark.link import DriverLink
+
+__all__ = ["ResidentOptions", "RunResident", "member_of_slot"]
+
+logger = logging.getLogger("streamrt")
+
+_SESSION = {"session.timeout.ms": 10_000}
+"""A task that died is started again at once, by Spark; others need not wait for it as long as for a machine."""
+
+
+@dataclass(frozen=True)
+class ResidentOptions:
+    """What all resident tasks of an application need beside their specification and their clients.
+
+    Attributes:
+        topics: names of the topics to read.
+        group_instance_id: of the application, for static membership; None for dynamic members.
+        poll_timeout: seconds that a member of the group waits in one poll.
+        broker_availability_timeout: seconds without any broker after which a member fails; 0 for never.
+        commit_interval: seconds between two commits.
+        commit_every: commit after this many records already; 0 leaves it to the interval.
+        transaction_interval: exactly once, seconds after which a transaction closes at the latest.
+    """
+
+    topics: tuple[str, ...]
+    group_instance_id: str | None
+    poll_timeout: float
+    broker_availability_timeout: float
+    commit_interval: float
+    commit_every: int
+    transaction_interval: float
+
+
+def member_of_slot(instance_id: str, slot: int) -> str:
+    """Return the id of the static member of a slot.
+
+    Partitions are given to members in the order of their ids. Where there are fewer of them than members, each copy of the
+    application gets its share only if the slots of all copies take turns.
+
+    Example:
+        >>> sorted(member_of_slot(copy, slot) for copy in ("shop-0", "shop-1") for slot in (0, 1))
+        ['000-shop-0', '000-shop-1', '001-shop-0', '001-shop-1']
+    """
+    return f"{slot:03d}-{instance_id}"
+
+
+class RunResident:
+    """The function given to `mapInArrow`: the number of a slot in, nothing out, until the driver says stop.
+
+    Args:
+        reference: what tasks do.
+        options: what else they need.
+    """
+
+    def __init__(self, reference: SpecReference, options: ResidentOptions) -> None:
+        self._reference = reference
+        self._options = options
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the slots whose numbers come: one for each Spark task."""
+        for batch in batches:
+            for slot in batch.column(0).to_pylist():
+                self._run(slot)
+        yield from ()
+
+    def _run(self, slot: int) -> None:
+        process = WorkerProcess.current(self._reference)
+        clients, options = process.settings, self._options
+        if clients.link is None:
+            raise RuntimeError("resident tasks need the address of the driver")
+        context = TaskContext.get()
+        settings = ResidentSettings(
+            slot,
+            0 if context is None else context.attemptNumber(),
+            options.commit_interval,
+            options.commit_every,
+            options.transaction_interval,
+        )
+        try:
+            with contextlib.closing(DriverLink(clients.link)) as link:
+                task = ResidentTask(
+                    process.tasks,
+                    PartitionFeed(clients.connection, clients.member_options),
+                    lambda on_revoke, on_lost: self._join(clients, slot, on_revoke, on_lost),
+                    link,
+                    settings,
+                )
+                # What users' functions print belongs on the standard output of the process that called run().
+                with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
+                    task.run()
+        except LinkClosed as closed:
+            # Nobody is left to tell. What was not committed is dropped, and will be processed again.
+            logger.debug("slot %d ends: %s", slot, closed)
+        finally:
+            WorkerProcess.forget()
+
+    def _join(
+        self,
+        clients: ClientSettings,
+        slot: int,
+        on_revoke: Callable[[frozenset[TopicPartition]], None],
+        on_lost: Callable[[frozenset[TopicPartition]], None],
+    ) -> GroupMember:
+        options = self._options
+        own = options.group_instance_id
+        # The group names dynamic members after their clients, and orders them by these names.
+        named = {} if clients.connection.client_id else {"client.id": f"{slot:03d}-streamrt"}
+        return GroupMember(
+            clients.connection,
+            clients.group,
+            options.topics,
+            member_options={**_SESSION, **named, **clients.member_options},
+            group_instance_id=None if own is None else member_of_slot(own, slot),
+            poll_timeout=options.poll_timeout,
+            on_revoke=on_revoke,
+            on_lost=on_lost,
+            broker_availability_timeout=options.broker_availability_timeout,
+            logger=logger,
+        )

@@ -1,0 +1,369 @@
+"""The driver's side of resident tasks: answers what they ask, takes what they report, and tells them what time it is."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streamrt.kafka import GroupFencedError, KafkaRequestError
+from streamrt.models import TopicPartition
+from streamrt.runtime import Report
+from streamrt.runtime.link import (
+    Begin,
+    Committed,
+    Ended,
+    Failed,
+    FromTask,
+    Joined,
+    Quiet,
+    Seen,
+    Stop,
+    Taken,
+    Time,
+    Wanted,
+    Welcome,
+    Worked,
+)
+from streamrt.runtime.watermarks import QuietClock, Watermarks
+from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.link import TaskLink
+from streamrt.spark.offsets import Start, StartOffsets
+from streamrt.spark.restore import RestoreDisplay
+from streamrt.spark.results import Results
+from streamrt.spark.routing import WholeTasks
+from streamrt.topology import Topology
+
+__all__ = ["EventTime", "Slots"]
+
+logger = logging.getLogger("streamrt")
+
+_RETRY_S = 0.1
+_ORPHANED_S = 10.0
+_REMIND_S = 1.0
+_GONE_S = 30.0
+_NEVER = float("-inf")
+
+
+@dataclass(eq=False)
+class _Slot:
+    """What is known of the task of one slot.
+
+    Attributes:
+        link: the connection; None while there is none.
+        whole: keeps back what the task cannot work on.
+        assigned: its input partitions; None until it has told.
+        positions: where it was told to begin.
+        quiet: whether all its input is read to the ends now.
+        been_quiet: whether that was so at any time since the clock was last moved.
+        moved: whether it has finished any work.
+        lost_at: when the connection was lost, though the task had not ended.
+        watermarks: those that it was told last.
+        reminded: when it was told last that tasks are due.
+    """
+
+    link: TaskLink | None
+    whole: WholeTasks
+    assigned: frozenset[TopicPartition] | None = None
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    quiet: bool = False
+    been_quiet: bool = False
+    moved: bool = False
+    ended: bool = False
+    lost_at: float | None = None
+    watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    reminded: dict[TopicPartition, float] = field(default_factory=dict)
+
+    def join(self, link: TaskLink) -> None:
+        """Begin with the next attempt; what the one before was assigned counts until this one tells."""
+        if self.link is not None:
+            self.link.close()
+        self.link, self.ended, self.lost_at = link, False, None
+        self.quiet = self.been_quiet = False
+        self.watermarks, self.reminded = {}, {}
+
+
+@dataclass(eq=False)
+class EventTime:
+    """Event time of an application, which outlives the jobs.
+
+    Attributes:
+        watermarks: computes them.
+        clock: counts the time in which all input was read to its end.
+        orphans: input partitions that no task has told to be assigned to it, after another one had them, and until when
+            they count all the same: they are on their way from one task to another, and hold watermarks up meanwhile.
+    """
+
+    watermarks: Watermarks
+    clock: QuietClock = field(default_factory=QuietClock)
+    orphans: dict[TopicPartition, float] = field(default_factory=dict)
+
+
+class Slots:
+    """Serves the tasks of one job, each connection in a thread of its own.
+
+    Args:
+        count: number of tasks.
+        topology: the operators, resolved.
+        results: takes what tasks report.
+        offsets: finds where to begin.
+        wait_for_broker: returns when a broker answers; raises if none does for too long.
+        purge: hears of committed offsets.
+        event_time: watermarks.
+        fail: called with what must end the application.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        topology: Topology,
+        results: Results,
+        offsets: StartOffsets,
+        wait_for_broker: Callable[[], None],
+        purge: RepartitionPurge,
+        event_time: EventTime,
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.count = count
+        self._topology = topology
+        self._results = results
+        self._offsets = offsets
+        self._wait_for_broker = wait_for_broker
+        self._purge = purge
+        self._time = event_time
+        self._fail = fail
+        self._slots: dict[int, _Slot] = {}
+        self._stop: Stop | None = None
+        self._stopping = threading.Event()
+        self._restores = RestoreDisplay()
+        self._restoring: set[tuple[TopicPartition, str]] = set()
+        # Never held while anything is asked, written or told to the user.
+        self._lock = threading.Lock()
+        self._parted = threading.Condition(self._lock)
+        self._purging = threading.Lock()
+
+    # -- For the thread that runs the application ------------------------------------------------------------------
+
+    @property
+    def joined(self) -> int:
+        """How many tasks have begun."""
+        return len(self._slots)
+
+    def empty(self, timeout_s: float = 0.0) -> bool:
+        """Tell whether no task is there; wait until that is so.
+
+        Args:
+            timeout_s: seconds to wait.
+        """
+        with self._parted:
+            return self._parted.wait_for(lambda: all(slot.link is None for slot in self._slots.values()), timeout_s)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether all tasks are there, and everything that is assigned to them is read to its end and processed."""
+        with self._lock:
+            return self._all(lambda slot: slot.quiet)
+
+    def gone(self) -> bool:
+        """Tell whether a task is gone for so long that Spark will not start it again."""
+        now = time.monotonic()
+        with self._lock:
+            return any(slot.lost_at is not None and now - slot.lost_at >= _GONE_S for slot in self._slots.values())
+
+    def moved(self) -> bool:
+        """Tell, after the job has failed, whether the task that was to blame had finished any work in it."""
+        with self._lock:
+            lost = [(slot.lost_at, slot.moved) for slot in self._slots.values() if slot.lost_at is not None]
+            # When a job fails, Spark kills the other tasks, too: the first one that was lost is to blame.
+            return len(self._slots) == self.count and bool(lost) and min(lost)[1]
+
+    def stop(self, discard: bool) -> None:
+        """Tell all tasks to end; those that begin later are told so, too.
+
+        Args:
+            discard: drop what was processed since the last commit.
+        """
+        with self._lock:
+            self._stop = Stop(discard)
+            self._stopping.set()
+            for slot in self._slots.values():
+                if slot.link is not None:
+                    slot.link.send(self._stop)
+
+    def tick(self) -> None:
+        """Let event time go on; call it often."""
+        event_time, now = self._time, time.monotonic()
+        if not event_time.watermarks.wanted:
+            return
+        with self._lock:
+            if not self._all(lambda slot: slot.assigned is not None):
+                # The records of a task that has not begun would be late.
+                return
+            if any(until <= now for until in event_time.orphans.values()):
+                self._assign(now)
+            if self._all(lambda slot: slot.quiet or slot.been_quiet):
+                event_time.clock.caught_up(now)
+                for slot in self._slots.values():
+                    slot.been_quiet = slot.quiet
+            watermarks = event_time.watermarks.current(event_time.clock.now)
+            due = event_time.watermarks.due(event_time.clock.now)
+            for slot in self._slots.values():
+                self._tell_time(slot, watermarks, due, now)
+
+    def close(self) -> None:
+        """Give the terminal back; what is assigned now counts for a while."""
+        with self._lock:
+            self._restores.close()
+            until = time.monotonic() + _ORPHANED_S
+            self._time.orphans.update(dict.fromkeys(self._assigned(), until))
+
+    # -- For the threads of the connections ------------------------------------------------------------------------
+
+    def serve(self, link: TaskLink) -> None:
+        """Answer a task until it is gone."""
+        slot: _Slot | None = None
+        try:
+            for message in link.messages():
+                if isinstance(message, Joined):
+                    slot = self._join(message, link)
+                elif slot is None or slot.link is not link:
+                    # Another attempt has taken its place.
+                    return
+                else:
+                    self._hear(slot, link, message)
+        except Exception as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
+            self._fail(error)
+        finally:
+            with self._lock:
+                if slot is not None and slot.link is link:
+                    slot.link, slot.quiet, slot.been_quiet = None, False, False
+                    slot.lost_at = None if slot.ended else time.monotonic()
+                    self._parted.notify_all()
+
+    def _join(self, joined: Joined, link: TaskLink) -> _Slot:
+        with self._lock:
+            slot = self._slots.get(joined.slot)
+            if slot is None:
+                slot = self._slots[joined.slot] = _Slot(None, WholeTasks(self._topology))
+            slot.join(link)
+            stop = self._stop
+        if joined.attempt:
+            logger.warning("Spark has started the task of slot %d again, attempt %d", joined.slot, joined.attempt)
+        link.send(Welcome(self._results.outputs_left()))
+        if stop is not None:
+            link.send(stop)
+        return slot
+
+    def _hear(self, slot: _Slot, link: TaskLink, message: FromTask) -> None:
+        if isinstance(message, Worked):
+            self._note(slot, message.report)
+            self._results.take(message.report)
+            link.send(Taken(message.number))
+        elif isinstance(message, Seen):
+            self._note(slot, message.report)
+            self._results.see(message.report, finished=False)
+        elif isinstance(message, Wanted):
+            self._begin(slot, link, message)
+        elif isinstance(message, Quiet):
+            with self._lock:
+                slot.quiet = message.quiet
+                slot.been_quiet = slot.been_quiet or message.quiet
+        elif isinstance(message, Committed):
+            self._results.committed(message.offsets)
+            if self._purging.acquire(blocking=False):
+                # Whoever finds it taken does not wait: later offsets cover these.
+                try:
+                    self._purge.offer(message.offsets)
+                finally:
+                    self._purging.release()
+        elif isinstance(message, Failed):
+            self._fail(message.error)
+        elif isinstance(message, Ended):
+            slot.ended = True
+
+    def _note(self, slot: _Slot, report: Report) -> None:
+        """Note what a report tells of event time, restores, and whether the task gets on."""
+        with self._lock:
+            slot.moved = slot.moved or any(done.end > done.start for done in report.ranges.values())
+            self._time.watermarks.report(report.times, self._time.clock.now)
+            for task, _ in report.times:
+                slot.reminded.pop(task, None)
+            if report.restores:
+                self._restores.update(sorted(report.restores.items()))
+                self._restoring |= {name for name, part in report.restores.items() if not part.finished}
+                self._restoring -= {name for name, part in report.restores.items() if part.finished}
+                if not self._restoring:
+                    self._restores.close()
+                    self._restores = RestoreDisplay()
+
+    def _begin(self, slot: _Slot, link: TaskLink, wanted: Wanted) -> None:
+        """Tell a task where to begin in what it is assigned."""
+        with self._lock:
+            before = slot.assigned or frozenset()
+            now = time.monotonic()
+            self._time.orphans.update(dict.fromkeys(before - wanted.assigned, now + _ORPHANED_S))
+            slot.assigned, slot.quiet, slot.been_quiet = wanted.assigned, False, False
+            self._assign(now)
+        start = self._find(slot.whole.of(wanted.assigned))
+        if start is None:
+            return
+        with self._lock:
+            slot.positions = dict(start.positions)
+            positions = {place: at for each in self._slots.values() for place, at in each.positions.items()}
+        self._results.assigned(positions, start.positions)
+        if start.positions:
+            places = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
+            logger.info("processing %s", places)
+        link.send(Begin(wanted.generation, start.positions, start.fresh, start.stateful))
+
+    def _find(self, places: frozenset[TopicPartition]) -> Start | None:
+        """Return where to begin, or None once the application stops."""
+        if not places:
+            return Start({}, {}, frozenset())
+        while not self._stopping.is_set():
+            try:
+                return self._offsets.find(places)
+            except (GroupFencedError, KafkaRequestError) as away:
+                if isinstance(away, KafkaRequestError) and not away.retriable:
+                    raise
+                logger.warning("%s; trying again", away)
+                self._wait_for_broker()
+                self._stopping.wait(_RETRY_S)
+        return None
+
+    # -- With the lock -----------------------------------------------------------------------------------------------
+
+    def _all(self, condition: Callable[[_Slot], bool]) -> bool:
+        """Tell whether all tasks are there, know what is assigned to them, and fulfil a condition."""
+        slots = self._slots.values()
+        return len(slots) == self.count and all(
+            slot.link is not None and slot.assigned is not None and condition(slot) for slot in slots
+        )
+
+    def _assigned(self) -> frozenset[TopicPartition]:
+        return frozenset(place for slot in self._slots.values() for place in slot.assigned or ())
+
+    def _assign(self, now: float) -> None:
+        """Tell the watermarks which partitions count."""
+        assigned, event_time = self._assigned(), self._time
+        event_time.orphans = {
+            place: until for place, until in event_time.orphans.items() if until > now and place not in assigned
+        }
+        tasks = {self._topology.task(place) for place in (*assigned, *event_time.orphans)}
+        event_time.watermarks.assign(tasks, event_time.clock.now)
+
+    def _tell_time(
+        self,
+        slot: _Slot,
+        watermarks: Mapping[str, Mapping[str, int]],
+        due: Iterable[TopicPartition],
+        now: float,
+    ) -> None:
+        own = {self._topology.task(place) for place in slot.positions}.intersection(due)
+        # One that is due, and does not say so any more, may have given up what it did.
+        new = {task for task in own if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
+        if slot.link is None or not (new or watermarks != slot.watermarks):
+            return
+        slot.watermarks = watermarks
+        slot.reminded.update(dict.fromkeys(new, now))
+        slot.link.send(Time(watermarks, frozenset(new)))

@@ -1,0 +1,296 @@
+"""The driver's side of resident tasks: what they are answered, when they count as quiet, and what they hear of event time."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamrt.config import ApplicationConfig
+from streamrt.errors import OffsetOutOfRangeError, SinkError
+from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
+from streamrt.models import OffsetRange, TopicPartition
+from streamrt.runtime import Report, TaskSpec
+from streamrt.runtime.display import Display
+from streamrt.runtime.link import (
+    Begin,
+    Ended,
+    Failed,
+    Joined,
+    LinkClosed,
+    Quiet,
+    Seen,
+    Stop,
+    Taken,
+    Time,
+    ToTask,
+    Wanted,
+    Welcome,
+    Worked,
+)
+from streamrt.runtime.progress import Progress
+from streamrt.runtime.report import StoreTime
+from streamrt.runtime.watermarks import Watermarks
+from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.link import DriverLink, LinkListener
+from streamrt.spark.offsets import Start, StartOffsets
+from streamrt.spark.results import Results
+from streamrt.spark.settings import StopConditions
+from streamrt.spark.slots import EventTime, Slots
+from streamrt.topics import Topic
+from streamrt.topology import SourceOperator, TopologyBuilder
+from tests.support import wait_until
+from tests.unit.test_watermarks import STORE, Waiting
+
+ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+SOON_S = 5.0
+
+
+class KnownOffsets(StartOffsets):
+    """Offsets that a test has written down: each partition begins at 10 times its number plus 5."""
+
+    def __init__(self, admin: TopicAdmin, spec: TaskSpec) -> None:
+        super().__init__(
+            ApplicationConfig(), ConnectionConfig(bootstrap_servers="unused"), spec, admin, lambda places: None
+        )
+        self.errors: list[Exception] = []
+
+    def find(self, assigned: Iterable[TopicPartition]) -> Start:
+        if self.errors:
+            raise self.errors.pop()
+        return Start({place: 10 * place.partition + 5 for place in assigned}, {}, frozenset())
+
+
+class Driver:
+    """The driver's side, for an application with one topic of two partitions whose store wants a watermark."""
+
+    def __init__(self, directory: Path, count: int = 2) -> None:
+        builder = TopologyBuilder()
+        builder.add(builder.add_source(SourceOperator(Topic("clicks"))), Waiting(100))
+        topology = builder.build()
+        admin = TopicAdmin("unused.invalid:9092")
+        self.stop = threading.Event()
+        self.progress = Progress()
+        self.results = Results(topology, StopConditions(), self.stop, self.progress, Display(topology))
+        self.offsets = KnownOffsets(admin, TaskSpec(topology))
+        self.errors: list[Exception] = []
+        self.broker_asked = 0
+        self.slots = Slots(
+            count,
+            topology,
+            self.results,
+            self.offsets,
+            self.wait_for_broker,
+            RepartitionPurge(admin, []),
+            EventTime(Watermarks(topology)),
+            self.errors.append,
+        )
+        self.listener = LinkListener(self.slots.serve, directory=directory)
+        self.links: list[DriverLink] = []
+
+    def wait_for_broker(self) -> None:
+        self.broker_asked += 1
+
+    def task(self, slot: int, *places: TopicPartition, attempt: int = 0) -> DriverLink:
+        """Connect a task that was assigned some partitions, if any are named."""
+        link = DriverLink(self.listener.address)
+        self.links.append(link)
+        link.send(Joined(slot, attempt))
+        assert expect(link, Welcome) == Welcome(None)
+        if places:
+            link.send(Wanted(1, frozenset(places)))
+            assert set(expect(link, Begin).positions) == set(places)
+        return link
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    drivers: list[Driver] = []
+
+    def run(count: int = 2) -> Driver:
+        drivers.append(Driver(tmp_path, count))
+        return drivers[-1]
+
+    yield run
+    for driver in drivers:
+        driver.listener.close()
+
+
+def expect(link: DriverLink, kind: type[Any]) -> Any:
+    """Return the next message, which must be of a kind."""
+    received: list[ToTask] = list(link.receive(SOON_S))
+    assert [type(message) for message in received] == [kind]
+    return received[0]
+
+
+def seen(place: TopicPartition, observed: int | None, deadline: int | None = None) -> Seen:
+    return Seen(Report(times={(place, STORE): StoreTime(observed, deadline)}))
+
+
+def test_tasks_are_told_where_to_begin_and_progress_shows_all_of_them(make: Callable[..., Driver]) -> None:
+    driver = make()
+    link = driver.task(0)
+    link.send(Wanted(7, frozenset({ZERO})))
+    assert expect(link, Begin) == Begin(7, {ZERO: 5}, {}, frozenset())
+    driver.task(1, ONE)
+    assert driver.progress.snapshot().positions == {ZERO: 5, ONE: 15}
+    link.send(Wanted(8, frozenset()))
+    assert expect(link, Begin) == Begin(8, {}, {}, frozenset())
+    assert driver.progress.snapshot().positions == {ONE: 15}
+
+
+def test_questions_are_asked_again_when_the_trouble_may_pass_and_end_the_application_when_not(
+    make: Callable[..., Driver],
+) -> None:
+    driver = make()
+    driver.offsets.errors = [KafkaRequestError("away", -195, True)]
+    driver.task(0, ZERO)
+    assert driver.broker_asked == 1
+    hopeless = driver.offsets.errors = [OffsetOutOfRangeError("gone")]
+    told = hopeless[0]
+    driver.task(1).send(Wanted(1, frozenset({ONE})))
+    wait_until(lambda: driver.errors == [told], SOON_S)
+
+
+def test_reports_are_answered_when_they_are_taken(make: Callable[..., Driver]) -> None:
+    driver = make()
+    link = driver.task(0, ZERO)
+    link.send(Seen(Report(records=3)))
+    link.send(Worked(4, Report(records=2, ranges={ZERO: OffsetRange(*ZERO, 5, 10)})))
+    assert expect(link, Taken) == Taken(4)
+    snapshot = driver.progress.snapshot()
+    assert (snapshot.records, snapshot.batches, snapshot.positions) == (5, 1, {ZERO: 10})
+
+
+def test_a_failure_of_a_sink_ends_the_application_and_the_task_gets_no_answer(make: Callable[..., Driver]) -> None:
+    driver = make()
+
+    def fail(report: Report) -> None:
+        raise SinkError("full")
+
+    driver.results.write = fail  # type: ignore[method-assign]
+    link = driver.task(0, ZERO)
+    link.send(Worked(1, Report()))
+    wait_until(lambda: [str(error) for error in driver.errors] == ["full"], SOON_S)
+    assert driver.slots.empty(SOON_S)
+
+
+def test_what_a_task_fails_with_ends_the_application(make: Callable[..., Driver]) -> None:
+    driver = make()
+    driver.task(0).send(Failed(SinkError("told")))
+    wait_until(lambda: [str(error) for error in driver.errors] == ["told"], SOON_S)
+
+
+def test_all_is_quiet_when_all_tasks_are_there_and_say_so(make: Callable[..., Driver]) -> None:
+    driver = make()
+    first = driver.task(0, ZERO)
+    first.send(Quiet(True))
+    second = driver.task(1)
+    second.send(Quiet(True))
+    second.send(Worked(1, Report()))
+    expect(second, Taken)
+    assert not driver.slots.quiet, "the second one has not told what is assigned to it"
+    second.send(Wanted(1, frozenset({ONE})))
+    expect(second, Begin)
+    assert not driver.slots.quiet, "a question is the end of quiet"
+    second.send(Quiet(True))
+    wait_until(lambda: driver.slots.quiet, SOON_S)
+    second.send(Quiet(False))
+    wait_until(lambda: not driver.slots.quiet, SOON_S)
+    second.send(Quiet(True))
+    wait_until(lambda: driver.slots.quiet, SOON_S)
+    second.close()
+    wait_until(lambda: not driver.slots.quiet, SOON_S)
+
+
+def test_a_stop_reaches_those_who_are_there_and_those_who_come_later(make: Callable[..., Driver]) -> None:
+    driver = make()
+    link = driver.task(0, ZERO)
+    driver.slots.stop(discard=True)
+    assert expect(link, Stop) == Stop(discard=True)
+    late = DriverLink(driver.listener.address)
+    late.send(Joined(1))
+    received: list[ToTask] = []
+    while len(received) < 2:
+        received += late.receive(SOON_S)
+    assert received == [Welcome(None), Stop(discard=True)]
+    for each in (link, late):
+        each.send(Ended())
+        each.close()
+    assert driver.slots.empty(SOON_S)
+    assert not driver.slots.moved()
+
+
+def test_the_next_attempt_takes_the_place_of_a_task(make: Callable[..., Driver]) -> None:
+    driver = make(count=1)
+    first = driver.task(0, ZERO)
+    second = driver.task(0, ZERO, attempt=1)
+    with pytest.raises(LinkClosed):
+        first.receive(SOON_S)
+    second.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
+    expect(second, Taken)
+    assert driver.errors == []
+    second.close()
+    assert driver.slots.empty(SOON_S)
+    assert driver.slots.moved()
+
+
+def test_the_task_that_was_lost_first_is_to_blame(make: Callable[..., Driver]) -> None:
+    driver = make()
+    healthy, broken = driver.task(0, ZERO), driver.task(1, ONE)
+    healthy.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
+    expect(healthy, Taken)
+    broken.close()
+    wait_until(lambda: driver.slots._slots[1].link is None, SOON_S)
+    healthy.close()
+    assert driver.slots.empty(SOON_S)
+    assert not driver.slots.moved()
+
+
+def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Callable[..., Driver]) -> None:
+    driver = make()
+    first = driver.task(0, ZERO)
+    first.send(seen(ZERO, 1_000, deadline=1_500))
+    first.send(Worked(1, Report()))
+    expect(first, Taken)
+    driver.slots.tick()
+    assert first.receive(0.05) == [], "the other task may have records that are older"
+    second = driver.task(1, ONE)
+    second.send(seen(ONE, 2_000))
+    second.send(Worked(1, Report()))
+    expect(second, Taken)
+    driver.slots.tick()
+    for link in (first, second):
+        assert expect(link, Time) == Time({"clicks": {STORE: 1_000}}, frozenset())
+    driver.slots.tick()
+    assert first.receive(0.05) == [], "nothing is new"
+    first.send(seen(ZERO, 3_000, deadline=1_500))
+    first.send(Worked(2, Report()))
+    expect(first, Taken)
+    driver.slots.tick()
+    assert expect(first, Time) == Time({"clicks": {STORE: 2_000}}, frozenset({ZERO}))
+    assert expect(second, Time) == Time({"clicks": {STORE: 2_000}}, frozenset())
+
+
+def test_partitions_on_their_way_from_task_to_task_hold_watermarks_up(make: Callable[..., Driver]) -> None:
+    driver = make()
+    first, second = driver.task(0, ZERO, ONE), driver.task(1)
+    second.send(Wanted(1, frozenset()))
+    expect(second, Begin)
+    for place, observed in ((ZERO, 9_000), (ONE, 1_000)):
+        first.send(seen(place, observed))
+    first.send(Wanted(2, frozenset({ZERO})))
+    expect(first, Begin)
+    driver.slots.tick()
+    assert expect(first, Time).watermarks == {"clicks": {STORE: 1_000}}
+    expect(second, Time)
+    second.send(Wanted(2, frozenset({ONE})))
+    expect(second, Begin)
+    driver.slots.tick()
+    assert second.receive(0.05) == []
+    second.send(seen(ONE, 5_000))
+    second.send(Worked(1, Report()))
+    expect(second, Taken)
+    driver.slots.tick()
+    assert expect(second, Time).watermarks == {"clicks": {STORE: 5_000}}
