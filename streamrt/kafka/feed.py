@@ -27,7 +27,7 @@ from streamrt.kafka.client import (
 )
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.inputs import InputBatch
-from streamrt.kafka.reader import EVENTS_NOT_OURS, FIXED, LOST, NO_GROUP, bounds_of, lost_text, unreadable_text
+from streamrt.kafka.reader import EVENTS_NOT_OURS, FIXED, LOST, NO_GROUP, bounds_of, look_up, lost_text, unreadable_text
 from streamrt.models import TopicPartition
 
 __all__ = ["PartitionFeed"]
@@ -100,6 +100,7 @@ class PartitionFeed:
             fixed=FIXED,
         )
         self._client: ConfluentConsumer | None = None
+        self._looked_up: set[str] = set()
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
@@ -124,6 +125,7 @@ class PartitionFeed:
             if not positions:
                 return
             self._client = build_client(ConfluentConsumer, self._options)
+        look_up(self._client, (place.topic for place in positions), self._looked_up)
         try:
             self._client.assign(partition_offsets(positions))
         except KafkaException as error:
@@ -189,6 +191,7 @@ class PartitionFeed:
     def close(self) -> None:
         """Let go of the connections, and of the assignment. A closed feed connects again when it is assigned partitions."""
         client, self._client = self._client, None
+        self._looked_up.clear()
         self._positions.clear()
         self._paused.clear()
         self._ends.clear()

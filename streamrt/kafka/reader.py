@@ -6,13 +6,14 @@ event).
 """
 
 import abc
+import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 from streamrt.errors import InvalidOperationError
@@ -99,6 +100,22 @@ def bounds_of(connection: ConnectionConfig, place: TopicPartition) -> tuple[int,
     return OffsetRequests(connection, logger).bounds(place, _LOOK_S)
 
 
+def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str]) -> None:
+    """Have a client ask for topics that are new to it.
+
+    Otherwise it begins to fetch a topic, but for the first one, after a second only.
+
+    Args:
+        client: the client.
+        topics: what it will be assigned partitions of.
+        known: topics that it has asked for before; kept up to date.
+    """
+    for topic in sorted(set(topics) - known):
+        with contextlib.suppress(KafkaException):
+            client.list_topics(topic, timeout=_LOOK_S)
+            known.add(topic)
+
+
 class PartitionReader(abc.ABC):
     """Reads committed records of partitions, one partition after the other; subclasses say what they are.
 
@@ -125,6 +142,7 @@ class PartitionReader(abc.ABC):
         )
         self._inner: ConfluentConsumer | None = None
         self._reads = 0
+        self._looked_up: set[str] = set()
 
     @abc.abstractmethod
     def _failure(self, message: str) -> Exception:
@@ -134,6 +152,7 @@ class PartitionReader(abc.ABC):
         """Let go of the connections. A closed reader connects again when it is used."""
         inner, self._inner = self._inner, None
         self._reads += 1
+        self._looked_up.clear()
         if inner is not None:
             inner.close()
 
@@ -146,6 +165,7 @@ class PartitionReader(abc.ABC):
         self._reads += 1
         mine = self._reads
         client = self._client
+        look_up(client, [place.topic], self._looked_up)
         client.assign([ConfluentTopicPartition(place.topic, place.partition, start)])
         try:
             wait = _Wait(self._what, place, start, end, timeout_s)

@@ -24,7 +24,8 @@ from streamrt.runtime.clients import ChangelogRecords, RecordWriter, Transaction
 logger = logging.getLogger("streamrt")
 
 _PREFIX = "streamrt"
-_KEPT_WRITERS = 64
+KEPT_WRITERS = 64
+"""How many transactional producers a process keeps that runs micro-batches. Each has threads and memory of its own."""
 _INIT_S = 60.0
 _ANSWER_S = 30.0
 _CHANGELOG_S = 120.0
@@ -38,6 +39,7 @@ class KafkaTaskClients:
         group: the consumer group.
         producer_options: the user's options for producers, in librdkafka's words.
         producer_poll_timeout: seconds that a producer may wait for events each time it is polled.
+        kept_writers: how many transactional producers are kept; None for all, where their transactions are open side by side.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class KafkaTaskClients:
         group: str,
         producer_options: Mapping[str, Any] | None = None,
         producer_poll_timeout: float = 0.0,
+        kept_writers: int | None = KEPT_WRITERS,
     ) -> None:
         self._connection = connection
         self._group = group
         self._options = dict(producer_options or {})
         self._poll_timeout = producer_poll_timeout
+        self._kept_writers = kept_writers
         self._worker = uuid.uuid4().hex
         self._admin = TopicAdmin(connection)
         self._writer: KafkaRecordWriter | None = None
@@ -86,8 +90,7 @@ class KafkaTaskClients:
             self._transactional.move_to_end(task)
             return writer
         self.release(task)
-        while len(self._transactional) >= _KEPT_WRITERS:
-            # Each producer has threads and memory of its own.
+        while self._kept_writers is not None and len(self._transactional) >= self._kept_writers:
             self.release(next(iter(self._transactional)))
         writer = TransactionalWriter(
             self._connection,

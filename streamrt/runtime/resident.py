@@ -123,6 +123,7 @@ class ResidentTask:
         self._generation = 0
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._answered = False
+        self._awaiting = False
         self._positions: dict[TopicPartition, int] = {}
         self._stateful: frozenset[TopicPartition] = frozenset()
         self._workers: dict[TopicPartition, str] = {}
@@ -298,6 +299,7 @@ class ResidentTask:
 
     def _await_taken(self) -> None:
         """Wait until the driver has taken all reports, so that their offsets are committed."""
+        self._awaiting = True
         deadline = self._clock() + _TAKEN_S
         while self._outbox.waiting and not self._lost.is_set():
             if self._stop is not None and self._stop.discard:
@@ -317,11 +319,15 @@ class ResidentTask:
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
+        if self._transactional:
+            # They are another process's now.
+            for task in {self._tasks.place(place) for place in self._positions}:
+                self._tasks.clients.release(task)
         if self._positions:
             self._feed.assign({})
         self._positions.clear()
         self._assigned = self._stateful = frozenset()
-        self._answered = False
+        self._answered = self._awaiting = False
         self._left.clear()
         self._workers.clear()
         self._closed.clear()
@@ -344,7 +350,8 @@ class ResidentTask:
         if not opening:
             return
         # Where others work, they go on in between.
-        context = replace(self._context(), seconds=_SLICE_S if self._sessions else _RESTORE_S)
+        seconds = _SLICE_S if self._sessions else _RESTORE_S
+        context = replace(self._context(), seconds=seconds)
         report = self._tasks.restore(opening, context, self._sessions)
         self._workers.update(report.workers)
         for task in opening:
@@ -354,7 +361,7 @@ class ResidentTask:
                 continue
             self._closed.remove(task)
             for place, start in session.start.items():
-                if start != self._positions[place]:
+                if start != context.positions[place]:
                     # Another attempt has come further.
                     self._positions[place] = start
                     self._feed.seek(place, start)
@@ -404,7 +411,8 @@ class ResidentTask:
     def _tick(self, due: Iterable[TopicPartition]) -> None:
         """Let time pass for those of the tasks that are ours."""
         own = [task for task in sorted(due) if task in self._sessions]
-        if not own or self._halted:
+        # While partitions are given back, nobody would commit what comes of it.
+        if not own or self._halted or self._awaiting or self._stop is not None:
             return
         batch = self._open_batch()
         batch.context = self._context()
@@ -426,8 +434,9 @@ class ResidentTask:
         return self._batch
 
     def _context(self) -> BatchContext:
+        batch = self._batch
         return BatchContext(
-            dict(self._positions),
+            {place: at if batch is None else batch.position(place) for place, at in self._positions.items()},
             _SLICE_S,
             self._outputs,
             dict(self._workers),

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pyspark import SparkFiles, TaskContext
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
-from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.runtime.kafka_clients import KEPT_WRITERS, KafkaTaskClients
 from streamrt.secret import accept_secrets
 from streamrt.spark.arrow import chunks, report_batch
 from streamrt.spark.link import LinkAddress
@@ -29,6 +30,8 @@ from streamrt.spark.reports import dump_report
 
 logger = logging.getLogger("streamrt")
 
+
+_COMMITS_AT_ONCE = 8
 
 _GC_THRESHOLD = (100_000, 50, 1_000)
 """State makes many objects that live on and are in no cycles: looking through them all again and again is half the time."""
@@ -80,7 +83,14 @@ class ClientSettings:
 
     def open(self) -> KafkaTaskClients:
         """Return the clients of one process."""
-        return KafkaTaskClients(self.connection, self.group, self.producer_options, self.producer_poll_timeout)
+        return KafkaTaskClients(
+            self.connection,
+            self.group,
+            self.producer_options,
+            self.producer_poll_timeout,
+            # Resident tasks have all of their transactions open side by side.
+            kept_writers=KEPT_WRITERS if self.link is None else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -203,7 +213,8 @@ class WorkerProcess:
         accept_secrets(self.settings.secrets)
         spec = reference.load()
         self.clients = self.settings.open()
-        self.tasks = Tasks(spec, self.clients)
+        pool = None if self.settings.link is None else ThreadPoolExecutor(_COMMITS_AT_ONCE, "streamrt-commit")
+        self.tasks = Tasks(spec, self.clients, pool=pool)
         # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.
         gc.collect()
         gc.freeze()

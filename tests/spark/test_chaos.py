@@ -13,7 +13,7 @@ from streamrt.testing import EmbeddedKafka
 from tests.chaos import Flow, Outputs, judge, judge_windows, kill_tree, program_source
 from tests.support import LONG, Kafka, Program, unique, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 KILLS = 10
 RECORDS = 20_000

@@ -12,6 +12,7 @@ from tests.spark_cluster import ENVIRONMENT, EXECUTOR_MB, Machine, cluster
 from tests.support import Kafka, Program, unique, wait_until
 
 pytestmark = [
+    pytest.mark.usefixtures("processing_mode"),
     pytest.mark.slow,
     pytest.mark.kafka,
     pytest.mark.spark,

@@ -17,7 +17,7 @@ from streamrt.state import State
 from tests.spark.stateful import GUARANTEES, admin_client, changelog
 from tests.support import Kafka, Program, unique, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 Timed = list[tuple[int, Any]]
 

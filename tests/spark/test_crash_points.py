@@ -121,6 +121,7 @@ def printed(program: Program) -> None:
     print("".join(line for line in program.err if line.startswith("[20")))
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(kafka: Kafka, program: Start, tmp_path: Path) -> None:
     source, target = kafka.topic("in", 2), kafka.topic("out", 2)
     flow, outputs = Flow(kafka.address, source, 1), Outputs(kafka.address, target)
@@ -157,6 +158,7 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(kafka: Kafka, pr
         printed(app)
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: Start, tmp_path: Path) -> None:
     kafka = quick_kafka
     source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
@@ -204,6 +206,7 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(quick_kafka: Kafka, program: S
             printed(copy)
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_a_transaction_that_lasts_too_long_is_tried_again(
     quick_kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -154,6 +154,7 @@ def test_example(name: str, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
         assert "below absolute zero" in errors(tmp_path)
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_examples_with_state_run_together(kafka: Kafka) -> None:
     app = kafka.app(processing_guarantee="exactly-once")
     expected: dict[str, list[Produced]] = {}

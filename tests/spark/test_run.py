@@ -18,7 +18,7 @@ from streamrt.errors import (
 from streamrt.kafka import Producer
 from tests.support import Kafka, running, unique, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 
 def test_records_pass_from_topic_to_topic_with_key_timestamp_and_headers(kafka: Kafka) -> None:
@@ -184,6 +184,7 @@ def test_an_on_message_processed_that_raises_ends_the_application(kafka: Kafka) 
         app.run()
 
 
+@pytest.mark.only_mode("micro-batch", reason="resident tasks read no batches")
 def test_small_micro_batches_grow_again_when_functions_are_quick(kafka: Kafka) -> None:
     source, group = kafka.topic("in"), unique("group")
     kafka.produce(source, list(range(3_000)))

@@ -11,11 +11,11 @@ import pytest
 
 from streamrt import Application
 from streamrt.connectors import BatchingSink, CSVSink, DriverSink, ListSink, SinkBatch, SparkSink
-from streamrt.errors import SinkBackpressureError, SinkError
+from streamrt.errors import ConfigurationError, SinkBackpressureError, SinkError
 from tests.spark.stateful import GUARANTEES, count, feed
 from tests.support import Kafka, running, unique, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 
 class FileSink(BatchingSink):
@@ -222,6 +222,15 @@ def test_a_list_holds_the_values_of_several_runs(kafka: Kafka, guarantee: str) -
     assert next(row["value"] for row in full if row["_partition"] == 1) == 3
 
 
+@pytest.mark.only_mode("resident", reason="micro-batches can be Spark DataFrames")
+def test_a_sink_that_needs_micro_batches_is_refused(kafka: Kafka) -> None:
+    app = kafka.app()
+    app.dataframe(app.topic(kafka.topic("in"))).sink(SparkSink(lambda frame: None))
+    with pytest.raises(ConfigurationError, match=r"the sink SparkSink .* writes each micro-batch as a Spark DataFrame"):
+        app.run(timeout=1)
+
+
+@pytest.mark.only_mode("micro-batch", reason="Spark DataFrames are made of micro-batches")
 def test_spark_writes_parquet(kafka: Kafka, tmp_path: Path) -> None:
     source, group = kafka.topic("in", 2), unique("parquet")
     typed, plain = str(tmp_path / "typed"), str(tmp_path / "plain")
@@ -255,6 +264,7 @@ def test_spark_writes_parquet(kafka: Kafka, tmp_path: Path) -> None:
     assert Counter(row["offset"] for row in pq.read_table(plain).to_pylist()) == Counter([*range(20), *range(21)])
 
 
+@pytest.mark.only_mode("micro-batch", reason="Spark DataFrames are made of micro-batches")
 def test_a_spark_sink_whose_function_fails_ends_the_application(kafka: Kafka) -> None:
     source, group = kafka.topic("in"), unique("spark")
     kafka.produce(source, [{"sku": "a"}])

@@ -10,7 +10,7 @@ from streamrt.connectors import CSVSource, Source, StatefulSource
 from streamrt.errors import SourceError
 from tests.support import Kafka, running, unique, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 
 class Numbers(Source):

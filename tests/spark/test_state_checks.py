@@ -36,7 +36,7 @@ from tests.spark.stateful import (
 )
 from tests.support import Kafka, unique, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 
 @dataclass

@@ -33,7 +33,7 @@ from tests.spark.stateful import (
 )
 from tests.support import Kafka, running, unique, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 
 def caught_up(app: Application, records: int) -> bool:

@@ -26,7 +26,7 @@ from tests.unit.window_model import (
     sort_out,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS = 3
 WINDOWS = [

@@ -1,0 +1,137 @@
+"""What resident tasks alone must show: tasks whose processes are killed, and applications that change their mode."""
+
+import random
+import shutil
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamrt import Application
+from tests.chaos import Flow, Outputs, judge, judge_windows, program_source
+from tests.support import Kafka, Program, unique, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
+
+GUARANTEES = ["at-least-once", "exactly-once"]
+MODES = ["micro-batch", "resident", "micro-batch", "resident"]
+KILLS = 4
+
+
+def tasks_of(app: Program) -> list[psutil.Process]:
+    """Return the Python processes in which Spark runs tasks: children of its daemon."""
+    daemons = [
+        process
+        for process in psutil.Process(app.process.pid).children(recursive=True)
+        if "pyspark.daemon" in process.cmdline()
+    ]
+    return [process for process in daemons if process.parent() in daemons]
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+def test_a_task_whose_process_is_killed_goes_on(
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, static: bool
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    source, target = kafka.topic("in", 2), kafka.topic("out", 2)
+    flow, outputs = Flow(kafka.address, source, seed), Outputs(kafka.address, target)
+    text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
+    if not static:
+        # Without an id, the group waits until the session of the dead member is over.
+        text = text.replace("from streamrt import Application", "import streamrt.app\nfrom streamrt import Application")
+        text = text.replace("\napp = ", "\nstreamrt.app.instance_id = lambda *_: None\napp = ")
+    seconds: list[float] = []
+    try:
+        app = program(text, STREAMRT_PROCESSING_MODE="resident")
+        flow.produce(200)
+        outputs.wait_for(flow.count)
+        for _ in range(KILLS if static else 1):
+            with flow.running(per_step=20, pause_s=0.05):
+                time.sleep(chance.uniform(0.0, 0.5))
+                chance.choice(tasks_of(app)).kill()
+                killed = time.monotonic()
+            flow.produce(100)
+            outputs.wait_for(flow.count)
+            seconds.append(time.monotonic() - killed)
+        assert app.end()[0] == 0
+        judge(flow, outputs)
+        judge_windows(flow, outputs)
+    finally:
+        outputs.close()
+    print(f"seconds from the kill to the last output: median {statistics.median(seconds):.1f}, most {max(seconds):.1f}")
+
+
+def count(value: str, state: object) -> int:
+    number: int = state.get("n", 0) + 1  # type: ignore[attr-defined]
+    state.set("n", number)  # type: ignore[attr-defined]
+    return number
+
+
+def counting(kafka: Kafka, mode: str, guarantee: str, group: str, source: str, target: str) -> Application:
+    app = kafka.app(group, processing_mode=mode, processing_guarantee=guarantee)
+    sdf = app.dataframe(app.topic(source)).apply(count, stateful=True)
+    sdf.to_topic(app.topic(target))
+    return app
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_an_application_changes_its_mode_between_two_starts(kafka: Kafka, guarantee: str) -> None:
+    source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
+    expected: Counter[tuple[bytes, bytes]] = Counter()
+    for run, mode in enumerate(MODES):
+        for partition, key in enumerate((b"a", b"b")):
+            kafka.produce(source, ["x"] * 3, key=key, partition=partition)
+            expected.update((key, b"%d" % (3 * run + n)) for n in (1, 2, 3))
+        if run == 2:
+            shutil.rmtree(kafka.state_dir)
+        counting(kafka, mode, guarantee, group, source, target).run(timeout=0.5)
+    received = kafka.receive(target, expected.total())
+    assert Counter((one.key, one.value) for one in received) == expected
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_task_has_many_partitions(kafka: Kafka, guarantee: str) -> None:
+    partitions = 7
+    source, target, group = kafka.topic("in", partitions), kafka.topic("out"), unique("group")
+    app = counting(kafka, "resident", guarantee, group, source, target)
+    for partition in range(partitions):
+        kafka.produce(source, ["x"] * 20, key=b"%d" % partition, partition=partition)
+    app.run(timeout=0.5)
+    received = Counter((one.key, one.value) for one in kafka.receive(target, partitions * 20))
+    assert received == Counter((b"%d" % partition, b"%d" % n) for partition in range(partitions) for n in range(1, 21))
+    wait_until(
+        lambda: all(kafka.committed(group, source, partition) for partition in range(partitions)), what="all commits"
+    )
+
+
+def test_copies_in_different_modes_share_the_partitions(
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path
+) -> None:
+    source, target = kafka.topic("in", 4), kafka.topic("out", 2)
+    flow, outputs = Flow(kafka.address, source, 7), Outputs(kafka.address, target)
+    text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
+    try:
+        with flow.running(per_step=40, pause_s=0.1):
+            first = program(text, STREAMRT_PROCESSING_MODE="micro-batch")
+            outputs.wait_for(1)
+            second = program(text, STREAMRT_PROCESSING_MODE="resident")
+            second.wait_for("processing")
+            outputs.wait_for(outputs.count + 200)
+            assert first.end()[0] == 0
+            outputs.wait_for(outputs.count + 200)
+            third = program(text, STREAMRT_PROCESSING_MODE="micro-batch")
+            third.wait_for("processing")
+            outputs.wait_for(outputs.count + 200)
+        outputs.wait_for(flow.count)
+        for copy in (second, third):
+            assert copy.end()[0] == 0
+        judge(flow, outputs)
+        judge_windows(flow, outputs)
+    finally:
+        outputs.close()
