@@ -1,15 +1,18 @@
-"""What the benchmarks share: a broker with topics, many records quickly, rates, memory, and figures of several runs."""
+"""What the benchmarks share: a broker with topics, many records quickly, applications, rates, memory, figures of runs."""
 
 import argparse
 import contextlib
 import os
 import platform
 import statistics
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
 
 import orjson
 import psutil
@@ -18,27 +21,77 @@ from rich.table import Table
 from typing_extensions import Self
 
 from streamrt import Application
+from streamrt.config import ProcessingGuarantee, ProcessingMode
 from streamrt.kafka import Producer, TopicAdmin, TopicConfig
 from streamrt.testing import EmbeddedKafka
 from streamrt.topics import Topic
 
 PARTITIONS = 2
+MODES: tuple[ProcessingMode, ...] = get_args(ProcessingMode)
+GUARANTEES: tuple[ProcessingGuarantee, ...] = get_args(ProcessingGuarantee)
+MASTER = "local[2]"
 console = Console()
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return the options that all benchmarks have."""
-    options = argparse.ArgumentParser(description=description)
-    options.add_argument("--runs", type=int, default=5, help="measured runs, after one that is not counted")
-    options.add_argument("--master", default="local[2]", help="Spark's master")
+def parser(description: str, runs: int = 5) -> argparse.ArgumentParser:
+    """Return the options that all benchmarks have; `runs` is how many there are by default."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--runs", type=int, default=runs, help="measured runs, of which medians are shown")
+    options.add_argument("--master", default=MASTER, help="Spark's master")
     return options
 
 
+def add_mode(options: argparse.ArgumentParser) -> None:
+    """Add the option that chooses how records are processed."""
+    options.add_argument("--mode", choices=MODES, default=MODES[0])
+
+
 @contextmanager
-def broker() -> Iterator[str]:
+def broker(config: Mapping[str, str | int | bool] | None = None) -> Iterator[str]:
     """Yield the address of a fresh broker."""
-    with EmbeddedKafka() as kafka:
+    with EmbeddedKafka(config=config) as kafka:
         yield kafka.bootstrap_servers
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Yield a directory for state that is removed afterwards."""
+    # Processes that are about to end may still write.
+    with tempfile.TemporaryDirectory(prefix="bench-state-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+def application(
+    address: str,
+    state_dir: Path,
+    *,
+    mode: ProcessingMode = MODES[0],
+    guarantee: ProcessingGuarantee = GUARANTEES[0],
+    master: str = MASTER,
+    **settings: Any,
+) -> Application:
+    """Return an application as the benchmarks run it: from the first record on, with a group of its own.
+
+    Args:
+        address: the broker.
+        state_dir: directory for its state.
+        mode: how records are processed, one of `MODES`.
+        guarantee: one of `GUARANTEES`.
+        master: Spark's master.
+        settings: more settings, and others than these.
+    """
+    # Where a setting has its default value, the environment decides.
+    os.environ.pop("STREAMRT_PROCESSING_MODE", None)
+    own: dict[str, Any] = {
+        "consumer_group": unique("bench"),
+        "auto_offset_reset": "earliest",
+        "spark_master": master,
+        "state_dir": state_dir,
+        "processing_mode": mode,
+        "processing_guarantee": guarantee,
+        "loglevel": "WARNING",
+    }
+    return Application(address, **{**own, **settings})
 
 
 def unique(name: str) -> str:

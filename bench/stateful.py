@@ -1,20 +1,17 @@
 """Records per second with state: keyed count, group_by with count, both guarantees, and the restore of a store.
 
-Each run reads topics that were filled before. Rates are taken between the end of the first micro-batch and the end of the
-last one, so they are those of a warm application. The restore rate is that of one process: it replays the changelog partition
-of a store with many keys, from Kafka into RocksDB, as tasks do it.
+Each run reads topics that were filled before; a first one is not counted. Rates are taken between the first report of work
+and the last one, so they are those of a warm application. The restore rate is that of one process: it replays the changelog
+partition of a store with many keys, from Kafka into RocksDB, as tasks do it.
 
     python -m bench.stateful
 """
 
-import shutil
-import tempfile
+import argparse
 import time
-from pathlib import Path
-from typing import Any
 
-from bench import common
-from streamrt import Application, State
+from bench import cases, common
+from streamrt.config import ProcessingGuarantee
 from streamrt.kafka import as_connection
 from streamrt.models import TopicPartition
 from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
@@ -23,60 +20,27 @@ from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import StoreSpec, state_of
 from streamrt.topology import TaskStore
 
-GUARANTEES = ("at-least-once", "exactly-once")
 
-
-def count(value: dict[str, Any], state: State) -> dict[str, Any]:
-    """Count the records of a key."""
-    number = state.get("count", 0) + 1
-    state.set("count", number)
-    value["count"] = number
-    return value
-
-
-def build(
-    address: str, source: str, target: str, state_dir: Path, case: str, guarantee: Any, master: str
-) -> Application:
-    """Return the application of one case."""
-    app = Application(
-        address,
-        consumer_group=common.unique("bench"),
-        auto_offset_reset="earliest",
-        spark_master=master,
-        state_dir=state_dir,
-        processing_guarantee=guarantee,
-        loglevel="WARNING",
-    )
-    sdf = app.dataframe(app.topic(source))
-    if case == "group_by":
-        sdf = sdf.group_by("key")
-    sdf = sdf.apply(count, stateful=True)
-    sdf.to_topic(app.topic(target, key_serializer="json" if case == "group_by" else "bytes"))
-    return app
-
-
-def run(address: str, case: str, guarantee: str, records: int, keys: int, master: str) -> float:
+def run(address: str, case: str, guarantee: ProcessingGuarantee, chosen: argparse.Namespace) -> float:
     """Process one filled topic; return input records per second."""
     source, target = common.unique("in"), common.unique("out")
     common.create_topics(address, source, target)
-    common.fill(address, source, records, keys=keys)
-    state_dir = Path(tempfile.mkdtemp(prefix="bench-state-"))
-    try:
-        app = build(address, source, target, state_dir, case, guarantee, master)
+    common.fill(address, source, chosen.records, keys=chosen.keys)
+    with common.scratch() as state_dir:
+        app = common.application(address, state_dir, mode=chosen.mode, guarantee=guarantee, master=chosen.master)
+        cases.add(app, case, source, target)
         # A group_by reads each record a second time.
         rounds = 2 if case == "group_by" else 1
-        return common.measure(app, rounds * records) / rounds
-    finally:
-        shutil.rmtree(state_dir, ignore_errors=True)
+        return common.measure(app, rounds * chosen.records) / rounds
 
 
 def run_restore(address: str, keys: int) -> float:
     """Fill a changelog and replay it into an empty store; return changelog records per second."""
     changelog = common.unique("changelog")
     common.create_topics(address, changelog, partitions=1)
-    with tempfile.TemporaryDirectory(prefix="bench-state-") as directory:
+    with common.scratch() as directory:
         settings = StateSettings(
-            "bench", Path(directory), None, {"in": SourceState(None, 1, {"default": ChangelogSettings(changelog)})}
+            "bench", directory, None, {"in": SourceState(None, 1, {"default": ChangelogSettings(changelog)})}
         )
         place = TopicPartition("in", 0)
         clients = KafkaTaskClients(as_connection(address), "bench")
@@ -106,6 +70,7 @@ def main() -> None:
     options.add_argument("--keys", type=int, default=1_000, help="different keys")
     options.add_argument("--case", choices=("count", "group_by", "restore"), help="only one case")
     options.add_argument("--restored", type=int, default=500_000, help="records of the changelog that is restored")
+    common.add_mode(options)
     chosen = options.parse_args()
     rows: list[list[object]] = []
     with common.broker() as address:
@@ -114,15 +79,15 @@ def main() -> None:
                 restored = [run_restore(address, chosen.restored) for _ in range(chosen.runs + 1)][1:]
                 rows.append([case, common.median(restored), "", ""])
                 continue
-            rates: dict[str, list[float]] = {guarantee: [] for guarantee in GUARANTEES}
+            rates: dict[ProcessingGuarantee, list[float]] = {guarantee: [] for guarantee in common.GUARANTEES}
             for number in range(chosen.runs + 1):
-                for guarantee in GUARANTEES:
-                    rate = run(address, case, guarantee, chosen.records, chosen.keys, chosen.master)
+                for guarantee in common.GUARANTEES:
+                    rate = run(address, case, guarantee, chosen)
                     if number:
                         rates[guarantee].append(rate)
-            plain, exact = (common.median(rates[guarantee]) for guarantee in GUARANTEES)
+            plain, exact = (common.median(rates[guarantee]) for guarantee in common.GUARANTEES)
             rows.append([case, plain, exact, f"{100 * (1 - exact / plain):.0f} %"])
-    title = f"with state, {chosen.keys:,} keys, 2 partitions, median of {chosen.runs}"
+    title = f"with state, {chosen.mode}, {chosen.keys:,} keys, 2 partitions, median of {chosen.runs}"
     common.show(title, ["case", "at-least-once /s", "exactly-once /s", "costs"], rows)
 
 

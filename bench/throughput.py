@@ -1,67 +1,163 @@
-"""Records per second, stateless JSON, Kafka to Python to Kafka, at saturation.
+"""Records per second from Kafka through Python to Kafka, at saturation: StreamRT in both modes and Quix Streams side by side.
 
-Each run reads a topic that was filled before. The rate is taken between the end of the first micro-batch and the end of the
-last one, so it is that of a warm application.
+The cases are in `bench/cases.py`, for the peer in `bench/peer.py`: stateless; a count for each key; a count for each key in
+tumbling windows of ten seconds of event time, put out when they close; and `group_by` with a count. There are 1,000 keys and
+2 partitions; records are JSON of about 100 bytes. State is in RocksDB with changelogs, and `group_by` goes over a repartition
+topic, on both sides. StreamRT has two slots; the peer runs as one process, and as two that share the group. Settings are
+the defaults.
 
-    python -m bench.throughput
+All are timed in the same way, and from outside: a topic is filled once for each case, then each run starts the application
+anew, with a group, an output topic and a state directory of its own, while this process asks the broker where the output
+topic ends, and with `group_by` the repartition topic too. The clock begins when a tenth of all that a run writes is there and
+ends with the last record, so the start does not count. Runners take turns, so that a machine that gets slower or faster does
+so for all.
+
+    python -m bench.throughput --peer-python peer/bin/python
+    python -m bench.throughput --cases count --runners resident peer --runs 5
 """
 
-import threading
+import sys
 import time
 
-from bench import common
-from streamrt import Application
+from bench import cases, common, runners
+from bench.runners import PEER, Runner, RunnerError, Running
+from streamrt.kafka import TopicAdmin
+from streamrt.models import TopicPartition
+
+RECORDS = {"stateless": 1_000_000, "count": 600_000, "tumbling": 400_000, "group_by": 400_000}
+RUNNERS = {
+    "micro-batch": Runner("micro-batch"),
+    "resident": Runner("resident"),
+    "peer": Runner(PEER),
+    "peer-2": Runner(PEER, processes=2),
+}
+KEYS = 1_000
+START_MS = 1_700_000_000_000
+SKIPPED = 0.1
+TARGET = 2.0
+# Members that join within this time are in the first generation together: two processes share the work from the start.
+BROKER = {"group.initial.rebalance.delay.ms": 3_000}
 
 
-def run(address: str, master: str, records: int) -> tuple[float, float]:
-    """Process one filled topic; return records per second and seconds until the first micro-batch was done."""
-    source, target = common.unique("in"), common.unique("out")
-    common.create_topics(address, source, target)
-    common.fill(address, source, records)
-    app = Application(
-        address,
-        consumer_group=common.unique("bench"),
-        auto_offset_reset="earliest",
-        spark_master=master,
-        loglevel="WARNING",
-    )
-    sdf = app.dataframe(app.topic(source))
-    sdf["double"] = sdf["value"] * 2
-    sdf = sdf[sdf["double"] >= 0]
-    sdf.to_topic(app.topic(target))
-    marks: list[tuple[float, int]] = []
-
-    def watch() -> None:
-        done = 0
-        while done < records:
-            time.sleep(0.005)
-            current = app.progress().records
-            if current != done:
-                done = current
-                marks.append((time.monotonic(), done))
-        app.stop()
-
-    begun = time.monotonic()
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    app.run()
-    watcher.join()
-    (first_at, first), (last_at, last) = marks[0], marks[-1]
-    return (last - first) / (last_at - first_at), first_at - begun
+def outputs_of(case: str, records: int) -> int:
+    """Return how many outputs a case makes of so many records."""
+    if case != "tumbling":
+        return records
+    # Each key has a record for each second; the last window of each stays open.
+    return KEYS * ((records // KEYS - 1) * 1_000 // cases.WINDOW_MS)
 
 
-def main() -> None:
+class Written:
+    """Counts the records that a run has written: its outputs, and those that it groups anew.
+
+    Args:
+        address: the broker.
+        target: the topic of the outputs.
+        group: the consumer group, which is in the names of repartition topics.
+        topics: how many topics there will be.
+    """
+
+    def __init__(self, address: str, target: str, group: str, topics: int) -> None:
+        self._admin = TopicAdmin(address)
+        self._group = group
+        self._topics = [target]
+        self._wanted = topics
+
+    def count(self) -> int:
+        """Return how many records there are now."""
+        if len(self._topics) < self._wanted:
+            names = self._admin.list_topics(timeout=30)
+            self._topics += [name for name in names if name.startswith("repartition") and self._group in name]
+        places = [TopicPartition(topic, number) for topic in self._topics for number in range(common.PARTITIONS)]
+        return sum(end for _, end in self._admin.watermarks(places).values())
+
+
+def measure(running: Running, written: Written, wanted: int, timeout_s: float) -> float:
+    """Wait until all is written; return the share of it that is written in a second, once the first tenth is.
+
+    Args:
+        running: what writes.
+        written: counts.
+        wanted: how many records there will be.
+        timeout_s: how long nothing may come.
+
+    Raises:
+        RunnerError: if it ended, or nothing came for too long.
+    """
+    begin: tuple[float, int] | None = None
+    done, moved_at = 0, time.monotonic()
+    while done < wanted:
+        time.sleep(0.02)
+        running.check()
+        now, current = time.monotonic(), written.count()
+        if current > done:
+            done, moved_at = current, now
+            if begin is None and done >= wanted * SKIPPED:
+                begin = now, done
+        elif now - moved_at > timeout_s:
+            raise RunnerError(f"{done:,} of {wanted:,} records came, and then none for {timeout_s:.0f} s")
+    if done > wanted:
+        raise RunnerError(f"{done:,} records came, and not {wanted:,}: some were processed twice")
+    if begin is None or begin[1] == done:
+        raise RunnerError(f"all {wanted:,} records came at once: measure with more")
+    return (done - begin[1]) / wanted / (moved_at - begin[0])
+
+
+def main() -> int:
     """Run the benchmark and print the figures."""
-    options = common.parser(__doc__ or "")
-    options.add_argument("--records", type=int, default=1_500_000, help="records per run")
+    options = common.parser(__doc__ or "", runs=3)
+    options.add_argument("--records", type=int, help="records per run; by default as many as a case needs")
+    options.add_argument("--cases", nargs="+", choices=RECORDS, default=list(RECORDS))
+    options.add_argument("--runners", nargs="+", choices=RUNNERS, default=list(RUNNERS))
+    options.add_argument("--timeout", type=float, default=120.0, help="seconds without output after which a run fails")
+    options.add_argument(
+        "--check", action="store_true", help=f"fail if resident is not {TARGET:.0f} times as fast as one peer"
+    )
+    runners.add_options(options)
     chosen = options.parse_args()
-    with common.broker() as address:
-        results = [run(address, chosen.master, chosen.records) for _ in range(chosen.runs + 1)]
-    rates = [rate for rate, _ in results[1:]]
-    rows: list[list[object]] = [[number, rate, first] for number, (rate, first) in enumerate(results)]
-    rows.append(["median of 1..", common.median(rates), common.median([first for _, first in results[1:]])])
-    common.show("stateless JSON, 2 partitions", ["run", "records/s", "first batch after s"], rows)
+    wanted = runners.available({name: RUNNERS[name] for name in chosen.runners}, chosen.peer_python)
+    rows: list[list[object]] = []
+    missed: list[str] = []
+    with common.broker(BROKER) as address:
+        for case in chosen.cases:
+            records = chosen.records or RECORDS[case]
+            source = common.unique("in")
+            common.create_topics(address, source)
+            common.fill(address, source, records, keys=KEYS, timestamp=lambda number: START_MS + number * 1_000 // KEYS)
+            rates: dict[str, list[float]] = {name: [] for name in wanted}
+            for _ in range(chosen.runs):
+                for name, runner in wanted.items():
+                    target = common.unique("out")
+                    common.create_topics(address, target)
+                    with Running(
+                        runner, case, address, source, target, peer_python=chosen.peer_python, master=chosen.master
+                    ) as running:
+                        # A group_by writes each record twice.
+                        topics = 2 if case == "group_by" else 1
+                        written = Written(address, target, running.group, topics)
+                        rate = records * measure(running, written, topics * outputs_of(case, records), chosen.timeout)
+                    rates[name].append(rate)
+                    common.console.print(f"{case}, {name}: {rate:,.0f} records/s")
+            medians = {name: common.median(values) for name, values in rates.items()}
+            rows.append([case, *(f"{rate:,.0f}" for rate in medians.values()), *ratios(medians)])
+            if "resident" in medians and PEER in medians and medians["resident"] < TARGET * medians[PEER]:
+                missed.append(case)
+    title = f"records/s, median of {chosen.runs}; and how many times as fast the resident mode is"
+    columns = ["case", *wanted, "/ peer", "/ best peer", "/ micro"]
+    common.show(title, columns, rows)
+    if missed and chosen.check:
+        common.console.print(f"less than {TARGET:.0f} times as fast as one peer: {', '.join(missed)}")
+        return 1
+    return 0
+
+
+def ratios(rates: dict[str, float]) -> list[str]:
+    """Return how many times as fast the resident mode is: than one peer, than the better peer, and than micro-batches."""
+    own = rates.get("resident")
+    peers = [rates[name] for name in (PEER, "peer-2") if name in rates]
+    others = [rates.get(PEER), max(peers, default=None), rates.get("micro-batch")]
+    return [f"{own / other:.2f}" if own and other else "" for other in others]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

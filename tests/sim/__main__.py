@@ -5,28 +5,43 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 
+from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
+
+MODES: Mapping[str, type[Simulation]] = {kind.mode: kind for kind in (Simulation, ResidentSimulation)}
+
+
+def simulate(mode: str, seed: int) -> Simulation:
+    """Run one seed.
+
+    Raises:
+        Violation: if something was wrong.
+    """
+    simulation = MODES[mode](seed)
+    simulation.run_to_end()
+    return simulation
 
 
 def main() -> int:
     """Run what the command line asks for; return 1 if something was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--mode", choices=MODES, default="micro-batch", help="how the tasks are run")
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--count", type=int, default=1_000, help="how many seeds to run")
     parser.add_argument("--base", type=int, help="the first seed; by default a random one")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
     if options.seed is not None:
-        simulation = Simulation(options.seed)
-        simulation.run_to_end()
+        simulation = simulate(options.mode, options.seed)
         print(f"seed {options.seed} is right: {simulation.setup}, {simulation.counts}")
         return 0
     base = random.SystemRandom().randrange(1 << 32) if options.base is None else options.base
     print(f"base seed {base}", flush=True)
     begun, events, failed, attempts = time.monotonic(), Counter[str](), 0, 0
     for seed in range(base, base + options.count):
-        simulation = Simulation(seed)
+        simulation = MODES[options.mode](seed)
         try:
             simulation.run_to_end()
         except Violation as violation:

@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 
 from streamrt import Application
+from streamrt.connectors import BatchingSink, SinkBatch
+from streamrt.models import TopicPartition
 from streamrt.operators import Apply
 from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, TaskSpec
 from streamrt.runtime.metadata import commit_metadata
@@ -58,6 +60,27 @@ def tally_again(value: dict[str, Any], key: Any, timestamp: int, headers: Any, s
     return {**value, "m": m}
 
 
+class SimSink(BatchingSink):
+    """A sink of the first stage. Each process has a copy, which knows the process."""
+
+    step: Callable[[str], None] | None = None
+    written: list[tuple[TopicPartition, int]] | None = None
+
+    def write(self, batch: SinkBatch) -> None:
+        assert self.step is not None
+        assert self.written is not None
+        self.step("sink write")
+        self.written += [(TopicPartition(batch.topic, batch.partition), item.offset) for item in batch]
+        self.step("sink written")
+
+
+class WholeSimSink(SimSink):
+    """One that does not say how to flush the records of one partition alone."""
+
+    def flush(self) -> None:
+        super().flush()
+
+
 @dataclass(frozen=True)
 class Setup:
     """What of the application there is.
@@ -68,6 +91,7 @@ class Setup:
         grouped: whether there is a second stage behind a `group_by`.
         second: whether the first stage has a second store.
         merged: whether the first stage reads two topics; then there is no second one.
+        sink: class of the sink of the first stage; None for none.
     """
 
     transactional: bool
@@ -75,6 +99,7 @@ class Setup:
     grouped: bool
     second: bool
     merged: bool = False
+    sink: type[SimSink] | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -101,6 +126,8 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     if setup.stateful and setup.second:
         sdf = sdf._new(Apply(tally_again, False, True, SECOND))
     sdf.to_topic(app.topic(OUT))
+    if setup.sink is not None:
+        sdf.sink(setup.sink())
     if setup.grouped:
         grouped = sdf.group_by("g").apply(tally, stateful=True, metadata=True)
         grouped.to_topic(app.topic(GROUPED_OUT, key_serializer="json"))

@@ -65,12 +65,24 @@ class Checks:
 
     def outputs(self, *, final: bool = False) -> None:
         """Compare what a reader of committed records sees with the model."""
+        self._check_sunk()
         if self._sim.setup.transactional:
             for stream in self._sim.setup.streams:
                 self._check_exactly_once(stream, final=final)
         elif final:
             self.durable({place: self._sim.broker.logs[place].end for place in self._sim.inputs})
             self._check_order()
+
+    def _check_sunk(self) -> None:
+        """Sinks have all records below the committed offsets."""
+        if self._sim.setup.sink is None:
+            return
+        written = set(self._sim.sunk)
+        for place, (end, _) in self._sim.broker.offsets.items():
+            history = [] if place.topic == REPARTITION else self._sim.broker.logs[place].history(end)
+            missing = [entry.offset for entry in history if (place, entry.offset) not in written]
+            if missing:
+                raise Wrong(f"{place} is committed at {end}, but the sink lacks {missing}")
 
     def _check_exactly_once(self, stream: str, *, final: bool) -> None:
         """Each input has its outputs once, and those of a key are in order; before the end, some may be missing behind."""

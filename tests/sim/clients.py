@@ -87,6 +87,14 @@ class SimWriter:
         self._sim.step(self._process, "flushed")
         return lost
 
+    def hurry(self) -> None:
+        """Deliver what is held."""
+        self._sim.step(self._process, "hurry")
+        for place, held in self._held.items():
+            for record in held:
+                self._sim.broker.append(place, *record)
+            held.clear()
+
     def send_some(self) -> None:
         """Deliver the first records of each partition; at the end of a process, what it had on the wire."""
         for place, held in self._held.items():
@@ -228,6 +236,9 @@ class SimClients:
         writer = self._transactional[task] = SimTransaction(self._sim, self._process, f"{task.topic}.{task.partition}")
         self._sim.step(self._process, "initiated", aborted)
         return writer
+
+    def hurry(self) -> None:
+        self._writer.hurry()
 
     def release(self, task: TopicPartition) -> None:
         if self._process.dead:

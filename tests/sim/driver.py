@@ -1,5 +1,6 @@
 """The driver of the simulator: hands offset ranges to processes and commits, as `streamrt.spark` does."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,41 @@ class Wrong(BaseException):
     """What must never be. Passes through the code under test, which catches exceptions."""
 
 
+def find_start(
+    sim: "Simulation", places: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], frozenset[TopicPartition]]:
+    """Return where to begin, what of it the group does not know, and which tasks have state."""
+    positions: dict[TopicPartition, int] = {}
+    fresh: dict[TopicPartition, int] = {}
+    stateful = []
+    for place in places:
+        task = sim.spec.topology.task(place)
+        try:
+            found = sim.broker.committed(place)
+        except KafkaRequestError:
+            # As `StartOffsets` does: it ends the transactions that dead tasks have left.
+            sim.broker.init(f"{task.topic}.{task.partition}")
+            found = sim.broker.committed(place)
+        if found is None:
+            positions[place] = fresh[place] = _position_of_state(sim, place)
+        else:
+            positions[place] = found[0]
+            if found[1] is not None:
+                stateful.append(task)
+    return positions, fresh, frozenset(stateful)
+
+
+def _position_of_state(sim: "Simulation", place: TopicPartition) -> int:
+    found = []
+    for (topic, _), changelog in sim.changelogs.items():
+        log = sim.broker.logs.get(TopicPartition(changelog, place.partition))
+        if place.topic in sim.setup.streams[topic] and log is not None:
+            values = [entry.value for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
+            positions = [Position.decode(value or b"") for value in values[-1:]]
+            found += [(position.inputs or {}).get(place.topic, position.input_offset) for position in positions]
+    return min(found, default=0)
+
+
 class Driver:
     """One run of the application; a later one takes the group over, and this one is a zombie then.
 
@@ -41,6 +77,8 @@ class Driver:
         self.sim = sim
         sim.broker.generation += 1
         self.generation = sim.broker.generation
+        self.inputs = list(sim.inputs)
+        self.tasks = list(sim.tasks)
         self.positions: dict[TopicPartition, int] = {}
         self.workers: dict[TopicPartition, str] = {}
         self._pending: dict[TopicPartition, int] = {}
@@ -56,41 +94,15 @@ class Driver:
 
     def start(self) -> bool:
         """Begin at the committed offsets, and restore the stores; return False if that must be tried again."""
-        sim, broker = self.sim, self.sim.broker
         self._pending.clear()
-        self.positions.clear()
-        stateful = []
-        for place in sim.inputs:
-            try:
-                found = broker.committed(place)
-            except KafkaRequestError:
-                # As `StartOffsets` does: it ends the transactions that dead tasks have left.
-                task = sim.spec.topology.task(place)
-                broker.init(f"{task.topic}.{task.partition}")
-                found = broker.committed(place)
-            if found is None:
-                self.positions[place] = self._position_of_state(place)
-                if not self._commit({place: self.positions[place]}, None):
-                    return False
-            else:
-                self.positions[place] = found[0]
-                if found[1] is not None:
-                    stateful.append(sim.spec.topology.task(place))
-        self._stateful = frozenset(stateful)
+        self.positions, fresh, self._stateful = find_start(self.sim, self.inputs)
+        for place, at in fresh.items():
+            if not self._commit({place: at}, None):
+                return False
         return self._restore()
 
-    def _position_of_state(self, place: TopicPartition) -> int:
-        found = []
-        for (topic, _), changelog in self.sim.changelogs.items():
-            log = self.sim.broker.logs.get(TopicPartition(changelog, place.partition))
-            if place.topic in self.sim.setup.streams[topic] and log is not None:
-                values = [entry.value for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
-                positions = [Position.decode(value or b"") for value in values[-1:]]
-                found += [(position.inputs or {}).get(place.topic, position.input_offset) for position in positions]
-        return min(found, default=0)
-
     def _restore(self) -> bool:
-        left = list(self.sim.tasks)
+        left = list(self.tasks)
         for _ in range(_SLICES):
             if not left:
                 return True
@@ -123,7 +135,7 @@ class Driver:
         """Run one micro-batch; return whether the query can go on."""
         sim, rng = self.sim, self.sim.rng
         tasks: list[list[Chunk]] = []
-        for task in sim.tasks:
+        for task in self.tasks:
             chunks = [chunk for place in sim.spec.topology.inputs(task) for chunk in self._chunks(place)]
             if sim.setup.merged:
                 # A shuffle brings them together.
@@ -150,7 +162,7 @@ class Driver:
 
     def idle(self) -> None:
         """Move the group past what is no record at the ends of partitions."""
-        for place in self.sim.inputs:
+        for place in self.inputs:
             log = self.sim.broker.logs[place]
             at = self.positions.get(place, 0)
             if log.stable > at and not any(log.read(at, log.stable)):

@@ -3,20 +3,24 @@
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 import streamrt.runtime.commit as commit_module
+from streamrt.errors import SinkBackpressureError
 from streamrt.kafka import partition_for
 from streamrt.models import TopicPartition
-from streamrt.runtime import Report, Tasks
+from streamrt.runtime import Report, Tasks, TaskSpec
 from streamrt.runtime.faults import InjectedFaultError
 from tests.sim.app import (
     OTHER,
     SOURCE,
     Setup,
+    SimSink,
+    WholeSimSink,
     changelogs,
     specification,
 )
@@ -56,7 +60,11 @@ class Process:
     tasks: Any = None
     dead: bool = False
     busy: bool = False
+    hosts: bool = False
+    """Whether it hosts a resident task."""
     attempt: str = ""
+    stores: list[Any] = field(default_factory=list)
+    """The store partitions that it has opened."""
 
 
 @dataclass
@@ -93,7 +101,10 @@ class Simulation:
         faults: what goes wrong; decided by the seed if it is not given.
         mutant: name of a deliberate mistake in the simulated clients, for tests of the simulator.
         transactional: the guarantee, if the seed shall decide the rest.
+        sinks: whether the seed may ask for a sink.
     """
+
+    mode = "micro-batch"
 
     def __init__(
         self,
@@ -102,6 +113,7 @@ class Simulation:
         faults: Faults | None = None,
         mutant: str = "",
         transactional: bool | None = None,
+        sinks: bool = True,
     ) -> None:
         rng = self.rng = random.Random(seed)
         self.seed = seed
@@ -110,6 +122,9 @@ class Simulation:
         # Of its own random numbers, so that all other seeds stay what they were.
         if not drawn.grouped and random.Random(f"merged {seed}").random() < 0.4:
             drawn = replace(drawn, merged=True)
+        own = random.Random(f"sink {seed}")
+        if sinks and own.random() < 0.25:
+            drawn = replace(drawn, sink=own.choice((SimSink, WholeSimSink)))
         if transactional is not None:
             drawn = replace(drawn, transactional=transactional)
         self.setup = setup or drawn
@@ -118,6 +133,7 @@ class Simulation:
         self.partitions = rng.choice((1, 2, 2, 3)) if not self.setup.grouped else 2
         self.largest = rng.choice((2, 4, 8, 30))
         self.spec = specification(self.setup, self.partitions)
+        self._pickled = b"" if self.setup.sink is None else self.spec.dumps()
         self.changelogs = changelogs(self.spec)
         topics = dict.fromkeys((*self.setup.sources, *self.changelogs.values()), self.partitions)
         for topic in self.setup.sources:
@@ -136,6 +152,8 @@ class Simulation:
         self.counts = Counts()
         self.checks = Checks(self)
         self.trace: list[str] = []
+        self.sunk: list[tuple[TopicPartition, int]] = []
+        """What sinks have written: inputs with offsets."""
         self._processes: list[Process] = []
         self._homes: dict[TopicPartition, Machine] = {}
         self._stack: list[tuple[Process, Attempt | None]] = []
@@ -158,7 +176,7 @@ class Simulation:
         except (Exception, Wrong) as error:
             kind = "exactly-once" if self.setup.transactional else "at-least-once"
             trace = "\n".join(self.trace[-_TRACED:])
-            replay = f"python -m tests.sim --seed {self.seed}"
+            replay = f"python -m tests.sim --mode {self.mode} --seed {self.seed}"
             raise Violation(
                 f"seed {self.seed} ({kind}): {type(error).__name__}: {error}\nreplay: {replay}\nthe last steps:\n{trace}"
             ) from error
@@ -231,19 +249,35 @@ class Simulation:
         home = self._homes.get(task)
         if home is None or rng.random() < 0.15:
             home = self._homes[task] = rng.choice(self.machines)
-        free = [one for one in self._processes if one.machine is home and not one.busy]
+        free = [one for one in self._processes if one.machine is home and not one.busy and not one.hosts]
         if free and rng.random() < 0.8:
             return rng.choice(free)
         return self.new_process(home)
 
-    def new_process(self, home: Machine) -> Process:
+    def new_process(self, home: Machine, pool: Executor | None = None) -> Process:
         """Start a process on a machine."""
         process = Process(f"p{self.counts.attempts}.{len(self._processes)}@{home.number}", home)
         process.clients = SimClients(self, process)
         assert self.spec.state is not None
-        process.tasks = Tasks(self.spec, process.clients, ProcessCatalog(self.spec.state, self, process))
+        process.tasks = Tasks(
+            self._spec_of(process), process.clients, ProcessCatalog(self.spec.state, self, process), pool
+        )
         self._processes.append(process)
         return process
+
+    def _spec_of(self, process: Process) -> TaskSpec:
+        """Return what a process runs: it has sinks of its own."""
+        if self.setup.sink is None:
+            return self.spec
+
+        def step(where: str) -> None:
+            self.step(process, where, lambda _: SinkBackpressureError(self.rng.choice((0.0, 0.01, 0.3))))
+
+        spec = TaskSpec.loads(self._pickled)
+        for sink in spec.topology.sinks.values():
+            assert isinstance(sink, SimSink)
+            sink.step, sink.written = step, self.sunk
+        return spec
 
     @contextlib.contextmanager
     def running(self, process: Process, attempt: Attempt | None) -> Iterator[None]:
@@ -283,6 +317,8 @@ class Simulation:
         """End a process; what its clients have on the wire may arrive."""
         process.clients.die()
         process.dead = True
+        for partition in list(process.stores):
+            partition.close()
         self._processes.remove(process)
 
     # -- Faults --------------------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ class _Partition(StorePartition):
         self._sim = sim
         self._process = process
         self._name = name
+        self._closed = False
+        process.stores.append(self)
 
     @property
     def stamp(self) -> Stamp | None:
@@ -114,7 +116,10 @@ class _Partition(StorePartition):
         return self._inner.approximate_size()
 
     def close(self) -> None:
-        self._inner.close()
+        if not self._closed:
+            self._closed = True
+            self._process.stores.remove(self)
+            self._inner.close()
 
     def _damage(self, where: str) -> Exception:
         self._process.machine.damaged.add(self._name)

@@ -4,9 +4,11 @@ import pytest
 
 from streamrt.runtime.faults import POINTS, InjectedFaultError
 from tests.sim.app import Setup
+from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Faults, Process, Simulation
 
 SEEDS = range(6)
+RESIDENT_SEEDS = range(4)
 _TRANSACTIONAL_ONLY = ("opened", "fenced", "checked", "committed")
 _AT_LEAST_ONCE_ONLY = ("outputs-flushed",)
 
@@ -23,7 +25,7 @@ class Plan:
 
     Args:
         point: where.
-        kind: "crash", "exception", "twin" or "takeover".
+        kind: "crash", "exception", "twin", "takeover" or "driver".
         number: how often the point is reached before.
     """
 
@@ -44,6 +46,9 @@ class Plan:
             raise InjectedFaultError(f"injected at {where}")
         elif self.kind == "twin":
             simulation.start_twin()
+        elif self.kind == "driver":
+            assert isinstance(simulation, ResidentSimulation)
+            simulation.resident_driver.die()
         else:
             simulation.take_over(True)
 
@@ -62,5 +67,25 @@ def test_a_fault_at_a_point_of_the_commit(transactional: bool, point: str, kind:
         )
         plan.simulation = Simulation(seed, setup, faults)
         plan.simulation.run_to_end()
+        provoked += plan.left <= 0
+    assert provoked, f"no seed reaches {point} {number} times before the end"
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["crash", "exception", "takeover", "driver"])
+@pytest.mark.parametrize(("transactional", "point"), CASES)
+def test_a_fault_at_a_point_of_the_commit_of_a_resident_task(
+    transactional: bool, point: str, kind: str, number: int
+) -> None:
+    provoked = 0
+    for seed in RESIDENT_SEEDS:
+        plan = Plan(point, kind, number)
+        faults = Faults(planned=plan, left=0)
+        grouped = bool(seed % 2)
+        setup = Setup(
+            transactional, stateful=True, grouped=grouped, second=seed % 3 == 0, merged=not grouped and seed > 1
+        )
+        simulation = plan.simulation = ResidentSimulation(seed, setup, faults, mixed=False)
+        simulation.run_to_end()
         provoked += plan.left <= 0
     assert provoked, f"no seed reaches {point} {number} times before the end"

@@ -1,0 +1,78 @@
+"""Processor time of an application that has nothing to do: its whole process tree, Spark's JVM included.
+
+The application processes one record, so that all of it is up; then it settles, and then the clock runs.
+
+    python -m bench.idle
+"""
+
+import sys
+import time
+
+from bench import cases, common, runners
+from bench.runners import PEER, Runner, RunnerError, Running
+from streamrt.kafka import Consumer
+
+RUNNERS = {"micro-batch": Runner("micro-batch"), "resident": Runner("resident"), "peer": Runner(PEER)}
+TARGET_PERCENT = 3.0
+START_S = 120.0
+
+
+def await_output(address: str, topic: str, running: Running) -> None:
+    """Wait for one record of a topic.
+
+    Raises:
+        RunnerError: if the application ended, or none came in time.
+    """
+    deadline = time.monotonic() + START_S
+    with Consumer(address, common.unique("bench"), "earliest") as consumer:
+        consumer.subscribe([topic])
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                return
+            running.check()
+    raise RunnerError(f"no output came for {START_S:.0f} s")
+
+
+def main() -> int:
+    """Run the benchmark and print the figures."""
+    options = common.parser(__doc__ or "", runs=1)
+    options.add_argument("--case", choices=cases.CASES, default="count")
+    options.add_argument("--runners", nargs="+", choices=RUNNERS, default=list(RUNNERS))
+    options.add_argument("--settle", type=float, default=20.0, help="seconds after the first output")
+    options.add_argument("--seconds", type=float, default=30.0, help="length of a run")
+    options.add_argument(
+        "--check", action="store_true", help=f"fail if the resident mode takes more than {TARGET_PERCENT:g} %%"
+    )
+    runners.add_options(options)
+    chosen = options.parse_args()
+    wanted = runners.available({name: RUNNERS[name] for name in chosen.runners}, chosen.peer_python)
+    shares: dict[str, float] = {}
+    with common.broker() as address:
+        for name, runner in wanted.items():
+            source, target = common.unique("in"), common.unique("out")
+            common.create_topics(address, source, target)
+            common.fill(address, source, 1)
+            measured: list[float] = []
+            with Running(
+                runner, chosen.case, address, source, target, peer_python=chosen.peer_python, master=chosen.master
+            ) as running:
+                await_output(address, target, running)
+                time.sleep(chosen.settle)
+                for _ in range(chosen.runs):
+                    before, begun = running.cpu_s(), time.monotonic()
+                    time.sleep(chosen.seconds)
+                    measured.append(100 * (running.cpu_s() - before) / (time.monotonic() - begun))
+                running.check()
+            shares[name] = common.median(measured)
+    targets = {"resident": f"{TARGET_PERCENT:g}"}
+    rows = [[name, share, targets.get(name, "")] for name, share in shares.items()]
+    common.show("idle", ["runner", "% of a core", "target %"], rows)
+    if chosen.check and shares.get("resident", 0.0) > TARGET_PERCENT:
+        common.console.print(f"the resident mode took {shares['resident']:.1f} % of a core")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""What a resident task reads records with, and commits several transactions with, in the simulator."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
+
+from streamrt.errors import OffsetOutOfRangeError
+from streamrt.kafka import InputBatch
+from streamrt.models import TimestampType, TopicPartition
+from tests.sim.driver import Wrong
+
+if TYPE_CHECKING:
+    from tests.sim.resident import ResidentSimulation
+    from tests.sim.simulation import Process
+
+
+class SimPool(Executor):
+    """Runs at once what it is given."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class SimFeed:
+    """Implements `Feed` over the simulated cluster."""
+
+    def __init__(self, sim: "ResidentSimulation", process: "Process") -> None:
+        self._sim = sim
+        self._process = process
+        self._positions: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._ends: dict[TopicPartition, int] = {}
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._positions = dict(positions)
+        self._paused.clear()
+        self._ends.clear()
+
+    def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
+        sim, rng = self._sim, self._sim.rng
+        sim.step(self._process, "poll")
+        found = []
+        places = [place for place in sorted(self._positions) if place not in self._paused]
+        rng.shuffle(places)
+        for place in places:
+            if records <= 0 or (not sim.calm and rng.random() < 0.2):
+                # The client has not got it yet.
+                continue
+            log, at = sim.broker.logs[place], self._positions[place]
+            if at < log.low:
+                raise OffsetOutOfRangeError(f"injected: offset {at} of {place} is deleted")
+            taken = list(log.read(at, log.stable))[: min(records, rng.randint(1, sim.largest))]
+            if taken:
+                self._positions[place] = taken[-1].offset + 1
+                self._ends.pop(place, None)
+                records -= len(taken)
+                found.append(
+                    (
+                        place,
+                        InputBatch(
+                            [entry.offset for entry in taken],
+                            [entry.key for entry in taken],
+                            [entry.value for entry in taken],
+                            [entry.timestamp for entry in taken],
+                            [int(TimestampType.TIMESTAMP_CREATE_TIME)] * len(taken),
+                            None,
+                        ),
+                    )
+                )
+            else:
+                self._positions[place] = self._ends[place] = max(at, log.stable)
+        if not found:
+            sim.wait(timeout_s)
+        return found
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        if place not in self._positions:
+            raise Wrong(f"{place} is sought, and not assigned")
+        self._positions[place] = offset
+        self._ends.pop(place, None)
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        self._paused.update(place for place in places if place in self._positions)
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        self._paused.difference_update(places)
+
+    def ends(self) -> Mapping[TopicPartition, int]:
+        return dict(self._ends)
+
+    def close(self) -> None:
+        self._positions.clear()

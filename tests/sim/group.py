@@ -1,0 +1,213 @@
+"""A consumer group of resident tasks and drivers: who owns which partitions, who is asked to give them back, who is not."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError
+from streamrt.models import TopicPartition
+from streamrt.runtime.resident import ResidentTask
+from tests.sim.clients import refused
+
+if TYPE_CHECKING:
+    from tests.sim.resident import ResidentSimulation
+    from tests.sim.simulation import Process
+
+
+class Member(Protocol):
+    """Somebody who owns partitions."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether partitions can be given to it."""
+
+    def give_back(self) -> None:
+        """Commit, and let go of all partitions."""
+
+    def evict(self) -> None:
+        """Lose all partitions without hearing of it."""
+
+    def assign(self, places: frozenset[TopicPartition]) -> None:
+        """Own partitions from now on."""
+
+
+class Group:
+    """Shares the partitions among members; each change is a generation.
+
+    Args:
+        sim: the world.
+    """
+
+    def __init__(self, sim: "ResidentSimulation") -> None:
+        self._sim = sim
+        self.members: list[Member] = []
+        self.pending = True
+        """Whether somebody has come or gone since the last assignment."""
+
+    def join(self, member: Member) -> None:
+        """Take a new member, or one that was evicted."""
+        if member not in self.members:
+            self.members.append(member)
+        self.pending = True
+
+    def leave(self, member: Member) -> None:
+        """Let a member go; its partitions are nobody's until the next assignment."""
+        if member in self.members:
+            self.members.remove(member)
+        self.pending = True
+
+    def rebalance(self) -> None:
+        """Take all partitions, in good order from whoever is awake, and give them out anew."""
+        sim = self._sim
+        begun = sim.broker.generation
+        self.pending = False
+        for member in list(self.members):
+            late = sim.faults.zombies and not sim.calm and sim.rng.random() < 0.03
+            if member in sim.acting or late:
+                sim.note(f"{member} is evicted")
+                sim.behind = True
+                if member in self.members:
+                    self.members.remove(member)
+                member.evict()
+            else:
+                member.give_back()
+            if sim.broker.generation != begun:
+                # What happened meanwhile has led to another one.
+                return
+        sim.broker.generation += 1
+        members = [member for member in self.members if member.alive]
+        self.members = list(members)
+        if not members:
+            self.pending = True
+            return
+        given: dict[int, set[TopicPartition]] = {index: set() for index in range(len(members))}
+        sim.rng.shuffle(members)
+        for number in range(sim.partitions):
+            index = sim.rng.randrange(len(members)) if sim.rng.random() < 0.3 else number % len(members)
+            # As by the range assignor, the same numbers of all topics go together.
+            given[index] |= {place for place in sim.inputs if place.partition == number}
+        for index, places in given.items():
+            sim.note(f"{members[index]} is given {sorted(places)}")
+            members[index].assign(frozenset(places))
+
+
+class SimMember:
+    """Implements `Member` of resident tasks: what a process knows of its place in the group."""
+
+    def __init__(
+        self,
+        sim: "ResidentSimulation",
+        process: "Process",
+        on_revoke: Callable[[frozenset[TopicPartition]], None],
+        on_lost: Callable[[frozenset[TopicPartition]], None],
+        rejoin: Callable[[], None],
+    ) -> None:
+        self._sim = sim
+        self._process = process
+        self._on_revoke = on_revoke
+        self._on_lost = on_lost
+        self._rejoin = rejoin
+        self._owned: GroupAssignment | None = None
+        self._group_generation = 0
+        self._count = 0
+        self._revoking = False
+        self.evicted = False
+        self.started = False
+        self.closed = False
+
+    @property
+    def away(self) -> bool:
+        return not self._sim.calm and self._sim.rng.random() < 0.03
+
+    def start(self) -> None:
+        self.started = True
+
+    def current_assignment(self, timeout: float) -> GroupAssignment | None:
+        self._sim.step(self._process, "assignment")
+        if self.evicted and (self._sim.calm or self._sim.rng.random() < 0.3):
+            self.notice()
+        return None if self._revoking else self._owned
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int | None = None,
+        timeout: float = 30.0,
+        metadata: str | None = None,
+    ) -> None:
+        sim = self._sim
+        sim.step(self._process, "group commit", refused)
+        if self._owned is None or self._owned.generation != generation or not offsets.keys() <= self._owned.partitions:
+            raise GroupFencedError(f"{self._process.name} does not own {sorted(offsets)} any more")
+        trouble = sim.trouble("group commit", 0.3)
+        if trouble and sim.rng.random() < 0.5:
+            raise KafkaRequestError("injected: the offsets are not committed", retriable=True)
+        try:
+            sim.broker.commit(self._group_generation, offsets, metadata)
+        except KafkaRequestError as error:
+            self.notice()
+            raise GroupFencedError(f"{self._process.name} is fenced: {error}") from error
+        if not sim.setup.transactional:
+            sim.checks.durable(offsets)
+            sim.check_taken(offsets)
+        if trouble:
+            raise KafkaRequestError("injected: the offsets are committed, and nobody heard of it", retriable=True)
+        sim.step(self._process, "group committed")
+
+    def close(self) -> None:
+        if self._owned is not None and not self._revoking:
+            self._on_revoke(self._owned.partitions)
+        self._owned = None
+        self.closed = True
+
+    # -- What the group does -------------------------------------------------------------------------------------------
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions that it believes to own."""
+        return frozenset() if self._owned is None else self._owned.partitions
+
+    def assign(self, places: frozenset[TopicPartition]) -> None:
+        self._count += 1
+        self._group_generation = self._sim.broker.generation
+        self._owned = GroupAssignment(self._count, places)
+        self._revoking = self.evicted = False
+
+    def revoke(self, task: ResidentTask, work: Callable[[], bool]) -> None:
+        """Call the function for revoked partitions, in a thread as it should be, and wait until it has returned.
+
+        Args:
+            task: whose partitions they are.
+            work: lets the task go on for a while; returns False when it is gone.
+        """
+        if self._owned is None or self.closed:
+            return
+        owned, generation = self._owned, self._group_generation
+        if owned.partitions:
+            self._revoking = True
+            task._drained.clear()
+            # A thread costs more than all the rest. Without one, its first half is done here: the second one waits.
+            thread = threading.Thread(target=self._on_revoke, args=(owned.partitions,), daemon=True)
+            if self._sim.rng.random() < 0.1:
+                thread.start()
+                while thread.is_alive() and not task._revoking.is_set():
+                    time.sleep(0)
+            else:
+                task._revoking.set()
+            while not task._drained.is_set() and work():
+                pass
+            task._drained.set()
+            if thread.ident is not None:
+                thread.join()
+        if self._owned is owned and self._group_generation == generation and not self.evicted:
+            self._owned, self._revoking = None, False
+
+    def notice(self) -> None:
+        """Hear that the partitions are lost, and join again."""
+        lost, self._owned, self._revoking = self.owned, None, False
+        self.evicted = False
+        if lost:
+            self._on_lost(lost)
+        self._rejoin()

@@ -1,0 +1,522 @@
+"""Resident tasks in the simulator: processes that stay, their feeds and links, the driver's part, and what befalls them.
+
+Each process hosts one `ResidentTask`, which is stepped. In mixed runs one member of the group is a driver of micro-batches.
+"""
+
+import contextlib
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamrt.runtime.resident as resident_module
+from streamrt.errors import RunnerError, StreamRTError
+from streamrt.models import TopicPartition
+from streamrt.runtime.faults import InjectedFaultError
+from streamrt.runtime.link import (
+    Begin,
+    Committed,
+    Failed,
+    FromTask,
+    Joined,
+    LinkClosed,
+    Stop,
+    Taken,
+    Time,
+    ToTask,
+    Wanted,
+    Welcome,
+    Worked,
+)
+from streamrt.runtime.report import Report
+from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from tests.sim.app import SOURCE, Setup
+from tests.sim.clients import Crash
+from tests.sim.driver import Attempt, Driver, Wrong, find_start
+from tests.sim.feed import SimFeed, SimPool
+from tests.sim.group import Group, Member, SimMember
+from tests.sim.simulation import Faults, Process, Simulation, replaced
+
+if TYPE_CHECKING:
+    from tests.sim.stores import Machine
+
+_STEPS = 2_500
+_NESTED = 2
+_CALM = 5_000
+
+
+class SimLink:
+    """Implements `Link`: two queues, and a driver that works at the other end whenever it is waited for."""
+
+    def __init__(self, sim: "ResidentSimulation", process: Process, driver: "ResidentDriver") -> None:
+        self._sim = sim
+        self._process = process
+        self._driver = driver
+        self.inbox: deque[ToTask] = deque()
+        self.outbox: deque[FromTask] = deque()
+        self.closed = False
+
+    def __str__(self) -> str:
+        return self._process.name
+
+    def send(self, message: FromTask) -> None:
+        self._sim.step(self._process, "send")
+        if self.closed:
+            raise LinkClosed
+        self.outbox.append(message)
+
+    def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
+        sim, rng = self._sim, self._sim.rng
+        sim.step(self._process, "receive")
+        if not self.inbox and timeout_s > 0:
+            sim.wait(timeout_s)
+            if sim.calm or rng.random() < 0.7:
+                self._driver.serve(self)
+        if self.closed and not self.inbox:
+            raise LinkClosed
+        count = len(self.inbox) if sim.calm else rng.randint(0, len(self.inbox))
+        return [self.inbox.popleft() for _ in range(count)]
+
+
+class ResidentDriver:
+    """The driver's part of resident tasks: tells where to begin, takes reports, deletes what is processed.
+
+    Args:
+        sim: the world.
+    """
+
+    def __init__(self, sim: "ResidentSimulation") -> None:
+        self._sim = sim
+        self.links: list[SimLink] = []
+        self.dead = False
+        self.stopping = False
+
+    def serve(self, link: SimLink) -> None:
+        """Take what a task has sent, or some of it."""
+        count = len(link.outbox) if self._sim.calm else self._sim.rng.randint(0, len(link.outbox))
+        for _ in range(count):
+            if self.dead or not link.outbox:
+                return
+            self._take(link, link.outbox.popleft())
+
+    def stop(self, discard: bool) -> None:
+        """Tell all tasks to end."""
+        self.stopping = True
+        for link in self.links:
+            link.inbox.append(Stop(discard))
+
+    def die(self) -> None:
+        """Leave the tasks alone."""
+        self.dead = True
+        for link in self.links:
+            link.closed = True
+
+    def _take(self, link: SimLink, message: FromTask) -> None:
+        sim = self._sim
+        if isinstance(message, Wanted):
+            positions, fresh, stateful = find_start(sim, sorted(message.assigned))
+            link.inbox.append(Begin(message.generation, positions, fresh, stateful))
+            sim.note(f"{link} begins at {positions}, {fresh} of them new")
+        elif isinstance(message, Worked):
+            report = message.report
+            trouble = "" if report.failure is None else report.failure.message
+            sim.note(f"{link} reports {[f'{place} {done.end}' for place, done in report.ranges.items()]} {trouble}")
+            sim.checks.failure(report)
+            sim.driver_dies(self, "report")
+            if not self.dead:
+                sim.take(report)
+                link.inbox.append(Taken(message.number))
+                if report.failure is not None:
+                    self.stop(sim.rng.random() < 0.5)
+        elif isinstance(message, Committed):
+            for place, offset in message.offsets.items():
+                if place.topic != SOURCE and not sim.setup.merged and sim.rng.random() < 0.3:
+                    sim.broker.delete_records(place, offset)
+        elif isinstance(message, Failed):
+            sim.refuse(message.error)
+
+
+class Resident:
+    """A process that hosts a resident task.
+
+    Args:
+        sim: the world.
+        driver: whose task it is.
+        machine: where it runs.
+        slot: its number.
+    """
+
+    def __init__(self, sim: "ResidentSimulation", driver: ResidentDriver, machine: "Machine", slot: int) -> None:
+        rng = sim.rng
+        self._sim = sim
+        self.driver = driver
+        self.process = sim.new_process(machine, SimPool() if rng.random() < 0.5 else None)
+        self.process.hosts = True
+        self.slot = slot
+        self.ended = False
+        self.link = SimLink(sim, self.process, driver)
+        driver.links.append(self.link)
+        settings = ResidentSettings(
+            slot,
+            0,
+            rng.choice((0.005, 0.05, 0.5)),
+            rng.choice((0, 0, 1, 3)),
+            rng.choice((0.001, 0.01, 0.1)),
+        )
+        self.task = ResidentTask(
+            self.process.tasks, SimFeed(sim, self.process), self._join, self.link, settings, clock=sim.seconds
+        )
+        self.link.outbox.append(Joined(slot))
+        self.link.inbox.append(Welcome())
+        self.member.start()
+        sim.group.join(self)
+
+    def __str__(self) -> str:
+        return self.process.name
+
+    def _join(self, on_revoke: Any, on_lost: Any) -> SimMember:
+        self.member = SimMember(self._sim, self.process, on_revoke, on_lost, lambda: self._sim.group.join(self))
+        return self.member
+
+    @property
+    def alive(self) -> bool:
+        return not self.ended
+
+    def step(self) -> bool:
+        """Let the task work for a moment; return whether it can go on."""
+        if self.ended:
+            return False
+        try:
+            with self._sim.acts(self):
+                self.task.step()
+        except Crash:
+            self._gone()
+        except (LinkClosed, InjectedFaultError):
+            self._end()
+        except StreamRTError as error:
+            self._sim.refuse(error)
+            self._end()
+        else:
+            if self.task._stop is not None:
+                self._end()
+        return not self.ended
+
+    def _end(self) -> None:
+        """Do what the task does at its end: commit if it was told to stop, and close everything."""
+        if self.task._stop is None:
+            self.link.closed = True
+            self.link.inbox.clear()
+        try:
+            with self._sim.acts(self):
+                # There is a Stop or no link: it goes on with its end.
+                self.task.run()
+        except (Crash, LinkClosed, InjectedFaultError):
+            pass
+        except StreamRTError as error:
+            self._sim.refuse(error)
+        for message in self.link.outbox:
+            if isinstance(message, Failed):
+                self._sim.refuse(message.error)
+        self._gone()
+
+    def _gone(self) -> None:
+        self.ended = True
+        self.task._closing.set()
+        self.task._drained.set()
+        if not self.process.dead:
+            self._sim.kill(self.process)
+        self._sim.group.leave(self)
+        if self in self._sim.residents:
+            self._sim.residents.remove(self)
+        if self.link in self.driver.links:
+            self.driver.links.remove(self.link)
+
+    def give_back(self) -> None:
+        self.member.revoke(self.task, self.step)
+
+    def evict(self) -> None:
+        self.member.evicted = True
+
+    def assign(self, places: frozenset[TopicPartition]) -> None:
+        self.member.assign(places)
+
+
+class MicroDriver(Driver):
+    """A driver of micro-batches that shares the group with resident tasks."""
+
+    def __init__(self, sim: "ResidentSimulation") -> None:
+        super().__init__(sim)
+        self._world = sim
+        self.inputs, self.tasks = [], []
+        self.evicted = self.dead = self._started = False
+        sim.group.join(self)
+
+    def __str__(self) -> str:
+        return "the driver of micro-batches"
+
+    @property
+    def alive(self) -> bool:
+        return not self.dead
+
+    @property
+    def replaced(self) -> bool:
+        return self.dead or self.generation != self.sim.broker.generation
+
+    def step(self) -> None:
+        """Run a micro-batch."""
+        rng = self.sim.rng
+        if self.evicted:
+            self.evicted = False
+            self.inputs, self.tasks, self._started = [], [], False
+            self._world.group.join(self)
+        if not self.inputs or self.replaced:
+            return
+        with self._world.acts(self):
+            if not self._started:
+                self._started = self.start()
+                return
+            self._started = self.batch()
+            if not self.replaced and rng.random() < 0.3:
+                self.idle()
+                if rng.random() < 0.5:
+                    self.purge()
+            if not self.replaced and (not self._started or self.sim.calm):
+                self.commit()
+
+    def _note(self, report: Report) -> None:
+        self._world.take(report)
+        super()._note(report)
+
+    def give_back(self) -> None:
+        if self.inputs and not self.replaced:
+            with self._world.acts(self):
+                self.commit()
+        self.inputs, self.tasks, self._started = [], [], False
+
+    def evict(self) -> None:
+        self.evicted = True
+
+    def assign(self, places: frozenset[TopicPartition]) -> None:
+        self.generation = self.sim.broker.generation
+        self.inputs = sorted(places)
+        self.tasks = sorted({self.sim.spec.topology.task(place) for place in places})
+        self._started = self.evicted = False
+
+
+class ResidentSimulation(Simulation):
+    """A world with resident tasks.
+
+    Args:
+        mixed: whether one member of the group is a driver of micro-batches; decided by the seed if it is not given.
+    """
+
+    mode = "resident"
+
+    def __init__(
+        self,
+        seed: int,
+        setup: Setup | None = None,
+        faults: Faults | None = None,
+        mutant: str = "",
+        transactional: bool | None = None,
+        sinks: bool = True,
+        mixed: bool | None = None,
+    ) -> None:
+        super().__init__(seed, setup, faults, mutant, transactional, sinks)
+        own = random.Random(f"resident {seed}")
+        self.mixed = own.random() < 0.3 if mixed is None else mixed
+        self._slots = own.choice((1, 2, 2, 3))
+        # One record at a time, or all that there are: nothing of it depends on how fast this machine is.
+        self._slice_s = own.choice((float("inf"), float("inf"), -1.0))
+        self.acting: list[Member] = []
+        self.residents: list[Resident] = []
+        self.group = Group(self)
+        self.resident_driver = ResidentDriver(self)
+        self.micro: MicroDriver | None = None
+        self.rounds = 3
+        """How long it goes on without faults before it comes to the end."""
+        self._taken: dict[TopicPartition, set[int]] = {}
+
+    def seconds(self) -> float:
+        """Return the time, as resident tasks see it."""
+        return self.broker.now / 1_000
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass while somebody waits."""
+        self.broker.now += max(1, round(seconds * 1_000))
+
+    # -- The run -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        slice_s = self._slice_s
+        with replaced(resident_module, "_SLICE_S", slice_s), replaced(resident_module, "_RESTORE_S", slice_s):
+            self.calm = False
+            rounds = 0
+            while self.counts.steps < _STEPS and (self.faults.left > 0 or rounds < self.rounds):
+                self._live(self.rng.randint(10, 60))
+                self.checks.outputs()
+                rounds += 1
+            self._finish()
+
+    def _finish(self) -> None:
+        """Let tasks without faults come to the end, and check everything."""
+        self.note("calm")
+        self.calm = True
+        self.group.pending = True
+        # What a process still had in its producer may arrive at its end, at least once: then there is more to do.
+        for _ in range(3):
+            self._come_to_the_end()
+            if not self._left():
+                break
+        else:
+            raise Wrong(f"after the end, records are left: {self.broker.offsets}")
+        self.checks.outputs(final=True)
+        # Begin once more, which ends what the dead have left.
+        self.driver = Driver(self)
+        if not self.driver.start():
+            raise Wrong("the application cannot start again")
+        self.broker.wait(1)
+        self.checks.state()
+        if left := self.broker.open_transactions():
+            raise Wrong(f"transactions were left open: {left}")
+
+    def _come_to_the_end(self) -> None:
+        """Process all that there is, and stop."""
+        for _ in range(_CALM):
+            self._turn()
+            self.broker.wait(1)
+            if not self._left():
+                break
+        else:
+            raise Wrong("the application does not get to the end")
+        self.resident_driver.stop(False)
+        while self.residents:
+            self.residents[0].step()
+        if self.micro is not None:
+            self.micro.give_back()
+            self.micro.dead = True
+            self.group.leave(self.micro)
+            self.micro = None
+        self.broker.wait(1)
+
+    def _left(self) -> bool:
+        """Tell whether any record is not committed."""
+        offsets, logs = self.broker.offsets, self.broker.logs
+        return any(any(logs[place].read(offsets.get(place, (0, None))[0], 1 << 62)) for place in self.inputs)
+
+    def _live(self, turns: int) -> None:
+        for _ in range(turns):
+            self._turn()
+            self.surroundings() if self.rng.random() < 0.1 else None
+
+    def _turn(self) -> None:
+        """Let somebody who is not suspended do something."""
+        rng = self.rng
+        self._populate()
+        awake = [resident for resident in self.residents if resident not in self.acting]
+        if rng.random() < (0.3 if self.group.pending else 0.0 if self.calm else 0.01):
+            self.group.rebalance()
+        elif not self.calm and rng.random() < 0.005 and not self.acting:
+            self.note("the application is stopped")
+            self.resident_driver.stop(rng.random() < 0.5)
+        elif self.micro is not None and self.micro not in self.acting and rng.random() < 0.25:
+            self.micro.step()
+        elif awake:
+            resident = rng.choice(awake)
+            if rng.random() < 0.3:
+                resident.driver.serve(resident.link)
+                if rng.random() < 0.1:
+                    due = frozenset(task for task in self.tasks if rng.random() < 0.5)
+                    resident.link.inbox.append(Time({}, due))
+            else:
+                resident.step()
+
+    def _populate(self) -> None:
+        """Start what is missing."""
+        driver = self.resident_driver
+        if driver.dead or (driver.stopping and not driver.links):
+            self.resident_driver = driver = ResidentDriver(self)
+        if self.mixed and self.micro is None:
+            self.micro = MicroDriver(self)
+        if not driver.stopping and len(driver.links) < self._slots and (self.calm or self.rng.random() < 0.3):
+            slots = {resident.slot for resident in self.residents if resident.link in driver.links}
+            slot = next(slot for slot in range(self._slots) if slot not in slots)
+            self.residents.append(Resident(self, driver, self.rng.choice(self.machines), slot))
+
+    @contextlib.contextmanager
+    def acts(self, member: Member) -> Iterator[None]:
+        """Note who does something: it is suspended while others do something in between."""
+        self.acting.append(member)
+        try:
+            if isinstance(member, Resident):
+                with self.running(member.process, None):
+                    yield
+            else:
+                yield
+        finally:
+            self.acting.remove(member)
+
+    def take(self, report: Report) -> None:
+        """Note what sinks of the driver have by now."""
+        for place, done in report.ranges.items():
+            self._taken.setdefault(place, set()).update(range(done.start, done.end))
+
+    def check_taken(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """At least once, offsets are committed only when the driver has taken the records below them."""
+        for place, end in offsets.items():
+            taken = self._taken.get(place, set())
+            missing = [entry.offset for entry in self.broker.logs[place].history(end) if entry.offset not in taken]
+            if missing:
+                raise Wrong(f"{place} is committed at {end}, but the driver has not taken {missing}")
+
+    def refuse(self, error: Exception) -> None:
+        """Refuse that the application ends, unless there were too many faults for it."""
+        if self.calm or not (isinstance(error, RunnerError) or "injected" in str(error)):
+            raise Wrong(f"the application ends: {type(error).__name__}: {error}") from error
+        self.note(f"the application ends: {error}")
+
+    # -- Faults --------------------------------------------------------------------------------------------------------
+
+    def rival(self, process: Process, where: str) -> None:
+        if len(self._stack) > _NESTED:
+            return
+        attempt = self._stack[-1][1]
+        if attempt is not None and self.rng.random() < 0.5:
+            super().rival(process, where)
+            return
+        self._happens("takeover", f"{process.name} is suspended at {where!r}, others take its partitions over")
+        self.take_over(self.rng.random() < 0.5)
+        self.note(f"{process.name} goes on at {where!r}")
+
+    def take_over(self, whole: bool) -> None:
+        if self.faults.zombies:
+            self.group.rebalance()
+        self._live(self.rng.randint(20, 80) if whole else self.rng.randint(3, 20))
+
+    def driver_dies(self, driver: ResidentDriver, where: str) -> None:
+        """Pass a place where the driver may die, and its processes with it, or a moment later."""
+        if self.calm or driver.dead or self.faults.left <= 0 or self.rng.random() >= self.faults.rate * 4:
+            return
+        self.faults.left -= 1
+        self._happens("driver", f"the driver of the resident tasks dies at {where!r}")
+        driver.die()
+        for resident in list(self.residents):
+            if resident not in self.acting and self.rng.random() < 0.5:
+                resident._gone()
+
+    def driver_step(self, driver: Driver, where: str) -> None:
+        if self.calm or driver.replaced or self.faults.left <= 0 or self.rng.random() >= self.faults.rate * 4:
+            return
+        self.faults.left -= 1
+        self._happens("driver", f"the driver of micro-batches dies at {where!r}")
+        for process in [one for one in self._processes if not one.busy and not one.hosts]:
+            self.kill(process)
+        if isinstance(driver, MicroDriver):
+            driver.dead = True
+            self.group.leave(driver)
+        self.micro = None
+
+    def start_twin(self) -> None:
+        attempt: Attempt | None = self._stack[-1][1]
+        if attempt is not None:
+            super().start_twin()

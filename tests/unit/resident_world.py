@@ -1,0 +1,503 @@
+"""A resident task in a world of its own: feed, group, driver and clock in memory. Time passes only where somebody waits."""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+import pytest
+
+from streamrt import Application
+from streamrt.errors import OffsetOutOfRangeError
+from streamrt.kafka import GroupAssignment, GroupFencedError, InputBatch
+from streamrt.models import TimestampType, TopicPartition
+from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, Tasks, TransactionWriter
+from streamrt.runtime.link import (
+    Begin,
+    FromTask,
+    LinkClosed,
+    Quiet,
+    Seen,
+    Taken,
+    ToTask,
+    Wanted,
+    Worked,
+)
+from streamrt.runtime.report import Report
+from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.state import State, Store, StorePartition, StoreSpec, state_of
+from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskStore
+from tests.unit import commit_world
+from tests.unit.apps import application
+
+FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
+BOTH = frozenset({FIRST, SECOND})
+GUARANTEES = pytest.mark.parametrize("transactional", [False, True], ids=["at-least-once", "exactly-once"])
+
+Message = TypeVar("Message", bound=FromTask)
+Build = Callable[[Application], None]
+
+
+class Clock:
+    """Seconds, which go on when somebody waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def wait(self, seconds: float) -> None:
+        # Who waits for nothing gets on all the same, or a test would wait for ever.
+        self.seconds += max(seconds, 0.001)
+
+
+class Clients(commit_world.Clients):
+    """Writes a marker to each changelog partition of a transaction, and tells whether a transaction is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spent = False
+
+    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+        super().transactional(task, topic=topic, reuse=reuse)
+        return Transaction(self)
+
+
+class Transaction(commit_world.Transaction):
+    """A transaction whose producer may be spent by its commit."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+        self._clients.call("commit")
+        held, self._held = self._held, []
+        for record in held:
+            MemoryClients.produce(self._clients, *record)
+        touched = {TopicPartition(record[0], record[5]) for record in held if record[5] >= 0}
+        self._clients.end_transaction(touched, offsets)
+        assert isinstance(self._clients, Clients)
+        if self._clients.spent:
+            self.usable = False
+
+    def abort(self) -> None:
+        super().abort()
+        self._held = []
+
+
+class Catalog(StoreCatalog):
+    """Stores in memory that count how often they are opened, and fail as told."""
+
+    def __init__(self, settings: StateSettings, clients: Clients) -> None:
+        super().__init__(settings)
+        self.opened: list[int] = []
+        self.destroyed = 0
+        self._clients = clients
+
+    def store(self, topic: str, spec: StoreSpec) -> Store:
+        return _Disk(super().store(topic, spec), self, self._clients)
+
+
+class _Disk(Store):
+    def __init__(self, inner: Store, catalog: Catalog, clients: Clients) -> None:
+        super().__init__(inner.name, inner.topic, Path("unused"))
+        self._inner, self._catalog, self._clients = inner, catalog, clients
+
+    def open(self, partition: int) -> StorePartition:
+        if "store open" in self._clients.troubles:
+            raise self._clients.troubles.pop("store open")
+        self._catalog.opened.append(partition)
+        return commit_world.Damaged(self._inner.open(partition), self._clients.calls, self._clients.troubles)
+
+    def destroy(self, partition: int) -> None:
+        self._catalog.destroyed += 1
+        self._inner.destroy(partition)
+
+
+def _nothing() -> None:
+    pass
+
+
+class MemoryFeed:
+    """Reads lists; None in one is a marker, which is no record but has an offset."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.logs: dict[TopicPartition, list[tuple[bytes, int] | None]] = {}
+        self.low: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.resumed: set[TopicPartition] = set()
+        self.assigned: list[dict[TopicPartition, int]] = []
+        self.closed = False
+        self._clock = clock
+        self._ends: dict[TopicPartition, int] = {}
+        self._polls = 0
+        self._actions: dict[int, Callable[[], None]] = {}
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.positions = dict(positions)
+        self.assigned.append(dict(positions))
+        self.paused.clear()
+        self.resumed.clear()
+        self._ends.clear()
+
+    def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
+        self._polls += 1
+        self._actions.pop(self._polls, _nothing)()
+        found = []
+        changed = False
+        for place in [place for place in self.positions if place not in self.paused]:
+            log, at = self.logs.get(place, []), self.positions[place]
+            if at < self.low.get(place, 0):
+                raise OffsetOutOfRangeError(f"{place} has no offset {at} any more")
+            end = at
+            taken: list[tuple[int, bytes, int]] = []
+            while end < len(log) and len(taken) < records:
+                entry = log[end]
+                if entry is not None:
+                    taken.append((end, *entry))
+                end += 1
+            self.positions[place] = end
+            if taken:
+                offsets, values, times = (list(column) for column in zip(*taken, strict=True))
+                kinds = [int(TimestampType.TIMESTAMP_CREATE_TIME)] * len(taken)
+                found.append((place, InputBatch(offsets, [b"key"] * len(taken), values, times, kinds, None)))
+                records -= len(taken)
+                self._ends.pop(place, None)
+            elif end == len(log) and self._ends.get(place) != end:
+                self._ends[place] = end
+                changed = True
+            if records <= 0:
+                break
+        if not found and not changed:
+            self._clock.wait(timeout_s)
+        return found
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        assert place in self.positions
+        self.positions[place] = offset
+        self._ends.pop(place, None)
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        self.paused.update(place for place in places if place in self.positions)
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        named = set(places)
+        self.resumed |= named
+        self.paused -= named
+
+    def ends(self) -> Mapping[TopicPartition, int]:
+        return dict(self._ends)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def before_poll(self, number: int, action: Callable[[], None]) -> None:
+        """Have something done before so many polls from now."""
+        self._actions[self._polls + number] = action
+
+
+class MemoryMember:
+    """A member of a group whose partitions the test gives and takes."""
+
+    def __init__(
+        self,
+        offsets: dict[TopicPartition, int],
+        on_revoke: Callable[[frozenset[TopicPartition]], None],
+        on_lost: Callable[[frozenset[TopicPartition]], None],
+    ) -> None:
+        self.away = False
+        self.started = self.closed = False
+        self.offsets = offsets
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.metadata: set[str | None] = set()
+        self.troubles: list[Exception] = []
+        self.current: GroupAssignment | None = None
+        self.error: Exception | None = None
+        self._generation = 0
+        self._on_revoke, self._on_lost = on_revoke, on_lost
+
+    def start(self) -> None:
+        self.started = True
+
+    def current_assignment(self, timeout: float) -> GroupAssignment | None:
+        if self.error is not None:
+            raise self.error
+        return self.current
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int | None = None,
+        timeout: float = 30.0,
+        metadata: str | None = None,
+    ) -> None:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        current = self._owned
+        if current is None or current.generation != generation or not offsets.keys() <= current.partitions:
+            raise GroupFencedError("the partitions are another member's")
+        self.commits.append(dict(offsets))
+        self.metadata.add(metadata)
+        self.offsets.update(offsets)
+
+    def close(self) -> None:
+        if self.current is not None:
+            self._on_revoke(self.current.partitions)
+        self.current = self._owned = None
+        self.closed = True
+
+    _owned: GroupAssignment | None = None
+
+    # -- What the group does -------------------------------------------------------------------------------------------
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        self._generation += 1
+        self.current = self._owned = GroupAssignment(self._generation, frozenset(partitions))
+
+    @contextlib.contextmanager
+    def revoking(self) -> Iterator[threading.Thread]:
+        """Take the partitions, which are the member's until the function that was called for it has returned."""
+        assert self.current is not None
+        partitions, self.current = self.current.partitions, None
+        thread = threading.Thread(target=self._on_revoke, args=(partitions,))
+        thread.start()
+        try:
+            yield thread
+        finally:
+            thread.join(10)
+            self._owned = None
+        assert not thread.is_alive()
+
+    def lose(self) -> None:
+        assert self.current is not None
+        partitions, self.current, self._owned = self.current.partitions, None, None
+        self._on_lost(partitions)
+
+
+class MemoryLink:
+    """The driver's part.
+
+    Attributes:
+        takes: whether reports are answered at once.
+        begins: whether questions for offsets are answered at once.
+        idle: told one by one, each when the task waits and nothing else is to be heard.
+        fresh: partitions that must be committed if the group does not know them.
+    """
+
+    def __init__(self, offsets: dict[TopicPartition, int], clock: Clock) -> None:
+        self.sent: list[FromTask] = []
+        self.inbox: deque[ToTask] = deque()
+        self.idle: deque[ToTask] = deque()
+        self.takes = self.begins = True
+        self.closed = False
+        self.fresh: frozenset[TopicPartition] = frozenset()
+        self._offsets = offsets
+        self._clock = clock
+
+    def send(self, message: FromTask) -> None:
+        if self.closed:
+            raise LinkClosed
+        self.sent.append(message)
+        if isinstance(message, Wanted) and self.begins:
+            self.begin(message)
+        elif isinstance(message, Worked) and self.takes:
+            self.inbox.append(Taken(message.number))
+
+    def begin(self, wanted: Wanted) -> None:
+        positions = {place: self._offsets.get(place, 0) for place in sorted(wanted.assigned)}
+        fresh = {place: at for place, at in positions.items() if place in self.fresh - self._offsets.keys()}
+        self.inbox.append(Begin(wanted.generation, positions, fresh))
+
+    def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
+        if self.closed and not self.inbox:
+            raise LinkClosed
+        if not self.inbox and timeout_s > 0:
+            self._clock.wait(timeout_s)
+            if self.idle:
+                self.inbox.append(self.idle.popleft())
+        found = list(self.inbox)
+        self.inbox.clear()
+        return found
+
+    def close(self) -> None:
+        """Break the connection; what was sent arrives."""
+        self.closed = True
+
+    def told(self, kind: type[Message]) -> list[Message]:
+        return [message for message in self.sent if isinstance(message, kind)]
+
+
+def tally(value: int, state: State) -> dict[str, int]:
+    """Count in the state; what is in it shows in the output."""
+    number: int = state.get("n", 0) + 1
+    state.set("n", number)
+    return {"v": value, "n": number}
+
+
+def counting(app: Application) -> None:
+    app.dataframe(app.topic("in")).apply(tally, stateful=True).to_topic(app.topic("out"))
+
+
+def plain(app: Application) -> None:
+    app.dataframe(app.topic("in")).to_topic(app.topic("out"))
+
+
+def windows(app: Application) -> None:
+    window = app.dataframe(app.topic("in")).tumbling_window(1_000).count()
+    window.final(closing_strategy="watermark", idle_timeout_ms=5_000).to_topic(app.topic("out"))
+
+
+class World:
+    """A resident task with what it runs on.
+
+    Args:
+        build: makes the dataframes.
+        transactional: whether commits are exactly-once.
+        partitions: number of partitions of each topic.
+        commits: settings of the task.
+        collect: whether outputs are reported.
+        settings: of the application.
+    """
+
+    def __init__(
+        self,
+        build: Build = counting,
+        *,
+        transactional: bool = False,
+        partitions: int = 2,
+        commits: Mapping[str, Any] | None = None,
+        collect: bool = False,
+        **settings: Any,
+    ) -> None:
+        guarantee: Any = "exactly-once" if transactional else "at-least-once"
+        app = application(processing_guarantee=guarantee, **settings)
+        build(app)
+        spec = app.task_spec(count_outputs=True, collect=collect)
+        sources = {}
+        for stream, topics in spec.topology.streams.items():
+            logs: dict[str, ChangelogSettings | None] = {
+                store.name: ChangelogSettings(f"log-{store.name}") for store in spec.topology.stores(stream)
+            }
+            if logs:
+                names = tuple(sorted(topics)) if len(topics) > 1 else ()
+                sources[stream] = SourceState(None, partitions, logs, names)
+        state = StateSettings("group", Path("unused"), None, sources, in_memory=True)
+        self.clock = Clock()
+        self.clients = Clients()
+        self.catalog = Catalog(state, self.clients)
+        self.spec = replace(spec, state=state, commit_metadata="of the commit")
+        self.tasks = Tasks(self.spec, self.clients, self.catalog)
+        self.feed = MemoryFeed(self.clock)
+        self.link = MemoryLink(self.clients.offsets, self.clock)
+        self.members: list[MemoryMember] = []
+        self._awaited = 0
+        self.settings = ResidentSettings(3, 1, **{"transaction_interval": 5.0, **(commits or {})})
+        self.task = ResidentTask(self.tasks, self.feed, self._join, self.link, self.settings, self.clock)
+
+    def _join(self, on_revoke: Any, on_lost: Any) -> MemoryMember:
+        self.members.append(MemoryMember(self.clients.offsets, on_revoke, on_lost))
+        return self.members[-1]
+
+    @property
+    def member(self) -> MemoryMember:
+        return self.members[-1]
+
+    # -- What happens ------------------------------------------------------------------------------------------------
+
+    def put(self, place: TopicPartition, *values: int | None, timestamp: int = 1_000) -> None:
+        """Write records whose values are numbers; None is a marker."""
+        log = self.feed.logs.setdefault(place, [])
+        log += [None if value is None else (str(value).encode(), timestamp) for value in values]
+
+    def begin(self, *partitions: TopicPartition) -> None:
+        """Give the task partitions, and wait until it has opened them."""
+        wanted = set(partitions or (FIRST, SECOND))
+        self.member.assign(*wanted)
+        self.until(lambda: wanted == self.feed.positions.keys() == self.feed.resumed)
+
+    def steps(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.task.step()
+
+    def until(self, condition: Callable[[], object], most: int = 300) -> None:
+        """Step until a condition holds."""
+        for _ in range(most):
+            if condition():
+                return
+            self.task.step()
+        raise AssertionError(f"it did not come to it in {most} steps; told: {self.link.sent[-5:]}")
+
+    def commit(self) -> Report:
+        """Step until there is another report than those before, and until its answer has arrived."""
+        self._awaited += 1
+        self.until(lambda: len(self.reports) >= self._awaited)
+        self.steps()
+        return self.reports[self._awaited - 1]
+
+    def revoke(self) -> None:
+        """Take all partitions, in good order."""
+        with self.member.revoking() as thread:
+            while thread.is_alive():
+                self.task.step()
+
+    # -- What came of it -----------------------------------------------------------------------------------------------
+
+    @property
+    def reports(self) -> list[Report]:
+        return [worked.report for worked in self.link.told(Worked)]
+
+    @property
+    def quiet(self) -> list[bool]:
+        return [message.quiet for message in self.link.told(Quiet)]
+
+    def outputs(self, topic: str = "out") -> list[int]:
+        return [int(record.value or b"") for record in self.clients.written(topic)]
+
+    def counts(self, topic: str = "out") -> list[tuple[int, int]]:
+        """Return value and number of each output of `tally`."""
+        found = [orjson.loads(record.value or b"") for record in self.clients.written(topic)]
+        return [(item["v"], item["n"]) for item in found]
+
+    def counted(self, partition: int = 0) -> int:
+        """Return what the state of a partition says, which also shows that nobody holds the store."""
+        place = TopicPartition("in", partition)
+        stores = TaskStores(
+            self.catalog, {"default": TaskStore("in", StoreSpec())}, place, self.clients, transactional=False
+        )
+        stores.open({place: len(self.feed.logs.get(place, ()))}, known=())
+        try:
+            number: int = state_of("default", stores.transaction("default"))(b"key", 0).get("n", 0)
+            return number
+        finally:
+            stores.close()
+
+
+def committed(world: World) -> dict[TopicPartition, int]:
+    """Return where the group is."""
+    return world.clients.offsets
+
+
+def seen(world: World) -> int:
+    """Return how many records were told of before their commit."""
+    return sum(message.report.records for message in world.link.told(Seen))
+
+
+def processed(world: World) -> dict[TopicPartition, list[int]]:
+    """Return the offsets that were told to be processed."""
+    told: dict[TopicPartition, list[int]] = {}
+    for report in world.reports:
+        for place, offsets in report.processed.items():
+            told.setdefault(place, []).extend(offsets)
+    return told
+
+
+def waiting_store(world: World) -> str:
+    """Return the name of the store that waits for a watermark."""
+    (name,) = world.spec.topology.watermarks("in")
+    return name

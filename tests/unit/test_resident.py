@@ -1,0 +1,495 @@
+"""The resident task, step by step: where it begins, when it commits, and how it gives partitions back."""
+
+from typing import Any
+
+import pytest
+
+from streamrt import Application
+from streamrt.errors import (
+    RunnerError,
+    TransactionError,
+)
+from streamrt.kafka import KafkaRequestError
+from streamrt.models import OffsetRange
+from streamrt.runtime.link import (
+    Begin,
+    Committed,
+    Ended,
+    Failed,
+    Joined,
+    LinkClosed,
+    Stop,
+    Taken,
+    Time,
+    Wanted,
+    Welcome,
+)
+from tests.unit.resident_world import (
+    BOTH,
+    FIRST,
+    GUARANTEES,
+    SECOND,
+    World,
+    committed,
+    plain,
+    seen,
+    waiting_store,
+    windows,
+)
+
+# -- Joining -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_joins_asks_where_to_begin_works_and_ends() -> None:
+    world = World(plain)
+    world.put(FIRST, 10, 11, 12)
+    committed(world)[FIRST] = 1
+    world.link.inbox.append(Welcome())
+    world.member.assign(FIRST, SECOND)
+    world.feed.before_poll(3, lambda: world.link.inbox.append(Stop()))
+    world.task.run()
+    kinds = [type(message) for message in world.link.sent]
+    assert kinds[:2] == [Joined, Wanted]
+    assert kinds[-1] is Ended
+    assert world.link.sent[0] == Joined(3, 1)
+    assert world.link.told(Wanted) == [Wanted(1, BOTH)]
+    assert world.outputs() == [11, 12]
+    assert committed(world) == {FIRST: 3}
+    assert world.member.started
+    assert world.member.closed
+    assert world.feed.closed
+    assert world.feed.positions == {}
+
+
+def test_a_task_that_is_told_to_stop_before_it_is_welcome_joins_no_group() -> None:
+    world = World(plain)
+    world.link.idle.append(Stop())
+    world.task.run()
+    assert not world.member.started
+    assert [type(message) for message in world.link.sent] == [Joined, Ended]
+
+
+def test_an_empty_assignment_is_asked_about_and_is_quiet() -> None:
+    world = World(plain)
+    world.member.assign()
+    world.until(lambda: world.quiet)
+    assert world.link.told(Wanted) == [Wanted(1, frozenset())]
+    assert world.quiet == [True]
+
+
+def test_an_answer_for_another_generation_is_not_heard() -> None:
+    world = World(plain)
+    world.link.begins = False
+    world.member.assign(FIRST)
+    world.until(lambda: world.link.told(Wanted))
+    world.revoke()
+    world.member.assign(SECOND)
+    world.until(lambda: len(world.link.told(Wanted)) == 2)
+    world.link.inbox.append(Begin(1, {FIRST: 0}))
+    world.steps(2)
+    assert world.feed.positions == {}
+    world.link.inbox.append(Begin(2, {SECOND: 4}))
+    world.until(lambda: world.feed.positions)
+    assert world.feed.positions == {SECOND: 4}
+
+
+@GUARANTEES
+def test_offsets_that_the_group_does_not_know_are_committed_before_the_first_record(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.link.fresh = frozenset({FIRST})
+    world.put(FIRST, 1)
+    world.begin()
+    assert world.member.commits == [{FIRST: 0}]
+    assert world.link.told(Committed) == [Committed({FIRST: 0})]
+
+
+def test_fresh_offsets_that_could_not_be_committed_are_asked_for_again() -> None:
+    world = World(transactional=True)
+    world.link.fresh = frozenset({FIRST})
+    world.member.troubles.append(KafkaRequestError("the coordinator moves", retriable=True))
+    world.member.assign(FIRST)
+    world.until(lambda: len(world.link.told(Wanted)) == 2)
+    world.until(lambda: world.member.commits)
+    assert world.member.commits[0] == {FIRST: 0}
+
+
+# -- Commits -----------------------------------------------------------------------------------------------------------
+
+
+@GUARANTEES
+def test_state_and_outputs_of_interleaved_partitions_are_each_right(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.begin()
+    for number in range(4):
+        world.put(FIRST, number)
+        world.put(SECOND, 100 + number)
+        world.steps(2)
+        if number % 2:
+            world.commit()
+    assert sorted(world.counts()) == [*((n, n + 1) for n in range(4)), *((100 + n, n + 1) for n in range(4))]
+    assert committed(world) == {FIRST: 4, SECOND: 4}
+    # Open from the first record to the last.
+    assert sorted(world.catalog.opened) == [0, 1]
+    world.revoke()
+    assert [world.counted(0), world.counted(1)] == [4, 4]
+
+
+@GUARANTEES
+def test_another_assignment_opens_the_stores_anew(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.put(FIRST, 1, 2)
+    world.begin(FIRST)
+    world.commit()
+    world.revoke()
+    assert world.counted(0) == 2
+    world.catalog.opened.clear()
+    world.put(FIRST, 3)
+    world.begin(FIRST)
+    world.commit()
+    assert world.catalog.opened == [0]
+    assert world.counts() == [(1, 1), (2, 2), (3, 3)]
+    assert world.feed.assigned == [{FIRST: 0}, {}, {FIRST: 2}]
+
+
+def test_a_commit_is_due_an_interval_after_the_first_record() -> None:
+    world = World(plain, commits={"commit_interval": 2.0})
+    world.begin()
+    world.clock.wait(100)
+    world.put(FIRST, 1)
+    world.until(lambda: world.outputs())
+    begun = world.clock()
+    world.commit()
+    assert 1.9 <= world.clock() - begun <= 2.2
+    assert [report.records + seen(world) for report in world.reports] == [1]
+
+
+def test_exactly_once_a_transaction_lasts_as_long_as_it_may() -> None:
+    world = World(plain, transactional=True, commits={"transaction_interval": 0.3})
+    world.begin()
+    world.put(FIRST, 1)
+    world.until(lambda: "out" in world.clients.calls)
+    begun = world.clock()
+    world.commit()
+    assert 0.1 <= world.clock() - begun <= 0.5
+
+
+def test_a_commit_is_due_after_so_many_records() -> None:
+    world = World(plain, commits={"commit_every": 3, "commit_interval": 100.0})
+    world.put(FIRST, *range(10))
+    world.begin(FIRST)
+    begun = world.clock()
+    for _ in range(3):
+        world.commit()
+    assert world.clock() - begun < 1.0
+    assert [report.ranges[FIRST] for report in world.reports] == [
+        OffsetRange("in", 0, 0, 3),
+        OffsetRange("in", 0, 3, 6),
+        OffsetRange("in", 0, 6, 9),
+    ]
+    assert committed(world) == {FIRST: 9}
+
+
+def test_memory_is_bounded_by_a_hundred_thousand_records() -> None:
+    def dropping(app: Application) -> None:
+        app.dataframe(app.topic("in", value_deserializer="bytes")).filter(_never).to_topic(app.topic("out"))
+
+    world = World(dropping, commits={"commit_interval": 1_000.0})
+    world.put(FIRST, *[1] * 150_000)
+    world.begin(FIRST)
+    world.until(lambda: world.reports)
+    assert world.reports[0].ranges[FIRST].end == 100_000
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+def test_at_least_once_offsets_are_committed_when_the_driver_has_taken_the_report() -> None:
+    world = World(plain, commits={"commit_every": 1})
+    world.link.takes = False
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    world.until(lambda: world.reports)
+    world.steps(5)
+    assert committed(world) == {}
+    assert "flush" in world.clients.calls
+    world.link.inbox.append(Taken(1))
+    world.steps()
+    assert committed(world) == {FIRST: 1}
+    assert world.member.metadata == {"of the commit"}
+    assert world.link.told(Committed) == [Committed({FIRST: 1})]
+
+
+def test_exactly_once_offsets_are_in_the_transaction() -> None:
+    world = World(commits={"commit_every": 2}, transactional=True)
+    world.link.takes = False
+    world.put(FIRST, 1, 2)
+    world.begin(FIRST)
+    world.until(lambda: world.reports)
+    assert committed(world) == {FIRST: 2}
+    assert world.member.commits == []
+    assert world.link.told(Committed) == [Committed({FIRST: 2})]
+
+
+def test_a_session_that_follows_takes_no_new_transactional_id() -> None:
+    world = World(commits={"commit_every": 1}, transactional=True)
+    world.put(FIRST, 1, 2, 3)
+    world.begin(FIRST)
+    for _ in range(3):
+        world.commit()
+    assert world.clients.calls.count("init") == 1
+    assert world.clients.calls.count("committed") == 1
+    assert world.clients.calls.count("commit") == 3
+
+
+def test_a_driver_that_takes_nothing_stops_the_work() -> None:
+    world = World(plain, commits={"commit_every": 1})
+    world.link.takes = False
+    world.put(FIRST, *range(10))
+    world.begin(FIRST)
+    world.steps(30)
+    assert world.outputs() == [0, 1, 2, 3]
+    assert len(world.reports) == 4
+    world.link.inbox.append(Taken(2))
+    world.steps(30)
+    assert committed(world) == {FIRST: 2}
+    assert world.outputs() == [0, 1, 2, 3, 4, 5]
+
+
+def test_offsets_that_could_not_be_committed_are_committed_later() -> None:
+    world = World(plain, commits={"commit_every": 1, "commit_interval": 1.0})
+    world.member.troubles.append(KafkaRequestError("the coordinator moves", retriable=True))
+    world.put(FIRST, 1)
+    world.begin()
+    world.until(lambda: committed(world) == {FIRST: 1})
+    assert not world.member.troubles
+    assert world.link.told(Committed) == [Committed({FIRST: 1})]
+
+
+def test_a_commit_that_kafka_refuses_for_good_ends_the_application() -> None:
+    world = World(plain, commits={"commit_every": 1})
+    world.member.troubles.append(KafkaRequestError("not allowed"))
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    with pytest.raises(KafkaRequestError, match="not allowed"):
+        world.steps(5)
+
+
+# -- Partitions come and go --------------------------------------------------------------------------------------------
+
+
+@GUARANTEES
+def test_before_partitions_are_given_back_all_is_committed_and_closed(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.put(FIRST, 1, 2)
+    world.put(SECOND, 3)
+    world.begin()
+    world.until(lambda: seen(world) == 3)
+    assert committed(world) == {}
+    with world.member.revoking() as thread:
+        while thread.is_alive():
+            world.task.step()
+        assert committed(world) == {FIRST: 2, SECOND: 1}
+    assert [world.counted(0), world.counted(1)] == [2, 1]
+    assert world.feed.positions == {}
+
+
+def test_partitions_are_given_back_only_when_the_driver_has_taken_the_reports() -> None:
+    world = World(plain)
+    world.link.takes = False
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    world.until(lambda: seen(world) == 1)
+    with world.member.revoking() as thread:
+        world.link.idle.append(Taken(1))
+        while thread.is_alive():
+            world.task.step()
+    assert committed(world) == {FIRST: 1}
+
+
+def test_a_driver_that_does_not_take_reports_does_not_hold_the_group_up_for_ever() -> None:
+    world = World(plain)
+    world.link.takes = False
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    world.until(lambda: seen(world) == 1)
+    begun = world.clock()
+    world.revoke()
+    assert world.clock() - begun > 29
+    assert committed(world) == {}
+    world.link.inbox.append(Taken(1))
+    world.member.assign(FIRST)
+    world.until(lambda: world.feed.positions)
+    assert committed(world) == {}, "it belongs to the assignment before"
+
+
+def test_a_stop_that_discards_ends_the_wait_for_the_driver() -> None:
+    world = World(plain)
+    world.link.takes = False
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    world.until(lambda: seen(world) == 1)
+    begun = world.clock()
+    with world.member.revoking() as thread:
+        world.link.idle.append(Stop(discard=True))
+        world.task.step()
+        thread.join(5)
+        assert not thread.is_alive()
+    assert world.clock() - begun < 1
+
+
+@GUARANTEES
+def test_no_time_passes_while_partitions_are_given_back(transactional: bool) -> None:
+    world = World(windows, transactional=transactional)
+    world.link.takes = False
+    world.put(FIRST, 1, timestamp=1_500)
+    world.begin(FIRST)
+    world.until(lambda: seen(world) == 1)
+    with world.member.revoking() as thread:
+        world.link.idle.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST})))
+        world.link.idle.append(Taken(1))
+        while thread.is_alive():
+            world.task.step()
+    # At least once, it would come again from whoever is next.
+    assert world.clients.calls.count("out") == 0
+    assert committed(world) == {FIRST: 1}
+
+
+@GUARANTEES
+def test_what_is_lost_is_not_committed(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.put(FIRST, 1)
+    world.begin()
+    world.until(lambda: seen(world) == 1)
+    world.member.lose()
+    world.steps(3)
+    assert world.reports == []
+    assert committed(world) == {}
+    assert world.counted(0) == 0
+    world.begin()
+    world.commit()
+    assert committed(world) == {FIRST: 1}
+    # At least once, the output of before is there, too.
+    assert world.counts() == ([(1, 1)] if transactional else [(1, 1), (1, 1)])
+
+
+def test_a_fenced_commit_lets_everything_go() -> None:
+    world = World(plain, commits={"commit_every": 1})
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    world.link.takes = False
+    world.until(lambda: world.reports)
+    world.member.assign(FIRST)
+    world.link.inbox.append(Taken(1))
+    world.link.takes = True
+    world.until(lambda: committed(world) == {FIRST: 1})
+    assert world.outputs() == [1, 1]
+
+
+@GUARANTEES
+def test_partitions_taken_before_the_answer_came_are_let_go(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.link.begins = False
+    world.member.assign(FIRST)
+    world.until(lambda: world.link.told(Wanted))
+    world.revoke()
+    world.link.begin(world.link.told(Wanted)[0])
+    world.put(FIRST, 1)
+    world.steps(5)
+    assert world.clients.calls.count("out") == 0
+    world.link.begins = True
+    world.begin(SECOND)
+    assert world.feed.positions.keys() == {SECOND}
+
+
+def test_a_member_that_failed_ends_the_application() -> None:
+    world = World(plain)
+    world.begin()
+    world.member.error = RunnerError("the group is gone")
+    with pytest.raises(RunnerError):
+        world.steps()
+
+
+def test_a_failed_task_tells_and_closes_all() -> None:
+    world = World(plain)
+    world.link.inbox.append(Welcome())
+    world.member.error = RunnerError("the group is gone")
+    world.task.run()
+    assert [type(message) for message in world.link.sent] == [Joined, Failed, Ended]
+    assert str(world.link.told(Failed)[0].error) == "the group is gone"
+    assert world.member.closed
+    assert world.feed.closed
+
+
+# -- The end -----------------------------------------------------------------------------------------------------------
+
+
+@GUARANTEES
+@pytest.mark.parametrize("discard", [False, True])
+def test_a_stop_commits_or_discards(transactional: bool, discard: bool) -> None:
+    world = World(transactional=transactional)
+    world.put(FIRST, 1, 2)
+    world.link.inbox.append(Welcome())
+    world.member.assign(FIRST)
+    world.feed.before_poll(3, lambda: world.link.inbox.append(Stop(discard)))
+    world.task.run()
+    assert committed(world) == ({} if discard else {FIRST: 2})
+    assert world.counted(0) == (0 if discard else 2)
+    assert world.member.closed
+
+
+@GUARANTEES
+def test_without_a_driver_what_is_not_committed_is_dropped(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.put(FIRST, 1)
+    world.link.inbox.append(Welcome())
+    world.member.assign(FIRST)
+
+    world.feed.before_poll(2, world.link.close)
+    with pytest.raises(LinkClosed):
+        world.task.run()
+    assert committed(world) == {}
+    assert world.counted(0) == 0
+    assert world.member.closed
+    assert world.feed.closed
+
+
+def test_a_revocation_that_comes_while_the_task_ends_is_not_held_up() -> None:
+    world = World(plain)
+    world.link.inbox.append(Welcome())
+    world.link.idle.append(Stop())
+    world.task.run()
+    world.member.assign(FIRST)
+    with world.member.revoking() as thread:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_a_limit_of_outputs_is_exact() -> None:
+    world = World(plain, commits={"commit_every": 2})
+    world.link.inbox.append(Welcome(outputs=5))
+    world.put(FIRST, *range(10))
+    world.put(SECOND, *range(10))
+    world.begin()
+    world.steps(40)
+    assert sum(report.outputs for report in world.reports) == 5
+    assert len(world.outputs()) == 5
+    assert sum(committed(world).values()) == 5
+    # It has halted, and obeys still.
+    world.revoke()
+    assert world.feed.positions == {}
+
+
+def test_a_limit_is_exact_also_if_work_is_taken_back() -> None:
+    world = World(transactional=True)
+    world.link.inbox.append(Welcome(outputs=3))
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    world.until(lambda: seen(world) == 1)
+    world.clients.troubles["out"] = TransactionError("injected")
+    world.put(FIRST, 2, 3, 4, 5)
+    world.until(lambda: world.reports and world.reports[-1].outputs == 3)
+    world.steps(20)
+    assert world.counts() == [(1, 1), (2, 2), (3, 3)]
+    assert committed(world) == {FIRST: 3}
+    assert seen(world) + sum(report.records for report in world.reports) == 3

@@ -1,0 +1,208 @@
+"""What a resident task tells the driver and hears from it: time, quiet, lines, offsets; and tasks of several topics."""
+
+from typing import Any
+
+from streamrt import Application
+from streamrt.connectors import ListSink
+from streamrt.errors import (
+    StoreCorruptedError,
+    TransactionError,
+)
+from streamrt.kafka import KafkaRequestError
+from streamrt.models import TopicPartition
+from streamrt.runtime.link import (
+    Seen,
+    Time,
+)
+from streamrt.runtime.report import StoreTime
+from tests.unit.resident_world import (
+    FIRST,
+    GUARANTEES,
+    SECOND,
+    World,
+    committed,
+    plain,
+    processed,
+    seen,
+    waiting_store,
+    windows,
+)
+
+# -- Time, and what is told ---------------------------------------------------------------------------------------------
+
+
+@GUARANTEES
+def test_ticks_let_windows_end(transactional: bool) -> None:
+    world = World(windows, transactional=transactional)
+    world.put(FIRST, 1, 2, timestamp=1_500)
+    world.begin()
+    world.commit()
+    assert world.clients.written("out") == []
+    assert world.reports[0].times[FIRST, waiting_store(world)] == StoreTime(1_500, 2_000)
+    world.link.inbox.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST, TopicPartition("in", 7)})))
+    world.commit()
+    assert len(world.clients.written("out")) == 1
+    assert world.reports[1].times[FIRST, waiting_store(world)].next_deadline is None
+
+
+def test_a_tick_reaches_a_task_whose_session_has_no_successor() -> None:
+    world = World(windows, transactional=True, commits={"transaction_interval": 0.1})
+    world.clients.spent = True
+    world.put(FIRST, 1, timestamp=1_500)
+    world.begin(FIRST)
+    world.commit()
+    world.clients.spent = False
+    for _ in range(20):
+        world.link.inbox.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST})))
+        world.steps(2)
+    assert len(world.clients.written("out")) == 1
+
+
+def test_event_time_is_told_before_the_commit() -> None:
+    world = World(windows, commits={"commit_interval": 100.0})
+    world.put(FIRST, 1, timestamp=1_500)
+    world.begin()
+    world.until(lambda: seen(world) == 1)
+    world.steps(10)
+    told = [message.report.times for message in world.link.told(Seen)]
+    assert any(times.get((FIRST, waiting_store(world))) == StoreTime(1_500, 2_000) for times in told)
+    assert world.reports == []
+
+
+def test_ticks_that_fail_with_sinks_open_no_store_twice() -> None:
+    def build(app: Application) -> None:
+        sdf = app.dataframe(app.topic("in"))
+        windows = sdf.tumbling_window(1_000).count()
+        windows.final(closing_strategy="watermark", idle_timeout_ms=5_000).sink(ListSink())
+
+    world = World(build)
+    world.put(FIRST, 1, timestamp=1_500)
+    world.put(SECOND, 1, timestamp=1_500)
+    world.begin()
+    world.commit()
+    world.clients.troubles["store scan"] = StoreCorruptedError("injected")
+    for _ in range(30):
+        world.link.inbox.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST, SECOND})))
+        world.steps(2)
+    assert not world.clients.troubles
+    sunk = [batch.partition for report in world.reports for _, batch in report.sunk]
+    assert sorted(sunk) == [0, 1]
+
+
+@GUARANTEES
+def test_quiet_is_told_when_it_changes(transactional: bool) -> None:
+    world = World(plain, transactional=transactional)
+    world.put(FIRST, 1, 2)
+    world.begin()
+    world.until(lambda: world.quiet == [True])
+    world.steps(10)
+    assert world.quiet == [True]
+    world.revoke()
+    world.begin()
+    world.until(lambda: world.quiet[-1] and len(world.quiet) > 1)
+
+
+@GUARANTEES
+def test_markers_at_the_end_of_partitions_are_passed(transactional: bool) -> None:
+    world = World(transactional=transactional, commits={"commit_interval": 1.0})
+    world.put(FIRST, 1, None)
+    world.put(SECOND, None, None)
+    world.begin()
+    world.until(lambda: committed(world) == {FIRST: 2, SECOND: 2})
+    assert world.member.metadata == {"of the commit"}
+    world.put(FIRST, 2)
+    world.put(SECOND, 3)
+    world.until(lambda: committed(world) == {FIRST: 3, SECOND: 3})
+    assert world.reports[-1].ranges[FIRST].start == 2
+    assert sorted(world.counts()) == [(1, 1), (2, 2), (3, 1)]
+    # Stores go on from there, too.
+    world.revoke()
+    world.begin()
+    world.put(FIRST, 4)
+    world.until(lambda: world.counts()[-1] == (4, 3))
+
+
+def test_markers_that_could_not_be_passed_do_no_harm() -> None:
+    world = World(transactional=True, commits={"commit_interval": 1.0})
+    world.put(FIRST, 1, None)
+    world.begin(FIRST)
+    world.member.troubles = [KafkaRequestError("injected", retriable=True)]
+    world.until(lambda: not world.member.troubles)
+    world.clients.troubles["commit"] = TransactionError("injected")
+    world.put(FIRST, 2)
+    world.until(lambda: committed(world) == {FIRST: 3})
+    assert all(report.failure is None for report in world.reports)
+
+
+def test_shown_lines_are_told_soon_and_once() -> None:
+    def build(app: Application) -> None:
+        app.dataframe(app.topic("in")).print(metadata=False)
+
+    world = World(build, commits={"commit_interval": 10.0})
+    world.begin()
+    for number in range(3):
+        world.put(FIRST, number)
+        world.clock.wait(1)
+        world.steps(2)
+    told = [line for message in world.link.told(Seen) for _, line in message.report.shown]
+    assert len(told) == 3
+    world.commit()
+    assert world.reports[0].shown == []
+
+
+@GUARANTEES
+def test_processed_offsets_are_told_once_each(transactional: bool) -> None:
+    world = World(transactional=transactional, on_message_processed=print)
+    world.put(FIRST, 1, 2)
+    world.put(SECOND, 3)
+    world.begin()
+    world.until(lambda: seen(world) == 3)
+    world.clients.troubles["store get"] = StoreCorruptedError("injected")
+    world.put(FIRST, 4, 5)
+    world.until(lambda: committed(world) == {FIRST: 4, SECOND: 1})
+    world.put(SECOND, 6)
+    world.until(lambda: committed(world) == {FIRST: 4, SECOND: 2})
+    assert processed(world) == {FIRST: [0, 1, 2, 3], SECOND: [0, 1]}
+
+
+def test_records_are_counted_once_in_all_that_is_told() -> None:
+    world = World(plain, commits={"commit_every": 4})
+    world.begin()
+    for number in range(10):
+        world.put(FIRST, number)
+        world.clock.wait(0.2)
+        world.steps()
+    world.revoke()
+    assert seen(world) + sum(report.records for report in world.reports) == 10
+
+
+# -- Several topics ------------------------------------------------------------------------------------------------------
+
+
+@GUARANTEES
+def test_merged_topics_share_sessions_and_state(transactional: bool) -> None:
+    def build(app: Application) -> None:
+        sdf = app.dataframe(app.topic("in")).concat(app.dataframe(app.topic("other")))
+        counted = sdf.apply(_number, stateful=True)
+        counted.to_topic(app.topic("out"))
+
+    world = World(build, transactional=transactional, partitions=1)
+    other = TopicPartition("other", 0)
+    world.put(FIRST, 1, timestamp=1_000)
+    world.put(other, 2, timestamp=900)
+    world.begin(FIRST, other)
+    world.commit()
+    assert world.counts() == [(2, 1), (1, 2)]
+    assert committed(world) == {FIRST: 1, other: 1}
+    world.put(other, 3)
+    world.commit()
+    world.put(FIRST, 4)
+    world.commit()
+    assert world.counts()[2:] == [(3, 3), (4, 4)]
+    assert world.catalog.opened == [0]
+    assert committed(world) == {FIRST: 2, other: 2}
+
+
+def _number(value: int, state: Any) -> dict[str, int]:
+    state.set("n", state.get("n", 0) + 1)
+    return {"v": value, "n": state.get("n")}
