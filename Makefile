@@ -57,6 +57,7 @@ types: $(VENV)/.installed  ## Check types with mypy --strict.
 
 bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.latency
+	@$(BIN)/python -m bench.idle
 	@$(BIN)/python -m bench.throughput
 	@$(BIN)/python -m bench.stateful
 	@$(BIN)/python -m bench.windows

@@ -68,6 +68,19 @@ def kill_tree(program: Program) -> None:
     program.kill()
 
 
+def tasks_of(program: Program) -> list[psutil.Process]:
+    """Return the Python processes in which Spark runs the tasks of a program: children of its daemon."""
+    found: list[psutil.Process] = []
+    for process in psutil.Process(program.process.pid).children(recursive=True):
+        try:
+            parent = process.parent()
+            if parent is not None and all("pyspark.daemon" in each.cmdline() for each in (process, parent)):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
 class Flow:
     """Produces records with keys, each with an id of its own, and knows what must come out for them.
 

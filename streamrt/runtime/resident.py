@@ -474,13 +474,11 @@ class ResidentTask:
         self._link.send(Seen(Report(stalled=dict(report.stalled), interrupted=dict(report.interrupted))))
         now = self._clock()
         for task, pause in report.stalled.items():
-            logger.warning("a sink wants no records of %s for %.1f s", task, pause)
             self._waiting[task] = now + pause
         for task, reason in report.interrupted.items():
             attempts = self._attempts[task] = self._attempts.get(task, 0) + 1
             if attempts > _ATTEMPTS:
                 raise RunnerError(f"the tasks were interrupted {attempts} times without progress: {reason}")
-            logger.warning("task %s was interrupted (%s); going on from the committed offsets", task, reason)
             self._workers.pop(task, None)
             self._waiting[task] = now + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempts)
         report.stalled.clear()

@@ -282,7 +282,11 @@ class Slots:
             slot.ended = True
 
     def _note(self, slot: _Slot, report: Report) -> None:
-        """Note what a report tells of event time, restores, and whether the task gets on."""
+        """Note what a report tells of event time, restores, waiting, and whether the task gets on."""
+        for task, pause in report.stalled.items():
+            logger.warning("a sink wants no records of %s for %.1f s", task, pause)
+        for task, reason in report.interrupted.items():
+            logger.warning("the task of %s was interrupted (%s); going on from the committed offsets", task, reason)
         with self._lock:
             slot.moved = slot.moved or any(done.end > done.start for done in report.ranges.values())
             self._time.watermarks.report(report.times, self._time.clock.now)

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from streamrt import Application
-from tests.chaos import Flow, Outputs, judge, judge_windows, program_source
+from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.support import Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
@@ -20,16 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 GUARANTEES = ["at-least-once", "exactly-once"]
 MODES = ["micro-batch", "resident", "micro-batch", "resident"]
 KILLS = 4
-
-
-def tasks_of(app: Program) -> list[psutil.Process]:
-    """Return the Python processes in which Spark runs tasks: children of its daemon."""
-    daemons = [
-        process
-        for process in psutil.Process(app.process.pid).children(recursive=True)
-        if "pyspark.daemon" in process.cmdline()
-    ]
-    return [process for process in daemons if process.parent() in daemons]
 
 
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
