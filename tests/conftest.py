@@ -1,12 +1,11 @@
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from streamrt.testing.plugin import KafkaBroker
-from tests.support import Kafka, Program
-
-PROCESSING_MODES = ("micro-batch", "resident")
+from tests.support import PROCESSING_MODES, Kafka, Program
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +40,16 @@ def processing_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     mode: str = request.param
     monkeypatch.setenv("STREAMRT_PROCESSING_MODE", mode)
     return mode
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What a test, or the application in it, sets up for the logger of the package concerns no other test."""
+    package = logging.getLogger("streamrt")
+    handlers, level, propagate = package.handlers[:], package.level, package.propagate
+    yield
+    package.handlers[:], package.propagate = handlers, propagate
+    package.setLevel(level)
 
 
 @pytest.fixture

@@ -11,14 +11,16 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from streamrt import Application
+from streamrt.config import ProcessingMode
 from streamrt.kafka import Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.models import TopicPartition
 from streamrt.topics import Topic
 
 MASTER = "local[2]"
+PROCESSING_MODES = get_args(ProcessingMode)
 LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
 """Whether tests shall look at more cases than there is time for each time: `make test-long`."""
 

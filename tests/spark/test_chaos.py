@@ -1,5 +1,6 @@
 """kill -9 at random, lost disks, brokers that go away, replicas that come and go: each record counts once, in order."""
 
+import itertools
 import random
 import shutil
 import statistics
@@ -11,9 +12,9 @@ import pytest
 
 from streamrt.testing import EmbeddedKafka
 from tests.chaos import Flow, Outputs, judge, judge_windows, kill_tree, program_source
-from tests.support import LONG, Kafka, Program, unique, wait_until
+from tests.support import LONG, PROCESSING_MODES, Kafka, Program, unique, wait_until
 
-pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 KILLS = 10
 RECORDS = 20_000
@@ -24,11 +25,13 @@ def describe(seconds: list[float]) -> str:
     return f"median {statistics.median(seconds):.1f}, most {max(seconds):.1f}"
 
 
+@pytest.mark.parametrize("modes", [*PROCESSING_MODES, "both"] if LONG else ["both"])
 @pytest.mark.parametrize("wiped", [0.0, 1.0] if LONG else [0.5])
 def test_kill_9_of_the_whole_process_tree(
-    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, wiped: float
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, wiped: float, modes: str
 ) -> None:
-    """`wiped` is the chance that a killed process loses its disk, too."""
+    """`wiped` is the chance that a killed process loses its disk, too. In "both" modes, each start changes the mode."""
+    taking_turns = itertools.cycle(PROCESSING_MODES if modes == "both" else [modes])
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -42,7 +45,7 @@ def test_kill_9_of_the_whole_process_tree(
             killed_at: float | None = None
             for _ in range(KILLS):
                 before = outputs.count
-                app = program(text)
+                app = program(text, STREAMRT_PROCESSING_MODE=next(taking_turns))
                 app.wait_for("Spark is ready")
                 booted = time.monotonic()
                 outputs.wait_for(before + 1)
@@ -57,7 +60,7 @@ def test_kill_9_of_the_whole_process_tree(
                     shutil.rmtree(tmp_path / "state")
         if flow.count < RECORDS:
             flow.produce(RECORDS - flow.count)
-        app = program(text)
+        app = program(text, STREAMRT_PROCESSING_MODE=next(taking_turns))
         outputs.wait_for(flow.count)
         code, _ = app.end()
         assert code == 0
@@ -69,6 +72,7 @@ def test_kill_9_of_the_whole_process_tree(
     print(f"seconds from a ready Spark to the next output: {describe(beyond)}")
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_a_broker_that_is_killed_three_times(program: Callable[..., Program], tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -95,6 +99,7 @@ def test_a_broker_that_is_killed_three_times(program: Callable[..., Program], tm
             outputs.close()
 
 
+@pytest.mark.usefixtures("processing_mode")
 def test_replicas_that_join_and_leave(kafka: Kafka, program: Callable[..., Program], tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

@@ -71,6 +71,7 @@ def test_a_failure_ends_the_program_with_one_readable_cause(kafka: Kafka, progra
     assert not any("Traceback" in line for line in started.err)
 
 
+@pytest.mark.only_mode("micro-batch", reason="the broker is looked for before any mode begins")
 def test_an_unreachable_broker_is_one_clear_error_after_the_timeout(program: Start) -> None:
     started = program(
         """

@@ -33,6 +33,7 @@ from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import State, Store, StorePartition, StoreSpec, state_of
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskStore
+from tests.support import wait_until
 from tests.unit import commit_world
 from tests.unit.apps import application
 
@@ -220,6 +221,8 @@ class MemoryMember:
         self.error: Exception | None = None
         self._generation = 0
         self._on_revoke, self._on_lost = on_revoke, on_lost
+        # Whether the task has heard that partitions are wanted back, in the thread that tells it.
+        self.asked: Callable[[], bool] = lambda: True
 
     def start(self) -> None:
         self.started = True
@@ -267,6 +270,7 @@ class MemoryMember:
         partitions, self.current = self.current.partitions, None
         thread = threading.Thread(target=self._on_revoke, args=(partitions,))
         thread.start()
+        wait_until(lambda: self.asked() or not thread.is_alive(), 10, "the revocation")
         try:
             yield thread
         finally:
@@ -399,6 +403,7 @@ class World:
         self._awaited = 0
         self.settings = ResidentSettings(3, 1, **{"transaction_interval": 5.0, **(commits or {})})
         self.task = ResidentTask(self.tasks, self.feed, self._join, self.link, self.settings, self.clock)
+        self.member.asked = self.task._revoking.is_set
 
     def _join(self, on_revoke: Any, on_lost: Any) -> MemoryMember:
         self.members.append(MemoryMember(self.clients.offsets, on_revoke, on_lost))

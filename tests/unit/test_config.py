@@ -3,7 +3,6 @@
 import logging
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,14 +67,11 @@ def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def logger() -> Iterator[logging.Logger]:
-    """The package's logger, as if nobody had configured it yet; restored afterwards."""
+def logger() -> logging.Logger:
+    """The package's logger, as if nobody had configured it yet."""
     package = logging.getLogger("streamrt")
-    before = (package.handlers[:], package.level, package.propagate)
     package.handlers[:] = []
-    yield package
-    package.handlers[:], package.propagate = before[0], before[2]
-    package.setLevel(before[1])
+    return package
 
 
 # -- Where settings come from ----------------------------------------------------------------------------------------

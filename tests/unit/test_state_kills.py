@@ -18,6 +18,8 @@ from tests.unit.state_history import apply, changes_at, offset_of, store_in
 
 ROOT = Path(__file__).parents[2]
 KILLS = 25 if LONG else 10
+_BUFFERS = 60
+"""Offsets after which a buffer has been written to disk."""
 
 pytestmark = pytest.mark.slow
 
@@ -68,8 +70,8 @@ def test_kills(tmp_path: Path, session: int, changelog: bool) -> None:
     for kill in range(KILLS):
         writer = Writer(tmp_path, session, changelog)
         try:
-            # Now and then for two sessions at least: on a slow machine none would ever be complete.
-            writer.read(rng.random() * 0.2, at + 2 * session if kill % 3 == 0 else at)
+            # Now and then for two sessions at least, or until buffers were written: on a slow machine none ever would be.
+            writer.read(rng.random() * 0.2, at + (2 * session or _BUFFERS) if kill % 3 == 0 else at)
         finally:
             writer.kill()
         partition = open_after(tmp_path)
