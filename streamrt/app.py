@@ -498,7 +498,7 @@ class Application:
     def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         # Only here: whoever imports streamrt for tests or for topics need not wait for pyspark.
         from streamrt.spark.modes import runner_for
-        from streamrt.spark.settings import RunSettings, StopConditions
+        from streamrt.spark.settings import Run, RunSettings, StopConditions
 
         runner_type = runner_for(self._config, self.topology)
         display = Display(self.topology)
@@ -530,11 +530,10 @@ class Application:
                 partitions=self._topics.partition_counts(),
                 check=self._sources.check,
             )
-            runner = runner_type(
+            run = Run(
                 self._config,
                 settings,
                 spec,
-                list(spec.topology.sources),
                 self._admin,
                 StopConditions(count, timeout),
                 self._stop,
@@ -543,7 +542,7 @@ class Application:
                 display,
             )
             with self._running_sources():
-                outputs = runner.run()
+                outputs = runner_type(run).run()
         logger.info("stopped after %d records", self._progress.records)
         return outputs
 

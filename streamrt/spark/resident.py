@@ -16,12 +16,9 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from streamrt.config import ApplicationConfig
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
-from streamrt.kafka import TopicAdmin, java_system_properties
-from streamrt.runtime import Output, TaskSpec
-from streamrt.runtime.display import Display
-from streamrt.runtime.progress import Progress
+from streamrt.kafka import java_system_properties
+from streamrt.runtime import Output
 from streamrt.runtime.watermarks import Watermarks
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import RepartitionPurge
@@ -33,7 +30,7 @@ from streamrt.spark.offsets import StartOffsets
 from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot
 from streamrt.spark.results import Results
 from streamrt.spark.session import SparkEnvironment, local_slots, open_session
-from streamrt.spark.settings import RunSettings, StopConditions
+from streamrt.spark.settings import Run
 from streamrt.spark.slots import EventTime, Slots
 
 logger = logging.getLogger("streamrt")
@@ -51,40 +48,21 @@ class ResidentRunner:
     """Runs one application until it is stopped, fails, or a stop condition holds.
 
     Args:
-        config: the application's configuration.
-        settings: clients and Spark.
-        spec: what tasks do.
-        topics: names of the topics to read.
-        admin: answers questions about topics and offsets.
-        conditions: when to stop.
-        stop: set by whoever wants the application to stop.
-        discard: set if what was not committed shall be processed again.
-        progress: kept up to date for whoever watches.
-        display: shows what `print` and `print_table` put out.
+        run: the application, and what it runs with.
     """
 
-    def __init__(
-        self,
-        config: ApplicationConfig,
-        settings: RunSettings,
-        spec: TaskSpec,
-        topics: list[str],
-        admin: TopicAdmin,
-        conditions: StopConditions,
-        stop: threading.Event,
-        discard: threading.Event,
-        progress: Progress,
-        display: Display,
-    ) -> None:
-        self._config = config
-        self._settings = settings
-        self._spec = spec
-        self._topics = topics
-        self._admin = admin
-        self._conditions = conditions
-        self._stop = stop
-        self._discard = discard
-        self._results = Results(spec.topology, conditions, stop, progress, display, settings.on_message_processed)
+    def __init__(self, run: Run) -> None:
+        self._config = config = run.config
+        self._settings = settings = run.settings
+        self._spec = spec = run.spec
+        self._topics = run.topics
+        self._admin = admin = run.admin
+        self._conditions = run.conditions
+        self._stop = run.stop
+        self._discard = run.discard
+        self._results = Results(
+            spec.topology, run.conditions, run.stop, run.progress, run.display, settings.on_message_processed
+        )
         self._purge = RepartitionPurge(admin, spec.topology.exchanges)
         self._event_time = EventTime(Watermarks(spec.topology))
         clients = client_settings(config, settings)

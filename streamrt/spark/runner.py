@@ -18,19 +18,15 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from streamrt.config import ApplicationConfig
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError, TransactionError
 from streamrt.kafka import (
     GroupFencedError,
     GroupMember,
     KafkaRequestError,
-    TopicAdmin,
     java_system_properties,
 )
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Output, Report, TaskSpec
-from streamrt.runtime.display import Display
-from streamrt.runtime.progress import Progress
+from streamrt.runtime import BatchContext, Output, Report
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.runtime.watermarks import QuietClock, Watermarks
 from streamrt.spark.arrow import REPORT_SCHEMA
@@ -44,7 +40,7 @@ from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.session import SparkEnvironment, local_slots, open_session
-from streamrt.spark.settings import RunSettings, StopConditions
+from streamrt.spark.settings import Run
 from streamrt.state import load_rocksdb
 
 logger = logging.getLogger("streamrt")
@@ -67,41 +63,22 @@ class SparkRunner:
     """Runs one application until it is stopped, fails, or a stop condition holds.
 
     Args:
-        config: the application's configuration.
-        settings: clients and Spark.
-        spec: what tasks do.
-        topics: names of the topics to read.
-        admin: answers questions about topics and offsets.
-        conditions: when to stop.
-        stop: set by whoever wants the application to stop.
-        discard: set if what was not committed shall be processed again.
-        progress: kept up to date for whoever watches.
-        display: shows what `print` and `print_table` put out.
+        run: the application, and what it runs with.
     """
 
-    def __init__(
-        self,
-        config: ApplicationConfig,
-        settings: RunSettings,
-        spec: TaskSpec,
-        topics: list[str],
-        admin: TopicAdmin,
-        conditions: StopConditions,
-        stop: threading.Event,
-        discard: threading.Event,
-        progress: Progress,
-        display: Display,
-    ) -> None:
-        self._config = config
-        self._settings = settings
-        self._spec = spec
-        self._topics = topics
-        self._admin = admin
-        self._conditions = conditions
-        self._stop = stop
-        self._discard = discard
-        self._progress = progress
-        self._results = Results(spec.topology, conditions, stop, progress, display, settings.on_message_processed)
+    def __init__(self, run: Run) -> None:
+        self._config = config = run.config
+        self._settings = settings = run.settings
+        self._spec = spec = run.spec
+        self._topics = run.topics
+        self._admin = admin = run.admin
+        self._conditions = run.conditions
+        self._stop = run.stop
+        self._discard = run.discard
+        self._results = Results(
+            spec.topology, run.conditions, run.stop, run.progress, run.display, settings.on_message_processed
+        )
+        self._progress = run.progress
         self._revoking = threading.Event()
         self._drained = threading.Event()
         self._closing = threading.Event()
@@ -113,7 +90,7 @@ class SparkRunner:
         self._watermarks = Watermarks(spec.topology)
         self._clock = QuietClock()
         self._purge = RepartitionPurge(admin, spec.topology.exchanges)
-        self._commits = Commits(config, spec, progress, self._purge, self._revoking)
+        self._commits = Commits(config, spec, run.progress, self._purge, self._revoking)
         self._offsets = StartOffsets(config, settings.connection, spec, admin, self._fence)
         self._max_records: int | None = None
         self._member: GroupMember | None = None

@@ -1,10 +1,15 @@
 """What the runner is told beside the configuration."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamrt.kafka import ConnectionConfig
+from streamrt.config import ApplicationConfig
+from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.runtime import TaskSpec
+from streamrt.runtime.display import Display
+from streamrt.runtime.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -47,3 +52,35 @@ class StopConditions:
 
     count: int = 0
     timeout_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an application.
+
+    Attributes:
+        config: the application's configuration.
+        settings: clients and Spark.
+        spec: what tasks do.
+        admin: answers questions about topics and offsets.
+        conditions: when to stop.
+        stop: set by whoever wants the application to stop.
+        discard: set if what was not committed shall be processed again.
+        progress: kept up to date for whoever watches.
+        display: shows what `print` and `print_table` put out.
+    """
+
+    config: ApplicationConfig
+    settings: RunSettings
+    spec: TaskSpec
+    admin: TopicAdmin
+    conditions: StopConditions
+    stop: threading.Event
+    discard: threading.Event
+    progress: Progress
+    display: Display
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of the topics to read."""
+        return list(self.spec.topology.sources)
