@@ -541,8 +541,11 @@ class Application:
                 self._progress,
                 display,
             )
-            with self._running_sources():
-                outputs = runner_type(run).run()
+            try:
+                with self._running_sources():
+                    outputs = runner_type(run).run()
+            finally:
+                self._admin.close()
         logger.info("stopped after %d records", self._progress.records)
         return outputs
 

@@ -4,19 +4,15 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-)
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from streamrt.kafka.client import KafkaRequestError, error_in, partition_offsets, request_error
+from streamrt.kafka.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.requests import AdminRequests, retry, seconds_left
 from streamrt.models import TopicPartition
 
@@ -28,7 +24,6 @@ _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
-_COORDINATOR_S = 3.0
 # The leader of a partition is another one than the client thinks, has been elected again, or is being elected.
 _MOVED = frozenset(
     {
@@ -39,19 +34,6 @@ _MOVED = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
-
-
-@dataclass(frozen=True)
-class CommittedOffset:
-    """What a consumer group committed for a partition.
-
-    Attributes:
-        offset: the next offset to read; None if nothing is committed.
-        metadata: the text stored with it; empty without one.
-    """
-
-    offset: int | None
-    metadata: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,9 +127,7 @@ class OffsetRequests(AdminRequests):
         Raises:
             KafkaRequestError: if the offsets could not be read in time.
         """
-        if not partitions:
-            return {}
-        found = self._committed(group, partitions, require_stable, time.monotonic() + timeout)
+        found = self._groups.read(group, partitions, require_stable, time.monotonic() + timeout)
         return {place: entry.offset for place, entry in found.items()}
 
     def committed_stable(
@@ -164,7 +144,7 @@ class OffsetRequests(AdminRequests):
             KafkaRequestError: if the offsets could not be read in time; its `code` is
                 `KafkaError.UNSTABLE_OFFSET_COMMIT` if a transaction is still open.
         """
-        return self._committed(group, partitions, True, time.monotonic() + timeout)
+        return self._groups.read(group, partitions, True, time.monotonic() + timeout)
 
     def bounds(self, partition: TopicPartition, timeout: float = 30) -> tuple[int, int]:
         """Return the first offset of a partition and its high watermark, whatever transactions are open.
@@ -207,6 +187,9 @@ class OffsetRequests(AdminRequests):
     def describe_group(self, group: str, timeout: float = 30) -> GroupDescription:
         """Return the state and the members of a consumer group.
 
+        For people and tests, not for a program that must stay alive: an admin client of librdkafka 2.16 that asks for a
+        group while its coordinator restarts can end the process.
+
         Args:
             group: name of the group.
             timeout: seconds to wait for the answer; above 0.
@@ -229,6 +212,19 @@ class OffsetRequests(AdminRequests):
 
         return retry(f"group {group} could not be described", ask, deadline)
 
+    def close(self) -> None:
+        """Let go of the connections. Requests that are under way may fail; whoever asks anew, connects anew.
+
+        Whoever does not call it keeps the connections until this object is gone.
+        """
+        self._groups.close()
+        self._renew_client()
+
+    @cached_property
+    def _groups(self) -> GroupOffsets:
+        # Another callback than that of the admin client, which refers to this object.
+        return GroupOffsets({**self._options, "error_cb": self._log_error})
+
     def _exist(self, partitions: Collection[TopicPartition], deadline: float) -> bool:
         """Return whether all partitions exist, and learn their leaders anew.
 
@@ -246,36 +242,6 @@ class OffsetRequests(AdminRequests):
                 with contextlib.suppress(KafkaException):
                     self._client.list_topics(topic, timeout=seconds_left(deadline))
         return exist
-
-    def _committed(
-        self, group: str, partitions: Collection[TopicPartition], require_stable: bool, deadline: float
-    ) -> dict[TopicPartition, CommittedOffset]:
-        found = dict.fromkeys(partitions, CommittedOffset(None))
-        if not found:
-            return {}
-
-        def ask() -> dict[TopicPartition, CommittedOffset]:
-            request = ConsumerGroupTopicPartitions(group, [_confluent(partition) for partition in found])
-            timeout = min(_COORDINATOR_S, seconds_left(deadline))
-            futures = self._client.list_consumer_group_offsets(
-                [request], require_stable=require_stable, request_timeout=timeout
-            )
-            try:
-                answer = self._wait(futures[group], timeout)
-            except KafkaException as error:
-                if error_in(error).code() == KafkaError._TIMED_OUT:
-                    # After a restart of its only broker, a client was seen to wait for the group's coordinator for ever.
-                    self._renew_client()
-                raise
-            for entry in answer.topic_partitions:
-                if entry.error is not None:
-                    raise KafkaException(entry.error)
-                if entry.offset >= 0:
-                    place = TopicPartition(entry.topic, entry.partition)
-                    found[place] = CommittedOffset(entry.offset, entry.metadata or "")
-            return found
-
-        return retry(f"the offsets of group {group} could not be read", ask, deadline)
 
 
 def _confluent(partition: TopicPartition) -> ConfluentTopicPartition:

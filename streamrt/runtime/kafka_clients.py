@@ -196,3 +196,4 @@ class KafkaTaskClients:
             self._reader = None
         while self._idle_readers:
             self._idle_readers.pop().close()
+        self._admin.close()

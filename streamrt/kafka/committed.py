@@ -1,0 +1,246 @@
+"""What consumer groups committed, asked for by consumers that do not join the groups.
+
+An admin client can be asked too, but the one of librdkafka 2.16 ends the whole process, by SIGSEGV or SIGABRT, when the
+group's coordinator goes away or moves while it asks for committed offsets: typically when a broker restarts.
+"""
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
+
+from streamrt.kafka.client import build_client, error_in, is_retriable
+from streamrt.kafka.requests import retry, seconds_left
+from streamrt.models import TopicPartition
+
+__all__ = ["CommittedOffset", "GroupOffsets"]
+
+_KEPT = 4
+"""How many clients are kept while nobody asks. Each has threads and a connection to the group's coordinator."""
+_IDLE_S = 60.0
+"""How long they are kept. While brokers are away each tries to connect again, and collects log lines and errors meanwhile."""
+_COORDINATOR_S = 3.0
+_FIRST_S = 0.5
+_OPTIONS = {
+    "enable.auto.commit": False,
+    # How soon librdkafka asks again for an offset that a transaction is about to move; by default 100 ms, then up to 1 s.
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 100,
+}
+
+
+@dataclass(frozen=True)
+class CommittedOffset:
+    """What a consumer group committed for a partition.
+
+    Attributes:
+        offset: the next offset to read; None if nothing is committed.
+        metadata: the text stored with it; empty without one.
+    """
+
+    offset: int | None
+    metadata: str = ""
+
+
+@dataclass
+class _Asker:
+    """A client that asks for the offsets of one group, stable ones or not."""
+
+    group: str
+    stable: bool
+    client: ConfluentConsumer
+    epoch: int
+    unanswered_s: float = 0.0
+    """How long it has waited since the last answer."""
+    used_at: float = 0.0
+    refused: KafkaError | None = None
+    """Why the brokers do not tell who the group's coordinator is; librdkafka says it once."""
+
+
+class GroupOffsets:
+    """Asks consumer groups for committed offsets.
+
+    Clients are made on first use and kept: one for each group, and more while several threads ask at once, so that none
+    waits for another. They never subscribe, so that they are no members and send no heartbeats. They are closed when
+    nobody has used them for a minute, with this object, or at the latest when Python exits.
+
+    Args:
+        options: how to reach the brokers, in librdkafka's words, with callbacks that do not refer to whoever owns this
+            object: they would keep it alive until Python exits.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = {**options, **_OPTIONS}
+        self._lock = threading.Lock()
+        self._idle: list[_Asker] = []  # the one used last is at the end
+        self._epoch = 0
+        self._timer: threading.Timer | None = None
+        weakref.finalize(self, _close_all, self._idle)
+
+    def read(
+        self, group: str, partitions: Collection[TopicPartition], require_stable: bool, deadline: float
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a group committed.
+
+        Args:
+            group: name of the group.
+            partitions: which ones.
+            require_stable: whether to wait while a transaction is about to move an offset.
+            deadline: until when, as `time.monotonic()` tells it.
+
+        Raises:
+            KafkaRequestError: if the offsets could not be read in time.
+        """
+        if not partitions:
+            return {}
+        wait_s = _FIRST_S / 2
+        held = False
+
+        def ask() -> dict[TopicPartition, CommittedOffset]:
+            nonlocal wait_s, held
+            wait_s = min(2 * wait_s, _COORDINATOR_S)
+            left_s = seconds_left(deadline)
+            if not require_stable:
+                return self._ask(group, partitions, False, min(wait_s, left_s))
+            try:
+                # Time must be left to learn why no answer came.
+                return self._ask(group, partitions, True, min(wait_s, left_s if held else left_s / 2))
+            except KafkaException as error:
+                if error_in(error).code() != KafkaError._TIMED_OUT:
+                    raise
+            # librdkafka does not tell an offset that is about to move from a coordinator that is away. If the
+            # coordinator tells the former offsets, it is there; a client may have to connect first.
+            self._ask(group, partitions, False, min(wait_s, max(_FIRST_S, seconds_left(deadline))))
+            held = True
+            raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
+
+        return retry(f"the offsets of group {group} could not be read", ask, deadline)
+
+    def close(self) -> None:
+        """Let go of the clients. Those that wait for an answer go when they have waited; whoever asks anew, connects anew."""
+        with self._lock:
+            self._epoch += 1
+            idle = self._idle.copy()
+            self._idle.clear()
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        _close_all(idle)
+
+    def close_unused(self, before: float) -> None:
+        """Close the clients that nobody has used lately, and look again later if others are left.
+
+        Args:
+            before: since when, as `time.monotonic()` tells it.
+        """
+        with self._lock:
+            unused = [asker for asker in self._idle if asker.used_at <= before]
+            # In place: the finalizer knows this list.
+            self._idle[:] = [asker for asker in self._idle if asker.used_at > before]
+            self._timer = None
+            self._look_later()
+        _close_all(unused)
+
+    def _look_later(self) -> None:
+        """Start the timer if it is needed and does not run; the lock is held."""
+        if not self._idle or self._timer is not None:
+            return
+        this = weakref.ref(self)  # the timer must not keep this object alive
+
+        def look() -> None:
+            owner = this()
+            if owner is not None:
+                owner.close_unused(time.monotonic() - _IDLE_S)
+
+        timer = threading.Timer(_IDLE_S, look)
+        timer.name = "streamrt-unused-clients"
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError):  # Python exits, and starts no more threads
+            timer.start()
+            self._timer = timer
+
+    def _ask(
+        self, group: str, partitions: Collection[TopicPartition], stable: bool, timeout_s: float
+    ) -> dict[TopicPartition, CommittedOffset]:
+        found = dict.fromkeys(partitions, CommittedOffset(None))
+        wanted = [ConfluentTopicPartition(place.topic, place.partition) for place in found]
+        asker = self._take(group, stable)
+        try:
+            entries = _committed(asker, wanted, timeout_s)
+        finally:
+            self._give_back(asker)
+        for entry in entries:
+            if entry.error is not None:
+                raise KafkaException(entry.error)
+            if entry.offset >= 0:
+                place = TopicPartition(entry.topic, entry.partition)
+                found[place] = CommittedOffset(entry.offset, entry.metadata or "")
+        return found
+
+    def _take(self, group: str, stable: bool) -> _Asker:
+        with self._lock:
+            for index in reversed(range(len(self._idle))):
+                if (self._idle[index].group, self._idle[index].stable) == (group, stable):
+                    return self._idle.pop(index)
+            epoch = self._epoch
+        options = {
+            **self._options,
+            "group.id": group,
+            "isolation.level": "read_committed" if stable else "read_uncommitted",
+        }
+        return _Asker(group, stable, build_client(ConfluentConsumer, options), epoch)
+
+    def _give_back(self, asker: _Asker) -> None:
+        asker.used_at = time.monotonic()
+        # After a restart of its only broker, a client was seen to wait for the group's coordinator for ever.
+        useless = asker.refused is not None or asker.unanswered_s >= _COORDINATOR_S
+        with self._lock:
+            spare = [asker]
+            if not useless and asker.epoch == self._epoch:
+                self._idle.append(asker)
+                spare = [self._idle.pop(0)] if len(self._idle) > _KEPT else []
+                self._look_later()
+        _close_all(spare)
+
+
+def _committed(asker: _Asker, wanted: list[ConfluentTopicPartition], timeout_s: float) -> list[ConfluentTopicPartition]:
+    """Return the answer of the group's coordinator.
+
+    Raises:
+        KafkaException: if it refused, or none came in time.
+    """
+    started = time.monotonic()
+    try:
+        entries: list[ConfluentTopicPartition] = asker.client.committed(wanted, timeout_s)
+    except KafkaException as error:
+        _serve(asker)
+        code = error_in(error).code()
+        if code != KafkaError._TIMED_OUT:
+            # Without confluent-kafka's words before it: the caller says what could not be done.
+            raise KafkaException(KafkaError(code)) from None
+        asker.unanswered_s += time.monotonic() - started
+        reason = asker.refused or KafkaError(code, "the group's coordinator did not answer in time")
+        raise KafkaException(reason) from None
+    _serve(asker)
+    asker.unanswered_s = 0.0
+    return entries
+
+
+def _serve(asker: _Asker) -> None:
+    """Have a client call its log and error callbacks, which it does in `poll` alone, and learn what it was refused."""
+    while (event := asker.client.poll(0)) is not None:
+        error = event.error()
+        if error is not None and not is_retriable(error):
+            asker.refused = KafkaError(error.code())
+
+
+def _close_all(askers: list[_Asker]) -> None:
+    while askers:
+        askers.pop().client.close()

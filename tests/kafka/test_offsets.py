@@ -1,0 +1,243 @@
+"""Committed offsets, as `TopicAdmin` reads them: transactions under way, many askers, refusals, and brokers that go away."""
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamrt.kafka import (
+    CommittedOffset,
+    Consumer,
+    GroupDescription,
+    KafkaError,
+    KafkaRequestError,
+    Producer,
+    TopicAdmin,
+    partition_offsets,
+)
+from streamrt.kafka.committed import GroupOffsets
+from streamrt.models import TopicPartition
+from streamrt.testing.kafka import EmbeddedKafka
+from tests.support import Kafka, unique, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+ANN = {
+    "security.protocol": "sasl_plaintext",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "ann",
+    "sasl.password": "canary",
+}
+ASKER = """
+import faulthandler, os, sys
+from streamrt.kafka import KafkaRequestError, TopicAdmin
+from streamrt.models import TopicPartition
+
+faulthandler.enable()
+admin = TopicAdmin(sys.argv[1])
+parent = os.getppid()
+while os.getppid() == parent:
+    try:
+        for group in ("a", "b", "c"):
+            admin.committed_stable(group, [TopicPartition("t", 0)], timeout=1)
+        print("answered", flush=True)
+    except KafkaRequestError as error:
+        if not error.retriable:
+            raise
+"""
+
+
+@pytest.fixture
+def place(kafka: Kafka) -> TopicPartition:
+    return TopicPartition(kafka.topic(partitions=2), 0)
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A broker that may be killed, at which the user ann may do nothing."""
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="canary";'
+    broker = EmbeddedKafka(
+        data_dir=tmp_path_factory.mktemp("broker"),
+        extra_listeners=["SASL_PLAINTEXT"],
+        config={
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
+    )
+    with broker:
+        yield broker
+
+
+def commit(address: str, group: str, place: TopicPartition, offset: int, metadata: str = "") -> None:
+    with Consumer(address, group, "earliest", auto_commit_enable=False) as consumer:
+        consumer.commit(offsets=partition_offsets({place: offset}, metadata), asynchronous=False)
+
+
+@contextmanager
+def pending(address: str, group: str, place: TopicPartition, offset: int) -> Iterator[Producer]:
+    """Leave the commit of an offset pending in a transaction."""
+    producer = Producer(address, extra_config={"transactional.id": unique("pending")}, transactional=True)
+    with Consumer(address, group, "earliest", auto_commit_enable=False) as consumer:
+        metadata = consumer.consumer_group_metadata()
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(partition_offsets({place: offset}, "new"), metadata, 30)
+    yield producer
+
+
+def clients() -> int:
+    """Return how many clients of librdkafka this process has; each has one thread of this name."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return names.count("rdk:main")
+
+
+def test_a_pending_commit_holds_stable_offsets_back(kafka: Kafka, place: TopicPartition) -> None:
+    group, other = unique("group"), TopicPartition(place.topic, 1)
+    commit(kafka.address, group, place, 3, "old")
+    with pending(kafka.address, group, place, 4) as producer:
+        for timeout in (0.5, 1.5):
+            started = time.monotonic()
+            with pytest.raises(
+                KafkaRequestError, match=f"the offsets of group {group} could not be read: .*unstable"
+            ) as caught:
+                kafka.admin.committed_stable(group, [place, other], timeout=timeout)
+            assert timeout / 2 < time.monotonic() - started < timeout + 1
+            assert (caught.value.code, caught.value.retriable) == (KafkaError.UNSTABLE_OFFSET_COMMIT, True)
+        assert kafka.admin.committed(group, [place, other], require_stable=False, timeout=5) == {place: 3, other: None}
+        # What no transaction is about to change is stable.
+        assert kafka.admin.committed_stable(group, [other], timeout=5) == {other: CommittedOffset(None)}
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(kafka.admin.committed_stable, group, [place], 30)
+            # Nobody waits for the one that waits: neither who asks, nor who closes.
+            assert kafka.admin.committed_stable(group, [other], timeout=5) == {other: CommittedOffset(None)}
+            started = time.monotonic()
+            kafka.admin.close()
+            assert time.monotonic() - started < 2
+            assert not waiting.done()
+            producer.commit_transaction(30)
+            assert waiting.result(30) == {place: CommittedOffset(4, "new")}
+
+
+def test_what_nobody_committed_is_none(kafka: Kafka, place: TopicPartition) -> None:
+    group = unique("group")
+    absent, beyond = TopicPartition(unique("absent"), 0), TopicPartition(place.topic, 77)
+    assert kafka.admin.committed_stable(group, [place, absent, beyond]) == dict.fromkeys(
+        [place, absent, beyond], CommittedOffset(None)
+    )
+    assert kafka.admin.committed(group, [place], require_stable=False) == {place: None}
+    # Whoever asks is no member: the group does not even exist.
+    assert kafka.admin.describe_group(group) == GroupDescription("dead")
+
+
+def test_offsets_of_a_deleted_topic_are_gone(kafka: Kafka, place: TopicPartition) -> None:
+    group = unique("group")
+    commit(kafka.address, group, place, 3)
+    assert kafka.admin.committed(group, [place]) == {place: 3}
+    kafka.admin.delete_topics([place.topic])
+    wait_until(lambda: kafka.admin.committed(group, [place]) == {place: None})
+
+
+def test_many_threads_ask_at_once(kafka: Kafka, place: TopicPartition) -> None:
+    groups = [unique("group") for _ in range(3)]
+    for number, group in enumerate(groups):
+        commit(kafka.address, group, place, number + 5, f"note {number}")
+    begin = threading.Barrier(6)
+    gc.collect()
+    before = clients()
+
+    def ask(thread: int) -> None:
+        begin.wait(30)
+        for turn in range(10):
+            number = (thread + turn) % 3
+            found = kafka.admin.committed_stable(groups[number], [place])
+            assert found == {place: CommittedOffset(number + 5, f"note {number}")}
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(ask, range(6)))
+    wait_until(lambda: before < clients() <= before + 4, 10)
+
+
+def test_clients_go_with_their_owner(kafka: Kafka, place: TopicPartition) -> None:
+    gc.collect()
+    before = clients()
+    admin = TopicAdmin(kafka.address)
+    admin.committed("group", [place])
+    admin.cluster_id()
+    assert clients() > before
+    admin.close()
+    gc.collect()
+    wait_until(lambda: clients() <= before, 10)
+    assert admin.committed("group", [place]) == {place: None}
+    admin.cluster_id()
+    del admin
+    gc.collect()
+    wait_until(lambda: clients() <= before, 10)
+
+
+def test_clients_that_nobody_uses_are_closed(kafka: Kafka, place: TopicPartition) -> None:
+    gc.collect()
+    before = clients()
+    groups = GroupOffsets({"bootstrap.servers": kafka.address})
+    began = time.monotonic()
+    assert groups.read("group", [place], True, began + 30) == {place: CommittedOffset(None)}
+    groups.close_unused(began)
+    assert clients() == before + 1
+    groups.close_unused(time.monotonic())
+    wait_until(lambda: clients() == before, 10)
+
+
+def test_refused_requests(own_broker: EmbeddedKafka, caplog: pytest.LogCaptureFixture) -> None:
+    place = TopicPartition("t", 0)
+    ann = TopicAdmin(own_broker.address("SASL_PLAINTEXT"), extra_config=ANN)
+    for stable in (True, False, True):
+        started = time.monotonic()
+        with pytest.raises(KafkaRequestError, match="Group authorization failed") as caught:
+            ann.committed("group", [place], stable, timeout=30)
+        assert (caught.value.code, caught.value.retriable) == (KafkaError.GROUP_AUTHORIZATION_FAILED, False)
+        assert time.monotonic() - started < 10
+    options = {**ANN, "sasl.password": "another canary"}
+    with caplog.at_level(logging.DEBUG, "streamrt.kafka"), pytest.raises(KafkaRequestError) as caught:
+        TopicAdmin(own_broker.address("SASL_PLAINTEXT"), extra_config=options).committed("group", [place], timeout=1.5)
+    assert caught.value.retriable
+    assert "canary" not in caplog.text + str(caught.value)
+    assert "Authentication failed" in caplog.text
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 3
+
+
+def test_asking_while_a_broker_restarts(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    # In a process of its own: an admin client of librdkafka 2.16 that asks meanwhile ends the whole process.
+    answers, errors = tmp_path / "answers", tmp_path / "errors"
+    with (
+        answers.open("w") as output,
+        errors.open("w") as log,
+        subprocess.Popen(
+            [sys.executable, "-c", ASKER, own_broker.bootstrap_servers],
+            stdout=output,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        ) as asker,
+    ):
+
+        def answered() -> int:
+            assert asker.poll() is None, f"the asker ended by {asker.returncode}: {errors.read_text()}"
+            return len(answers.read_text().splitlines())
+
+        try:
+            wait_until(lambda: answered() > 10, 30)
+            own_broker.kill()
+            own_broker.start()
+            before = answered()
+            wait_until(lambda: answered() > before + 10, 30)
+        finally:
+            asker.kill()
