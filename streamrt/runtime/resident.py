@@ -201,7 +201,7 @@ class ResidentTask:
         if isinstance(message, Taken):
             offsets = self._outbox.taken(message.number)
             if offsets:
-                self._commit(offsets)
+                self._commit_work(offsets)
         elif isinstance(message, Time):
             self._watermarks = message.watermarks
             self._tick(message.due)
@@ -276,8 +276,8 @@ class ResidentTask:
 
     def _begin(self, begin: Begin) -> None:
         """Begin to work on partitions, at the offsets that the driver has found."""
-        # From now on a restart goes on here, also if "latest" records arrive before the first commit.
-        if begin.fresh and not self._commit(begin.fresh):
+        # From now on a restart goes on here, also if "latest" records arrive before the first commit. No state goes with it.
+        if begin.fresh and not self._commit(begin.fresh, metadata=None):
             self._generation = 0
             return
         self._answered = True
@@ -293,7 +293,7 @@ class ResidentTask:
             self._settle()
             self._await_taken()
             if self._uncommitted:
-                self._commit({})
+                self._commit_work({})
             self._tell(at_once=True)
         self._drop()
 
@@ -406,7 +406,7 @@ class ResidentTask:
             self._await_taken()
             self._ask(GroupAssignment(self._generation, self._assigned))
             return []
-        return [Chunk(place.topic, place.partition, *records) for place, records in polled]
+        return [Chunk(place.topic, place.partition, *batch) for place, batch in polled]
 
     def _tick(self, due: Iterable[TopicPartition]) -> None:
         """Let time pass for those of the tasks that are ours."""
@@ -530,7 +530,7 @@ class ResidentTask:
             for place, end in self._feed.ends().items()
             if end > self._positions[place] and self._tasks.place(place) in self._sessions
         }
-        if (passed or self._uncommitted) and self._commit(passed):
+        if (passed or self._uncommitted) and self._commit_work(passed):
             self._positions.update(passed)
             for place, end in passed.items():
                 self._sessions[self._tasks.place(place)].start[place] = end
@@ -540,11 +540,14 @@ class ResidentTask:
         if self._transactional and offsets:
             self._link.send(Committed(offsets))
 
-    def _commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit offsets, and those that could not be committed before; return whether the group has them."""
-        wanted = {**self._uncommitted, **offsets}
+    def _commit_work(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit offsets up to which work is done, and those that could not be committed before."""
+        return self._commit({**self._uncommitted, **offsets}, self._tasks.spec.commit_metadata)
+
+    def _commit(self, wanted: Mapping[TopicPartition, int], metadata: str | None) -> bool:
+        """Commit offsets; return whether the group has them."""
         try:
-            self._member.commit(wanted, generation=self._generation, metadata=self._tasks.spec.commit_metadata)
+            self._member.commit(wanted, generation=self._generation, metadata=metadata)
         except GroupFencedError as error:
             logger.warning("%s; the records since the last commit will repeat", error)
             self._lost.set()
@@ -554,7 +557,7 @@ class ResidentTask:
             logger.warning("%s; trying again later", error)
             if not self._transactional:
                 # Exactly once, a transaction may have moved the group on by then.
-                self._uncommitted = wanted
+                self._uncommitted = dict(wanted)
         else:
             self._uncommitted = {}
             self._link.send(Committed(wanted))

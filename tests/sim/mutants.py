@@ -110,7 +110,7 @@ def _report_and_commit(self: ResidentTask) -> None:
 
         def report(self, report: Any, offsets: Any) -> None:
             if offsets:
-                task._commit(offsets)
+                task._commit_work(offsets)
             outbox.report(report, {})
 
     task, outbox = self, self._outbox
@@ -121,8 +121,8 @@ def _report_and_commit(self: ResidentTask) -> None:
         self._outbox = outbox
 
 
-def _commit_is_believed(self: ResidentTask, offsets: Any) -> bool:
-    _REAL_TAKE(self, offsets)
+def _commit_is_believed(self: ResidentTask, wanted: Any, metadata: Any) -> bool:
+    _REAL_TAKE(self, wanted, metadata)
     return True
 
 

@@ -263,14 +263,17 @@ def test_a_group_that_kafka_has_forgotten_goes_on_where_its_state_is(kafka: Kafk
 # -- What cannot be had together ---------------------------------------------------------------------------------------
 
 
-def test_exactly_once_refuses_what_it_cannot_protect(kafka: Kafka) -> None:
+def test_exactly_once_refuses_what_it_cannot_protect(kafka: Kafka, processing_mode: str) -> None:
     source, group = kafka.topic("in"), unique("shop")
     feed(kafka, source, "a")
     app = counting(kafka, group, source, processing_guarantee="exactly-once", use_changelog_topics=False)
     refused(app, ConfigurationError, "exactly-once", "use_changelog_topics=True")
     app = kafka.app(group, processing_guarantee="exactly-once")
     app.dataframe(app.topic(source)).sink(SparkSink(print))
-    refused(app, ConfigurationError, "SparkSink", "processing_guarantee='at-least-once'")
+    advice = (
+        "processing_guarantee='at-least-once'" if processing_mode == "micro-batch" else "processing_mode='micro-batch'"
+    )
+    refused(app, ConfigurationError, "SparkSink", advice)
     assert kafka.committed(group, source) is None
 
 

@@ -137,6 +137,7 @@ def test_dataframes_of_two_topics_do_not_mix_their_state(kafka: Kafka) -> None:
         assert kafka.admin.inspect_topics([changelog(group, name)])[changelog(group, name)].num_partitions == partitions  # type: ignore[union-attr]
 
 
+@pytest.mark.only_mode("micro-batch", reason="a resident task stays in its process")
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_state_in_memory_stays_right_when_micro_batches_change_their_process(kafka: Kafka, guarantee: str) -> None:
     source, target, group = kafka.topic("in", 3), kafka.topic("out", 3), unique("memory")
