@@ -9,11 +9,12 @@ BUILD_TOOLS := setuptools|wheel|packaging
 
 # Tests run in lanes, several at once, since most of them wait most of the time: for brokers, or for programs to start.
 # Each lane has a broker and a Spark of its own, if it needs any. `rest` has what the others do not name.
-LANES := unit chaos programs rest
+LANES := unit kafka chaos programs rest
 LANE_unit := tests/conformance tests/packaging tests/sim tests/unit
+LANE_kafka := tests/kafka
 LANE_chaos := tests/spark/test_chaos.py tests/spark/test_crash_points.py
 LANE_programs := tests/spark/test_cluster_state.py tests/spark/test_example_programs.py tests/spark/test_process.py
-LANE_rest := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_chaos) $(LANE_programs))
+LANE_rest := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_kafka) $(LANE_chaos) $(LANE_programs))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint types bench lock jars clean
