@@ -14,6 +14,7 @@ from streamrt.kafka import Producer
 from streamrt.models import TopicPartition
 from streamrt.runtime.faults import VARIABLE
 from streamrt.state import State
+from tests.chaos import tasks_of
 from tests.spark.stateful import GUARANTEES, admin_client, changelog
 from tests.support import Kafka, Program, unique, wait_until
 
@@ -107,7 +108,9 @@ app.run()
 """
 
 
-def test_workers_that_die_count_nothing_twice(kafka: Kafka, program: Callable[..., Program], tmp_path: Path) -> None:
+def test_workers_that_die_count_nothing_twice(
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, processing_mode: str
+) -> None:
     left, right, target = kafka.topic("left"), kafka.topic("right"), kafka.topic("out")
     fault = tmp_path / "fault"
     text = PROGRAM.format(
@@ -125,6 +128,10 @@ def test_workers_that_die_count_nothing_twice(kafka: Kafka, program: Callable[..
             at = 10_000 * (step + 1) + offset
             feed(kafka, topic, 0, [(at + 2 * n, at + 2 * n) for n in range(20)])
         done += 40
+        if processing_mode == "resident" and point == "fenced":
+            # Resident tasks pass it only when they open their stores.
+            for process in wait_until(lambda: tasks_of(app), what="a process that runs tasks"):
+                process.kill()
         wait_until(lambda: not fault.exists(), what=f"the fault at {point}")
         values = kafka.values(target, done)
         assert [n for _, n in values] == list(range(1, done + 1))
