@@ -29,6 +29,7 @@ __all__ = [
     "NO_GROUP",
     "PartitionReader",
     "bounds_of",
+    "look_up",
     "lost_text",
     "unreadable_text",
 ]

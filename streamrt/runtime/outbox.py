@@ -83,14 +83,19 @@ class Outbox:
         return {place: offset for each in taken for place, offset in each.offsets.items()}
 
     def see(
-        self, batch: Batch | None, sessions: Mapping[TopicPartition, Session], *, quiet: bool, at_once: bool = False
+        self,
+        batch: Batch | None,
+        sessions: Mapping[TopicPartition, Session],
+        is_quiet: Callable[[], bool],
+        *,
+        at_once: bool = False,
     ) -> None:
         """Tell what is under way, if there is anything new; not too often.
 
         Args:
             batch: the batch under way.
             sessions: the open sessions.
-            quiet: whether all partitions are read to their ends, and all of it is processed.
+            is_quiet: tells whether all partitions are read to their ends, and all of it is processed.
             at_once: whether to tell it now in any case.
         """
         now = self._clock()
@@ -105,6 +110,7 @@ class Outbox:
             seen.times = self._new_times(sessions)
         if seen.shown or seen.records or seen.times:
             self._link.send(Seen(seen))
+        quiet = is_quiet()
         if quiet is not self._quiet:
             self._quiet = quiet
             self._link.send(Quiet(quiet))

@@ -215,13 +215,12 @@ class ResidentTask:
             self._stop = message
 
     def _tell(self, *, at_once: bool = False) -> None:
-        quiet = (
-            self._answered
-            and not self._left
-            and not self._closed
-            and self._positions.keys() <= self._feed.ends().keys()
-        )
-        self._outbox.see(self._batch, self._sessions, quiet=quiet, at_once=at_once)
+        self._outbox.see(self._batch, self._sessions, self._is_quiet, at_once=at_once)
+
+    def _is_quiet(self) -> bool:
+        """Tell whether all partitions are read to their ends, and all of it is processed."""
+        busy = not self._answered or self._left or self._closed
+        return not busy and self._positions.keys() <= self._feed.ends().keys()
 
     # -- The group -----------------------------------------------------------------------------------------------------
 

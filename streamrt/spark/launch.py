@@ -1,27 +1,56 @@
-"""What both runners do around their tasks: settings for them, transactions of dead ones, and words for Spark's errors."""
+"""What both runners do around their tasks: start Spark, write settings, clear up after dead tasks, tell Spark's errors."""
 
 import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
+from streamrt.kafka import java_system_properties
 from streamrt.models import TopicPartition
 from streamrt.runtime import TaskSpec
 from streamrt.secret import collect_secrets
 from streamrt.spark.executor import ClientSettings, SpecReference
+from streamrt.spark.group import leave_group
 from streamrt.spark.link import LinkAddress
-from streamrt.spark.session import SparkEnvironment, local_slots
+from streamrt.spark.session import SparkEnvironment, local_slots, open_session
 from streamrt.spark.settings import RunSettings
 from streamrt.topology import Topology
 
 _FENCES = 8
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
+
+
+def start_spark(
+    pool: ThreadPoolExecutor, config: ApplicationConfig, settings: RunSettings
+) -> "Future[SparkEnvironment]":
+    """Have Spark started, or reached, in a thread of its own."""
+    return pool.submit(
+        open_session,
+        config.spark_master,
+        settings.spark_config,
+        settings.spark_session,
+        java_system_properties(settings.connection),
+    )
+
+
+def started(session: "Future[SparkEnvironment]") -> SparkEnvironment | None:
+    """Return what `start_spark` has come to; None if that was nothing, or nothing yet."""
+    usable = session.done() and not session.cancelled() and session.exception() is None
+    return session.result() if usable else None
+
+
+def remove_members(
+    environment: SparkEnvironment, config: ApplicationConfig, settings: RunSettings, instance_ids: Iterable[str]
+) -> None:
+    """Remove static members from the application's group, so that nobody waits until their sessions are over."""
+    brokers = settings.connection.bootstrap_servers
+    leave_group(environment.session, brokers, settings.java_options, config.consumer_group, list(instance_ids))
 
 
 def client_settings(config: ApplicationConfig, settings: RunSettings) -> ClientSettings:

@@ -17,19 +17,25 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
-from streamrt.kafka import java_system_properties
 from streamrt.runtime import Output
 from streamrt.runtime.watermarks import Watermarks
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import RepartitionPurge
-from streamrt.spark.group import leave_group
 from streamrt.spark.job import SparkJob
-from streamrt.spark.launch import client_settings, fence, make_reference, spark_cause
+from streamrt.spark.launch import (
+    client_settings,
+    fence,
+    make_reference,
+    remove_members,
+    spark_cause,
+    start_spark,
+    started,
+)
 from streamrt.spark.link import LinkListener
 from streamrt.spark.offsets import StartOffsets
 from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot
 from streamrt.spark.results import Results
-from streamrt.spark.session import SparkEnvironment, local_slots, open_session
+from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import Run
 from streamrt.spark.slots import EventTime, Slots
 
@@ -82,13 +88,7 @@ class ResidentRunner:
             RunnerError: if Spark failed for good.
         """
         with ThreadPoolExecutor(1, "streamrt-spark") as pool:
-            session = pool.submit(
-                open_session,
-                self._config.spark_master,
-                self._settings.spark_config,
-                self._settings.spark_session,
-                java_system_properties(self._settings.connection),
-            )
+            session = start_spark(pool, self._config, self._settings)
             try:
                 self._run_jobs(session)
             finally:
@@ -264,17 +264,13 @@ class ResidentRunner:
         self._stop.set()
 
     def _leave(self, session: "Future[SparkEnvironment]") -> None:
-        if session.done() and not session.cancelled() and session.exception() is None:
-            self._remove(session.result(), self._members)
+        environment = started(session)
+        if environment is not None:
+            self._remove(environment, self._members)
 
     def _remove(self, environment: SparkEnvironment, slots: int) -> None:
         """Remove static members of this copy from the group: those of slots, or, for 0, the one that micro-batch mode has."""
         own = self._settings.group_instance_id
         if own is not None:
-            leave_group(
-                environment.session,
-                self._settings.connection.bootstrap_servers,
-                self._settings.java_options,
-                self._config.consumer_group,
-                [member_of_slot(own, slot) for slot in range(slots)] or [own],
-            )
+            members = [member_of_slot(own, slot) for slot in range(slots)] or [own]
+            remove_members(environment, self._config, self._settings, members)

@@ -23,7 +23,6 @@ from streamrt.kafka import (
     GroupFencedError,
     GroupMember,
     KafkaRequestError,
-    java_system_properties,
 )
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Output, Report
@@ -32,14 +31,21 @@ from streamrt.runtime.watermarks import QuietClock, Watermarks
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import Commits, RepartitionPurge
 from streamrt.spark.executor import SpecReference, WarmUp
-from streamrt.spark.group import leave_group
-from streamrt.spark.launch import client_settings, fence, make_reference, spark_cause
+from streamrt.spark.launch import (
+    client_settings,
+    fence,
+    make_reference,
+    remove_members,
+    spark_cause,
+    start_spark,
+    started,
+)
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
-from streamrt.spark.session import SparkEnvironment, local_slots, open_session
+from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import Run
 from streamrt.state import load_rocksdb
 
@@ -107,13 +113,7 @@ class SparkRunner:
         """
         # The JVM boots while the group forms.
         with ThreadPoolExecutor(1, "streamrt-spark") as pool:
-            session = pool.submit(
-                open_session,
-                self._config.spark_master,
-                self._settings.spark_config,
-                self._settings.spark_session,
-                java_system_properties(self._settings.connection),
-            )
+            session = start_spark(pool, self._config, self._settings)
             self._member = GroupMember(
                 self._settings.connection,
                 self._config.consumer_group,
@@ -420,17 +420,9 @@ class SparkRunner:
         self._settings.check()
 
     def _leave(self, session: "Future[SparkEnvironment]") -> None:
-        instance_id = self._settings.group_instance_id
-        if instance_id is None or not session.done() or session.exception() is not None:
-            return
-        brokers = self._settings.connection.bootstrap_servers
-        leave_group(
-            session.result().session,
-            brokers,
-            self._settings.java_options,
-            self._config.consumer_group,
-            [instance_id],
-        )
+        instance_id, environment = self._settings.group_instance_id, started(session)
+        if instance_id is not None and environment is not None:
+            remove_members(environment, self._config, self._settings, [instance_id])
 
     def _query_settings(self, partitions: int) -> QuerySettings:
         every = self._config.commit_every
