@@ -5,14 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
 from typing_extensions import Self, override
 
 from streamrt.errors import ConfigurationError
 from streamrt.secret import Secret
 from streamrt.serializers.base import SerializationContext
 from streamrt.serializers.registry.schema import SchemaReference
+from streamrt.settings import KeywordSettings
 
 SubjectNameStrategy = Callable[[SerializationContext, "str | None"], "str | None"]
 ReferenceSubjectNameStrategy = Callable[[SerializationContext, SchemaReference], "str | None"]
@@ -71,48 +72,10 @@ def reference_subject_name_strategy(ctx: SerializationContext, reference: Schema
     return reference.name
 
 
-class _Settings(BaseSettings):
-    """Settings from keywords alone, with errors that show no values."""
+class _Settings(KeywordSettings):
+    """Settings with finite numbers, and a `repr` of what is not the default."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, env_prefix="", allow_inf_nan=False
-    )
-
-    # Keywords are untyped on purpose: secrets are given as plain strings and stored as SecretStr.
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(str(part) for part in problem['loc']) or 'the settings'}: "
-                f"{_PROBLEMS.get(problem['type']) or problem['msg'].removeprefix('Value error, ')}"
-                for problem in error.errors(include_url=False, include_context=False, include_input=False)
-            )
-        else:
-            return
-        # Raised outside the handler: its context would be a ValidationError, which holds the values.
-        raise ConfigurationError(f"the {type(self).__name__} cannot be used: {problems}")
-
-    if not TYPE_CHECKING:  # a visible __setattr__ would switch off the type checkers' own refusal
-
-        def __setattr__(self, name, value):
-            # pydantic's refusal shows the value, which may be a secret.
-            if name in type(self).model_fields:
-                raise ConfigurationError(f"{name} cannot be changed: make a new {type(self).__name__}")
-            super().__setattr__(name, value)
-
-    @classmethod
-    @override
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from keywords alone: a variable named `URL` must not change the registry."""
-        return (init_settings,)
+    model_config = SettingsConfigDict(allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -128,9 +91,6 @@ class _Settings(BaseSettings):
             value = getattr(self, name)
             if value != field.default:
                 yield name, value
-
-
-_PROBLEMS = {"extra_forbidden": "no such setting", "missing": "it is required"}
 
 
 class SchemaRegistryClientConfig(_Settings):
@@ -196,6 +156,10 @@ class SchemaRegistryClientConfig(_Settings):
     max_retries: int = Field(default=3, ge=0, le=100)
     retries_wait_ms: int = Field(default=500, ge=0)
     retries_max_wait_ms: int = Field(default=5000, ge=0)
+
+    if TYPE_CHECKING:  # secrets are given as plain strings
+
+        def __init__(self, **values: Any) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

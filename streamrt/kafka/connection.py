@@ -6,11 +6,12 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 
-from pydantic import Field, ImportString, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, ImportString, SecretStr, field_validator
+from pydantic_settings import SettingsConfigDict
 from typing_extensions import Self, override
 
 from streamrt.errors import ConfigurationError
+from streamrt.settings import KeywordSettings
 
 __all__ = ["ConnectionConfig", "OAuthCallback", "SecretsNotPicklableError", "as_connection"]
 
@@ -27,7 +28,7 @@ class SecretsNotPicklableError(ConfigurationError, TypeError):
     """An object that holds secrets was about to be pickled: secrets travel by reference only."""
 
 
-class ConnectionConfig(BaseSettings):
+class ConnectionConfig(KeywordSettings):
     """Connection settings of all Kafka clients, named like the options of librdkafka with `_` for `.`.
 
     Nothing is read from the environment. Values that carry a secret are masked in `repr`, in `str` and in
@@ -57,9 +58,7 @@ class ConnectionConfig(BaseSettings):
         '***'
     """
 
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=False, env_prefix=""
-    )
+    model_config = SettingsConfigDict(validate_default=False)
 
     bootstrap_servers: str = Field(min_length=1)
     security_protocol: SecurityProtocol | None = None
@@ -106,38 +105,9 @@ class ConnectionConfig(BaseSettings):
     enable_ssl_certificate_verification: bool | None = None
     ssl_endpoint_identification_algorithm: Literal["none", "https"] | None = None
 
-    # Keywords are untyped on purpose: secrets are given as plain strings and stored as SecretStr, which the
-    # signature that type checkers derive from the fields would refuse.
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            problems = _problems(error)
-        else:
-            return
-        # Raised outside the handler: its context would be a ValidationError, which holds the values.
-        raise ConfigurationError(f"the Kafka connection cannot be used: {problems}")
+    if TYPE_CHECKING:  # secrets are given as plain strings
 
-    if not TYPE_CHECKING:  # a visible __setattr__ would switch off the type checkers' own refusal
-
-        def __setattr__(self, name, value):
-            # pydantic's refusal shows the value, which may be a secret.
-            if name in type(self).model_fields:
-                raise ConfigurationError(f"{name} cannot be changed: make a new ConnectionConfig")
-            super().__setattr__(name, value)
-
-    @classmethod
-    @override
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from keywords alone: a variable named `CLIENT_ID` must not change the connection."""
-        return (init_settings,)
+        def __init__(self, **values: Any) -> None: ...
 
     @field_validator("security_protocol", "sasl_oauthbearer_method", mode="before")
     @classmethod
@@ -306,15 +276,3 @@ def field_of(option: str) -> str | None:
 
 def _option_of(field: str) -> str:
     return field if field in _UNDERSCORED else field.replace("_", ".")
-
-
-_PROBLEMS = {"extra_forbidden": "no such option", "missing": "it is required"}
-
-
-def _problems(error: ValidationError) -> str:
-    # `include_input=False` is what keeps secrets out: hide_input_in_errors covers only `str(error)`.
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'the options'}: "
-        f"{_PROBLEMS.get(problem['type']) or problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors(include_url=False, include_context=False, include_input=False)
-    )

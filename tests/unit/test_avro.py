@@ -363,10 +363,10 @@ MANY = number(25_000_000)
     ids=range(22),
 )
 def test_harmful_bytes_are_refused(schema: Any, data: bytes, reason: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(SerializationError, match=reason):
         read(schema, data)
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 def test_what_a_reader_skips_is_checked_too() -> None:

@@ -117,7 +117,7 @@ def test_one_option_under_two_names_must_agree() -> None:
     [
         ({}, "bootstrap_servers: it is required"),
         ({"bootstrap_servers": ""}, "bootstrap_servers"),
-        ({"bootstrap_servers": "a:1", "linger_ms": CANARY}, "linger_ms: no such option"),
+        ({"bootstrap_servers": "a:1", "linger_ms": CANARY}, "linger_ms: no such setting"),
         ({"bootstrap_servers": "a:1", "security_protocol": CANARY}, "security_protocol: .*'sasl_ssl'"),
         ({"bootstrap_servers": "a:1", "sasl_mechanism": CANARY}, "sasl_mechanism: .*'PLAIN'"),
         ({"bootstrap_servers": "a:1", "sasl_password": {"p": CANARY}}, "sasl_password: "),

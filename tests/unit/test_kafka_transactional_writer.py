@@ -110,4 +110,4 @@ def test_without_a_broker_init_ends_in_time() -> None:
         writer.produce("topic", b"value", None, 0, None)
     writer.abort()
     writer.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30

@@ -88,7 +88,7 @@ def test_kills(tmp_path: Path, session: int, changelog: bool) -> None:
 
 
 def open_after(folder: Path) -> StorePartition:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             return store_in(folder).open(0)

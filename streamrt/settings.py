@@ -1,0 +1,72 @@
+"""Settings given by keywords, some of which are secrets: no error shows a value."""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from typing_extensions import override
+
+from streamrt.errors import ConfigurationError
+
+__all__ = ["KeywordSettings"]
+
+_PROBLEMS = {"extra_forbidden": "no such setting", "missing": "it is required"}
+
+
+class KeywordSettings(BaseSettings):
+    """Settings that are checked once and cannot be changed.
+
+    Nothing is read from the environment. Secrets are fields of the type `SecretStr`.
+
+    Raises:
+        ConfigurationError: if a setting is unknown or its value cannot be used. The message names the setting and never
+            shows the value.
+
+    Example:
+        >>> from pydantic import SecretStr
+        >>> class Login(KeywordSettings):
+        ...     user: str
+        ...     password: SecretStr
+        >>> Login(user="ann", password="sesame")
+        Login(user='ann', password=SecretStr('**********'))
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, env_prefix="")
+
+    # Type checkers derive the signature from the fields, where secrets are given as SecretStr: a class with secrets declares
+    # this one again.
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            # `include_input=False` is what keeps secrets out: hide_input_in_errors covers only `str(error)`.
+            problems = "; ".join(
+                f"{'.'.join(str(part) for part in problem['loc']) or 'the settings'}: "
+                f"{_PROBLEMS.get(problem['type']) or problem['msg'].removeprefix('Value error, ')}"
+                for problem in error.errors(include_url=False, include_context=False, include_input=False)
+            )
+        else:
+            return
+        # Raised outside the handler: its context would be a ValidationError, which holds the values.
+        raise ConfigurationError(f"the {type(self).__name__} cannot be used: {problems}")
+
+    if not TYPE_CHECKING:  # a visible __setattr__ would switch off the type checkers' own refusal
+
+        def __setattr__(self, name, value):
+            # pydantic's refusal shows the value, which may be a secret.
+            if name in type(self).model_fields:
+                raise ConfigurationError(f"{name} cannot be changed: make a new {type(self).__name__}")
+            super().__setattr__(name, value)
+
+    @classmethod
+    @override
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from keywords alone: a variable named `URL` or `CLIENT_ID` must not change where we connect to."""
+        return (init_settings,)
