@@ -198,7 +198,7 @@ def judge_windows(flow: Flow, outputs: Outputs) -> None:
     """Compare the windows that came out with those of the naive model: each once, and in order by key."""
     windows = flow.windows()
     count = sum(map(len, windows.values()))
-    wait_until(lambda: sum(map(len, list(outputs.windows.values()))) >= count, 20, f"{count} windows")
+    wait_until(lambda: sum(map(len, list(outputs.windows.values()))) >= count, 120, f"{count} windows")
     for place in windows.keys() | outputs.windows:
         assert outputs.windows.get(place) == windows.get(place), place
 

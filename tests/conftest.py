@@ -1,4 +1,5 @@
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,3 +71,5 @@ def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
     yield start
     for started in programs:
         started.kill()
+        # Shown where the test has failed.
+        print(*started.err, sep="", end="", file=sys.stderr)

@@ -40,7 +40,7 @@ def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0, what: str = "the condition") -> Any:
+def wait_until(condition: Callable[[], Any], timeout_s: float = 150.0, what: str = "the condition") -> Any:
     """Wait until a function returns something true, and return it."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -106,7 +106,7 @@ class Kafka:
                     headers=headers,
                 )
 
-    def receive(self, topic: str, count: int, timeout_s: float = 30.0) -> list[Received]:
+    def receive(self, topic: str, count: int, timeout_s: float = 90.0) -> list[Received]:
         """Return the first `count` records of a topic; fewer if they do not come in time."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
@@ -126,7 +126,7 @@ class Kafka:
                     )
         return records
 
-    def receive_exactly(self, topic: str, count: int, timeout_s: float = 30.0, linger_s: float = 0.7) -> list[Received]:
+    def receive_exactly(self, topic: str, count: int, timeout_s: float = 90.0, linger_s: float = 0.7) -> list[Received]:
         """Return the records of a topic; there must be exactly `count` for a moment after the last one came."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
@@ -212,7 +212,7 @@ class Program:
         for reader in self._readers:
             reader.start()
 
-    def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
+    def wait_for(self, text: str, timeout_s: float = 150.0) -> None:
         """Wait until the program has printed a line with `text`, on either stream."""
 
         def seen() -> bool:
@@ -222,13 +222,13 @@ class Program:
 
         wait_until(seen, timeout_s, f"output with {text!r}, got {self.out} {self.err}")
 
-    def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 30.0) -> tuple[int, float]:
+    def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 60.0) -> tuple[int, float]:
         """Send a signal; return the exit code and the seconds that it took."""
         begun = time.monotonic()
         self.process.send_signal(how)
         return self.wait(timeout_s), time.monotonic() - begun
 
-    def wait(self, timeout_s: float = 60.0) -> int:
+    def wait(self, timeout_s: float = 150.0) -> int:
         """Wait for the end; return the exit code."""
         try:
             return self.process.wait(timeout_s)
