@@ -1,6 +1,5 @@
 """What sinks and sources share: connecting to the outside, with the user's callbacks."""
 
-import logging
 from collections.abc import Callable
 
 __all__ = ["ClientConnectFailureCallback", "ClientConnectSuccessCallback"]
@@ -16,8 +15,6 @@ def connect(
     setup: Callable[[], None],
     on_success: ClientConnectSuccessCallback | None,
     on_failure: ClientConnectFailureCallback | None,
-    logger: logging.Logger,
-    name: str,
 ) -> None:
     """Call `setup` and tell the callbacks how it went.
 
@@ -26,14 +23,11 @@ def connect(
         on_success: called after a `setup` that succeeded.
         on_failure: called with the error of a `setup` that failed; what it raises leaves, and if it returns, the
             error counts as dealt with. Without it, the error leaves.
-        logger: where a failure is logged.
-        name: what to call the connector there.
     """
     try:
         setup()
     except Exception as error:
         if on_failure is None:
-            logger.error("%s could not connect: %s: %s", name, type(error).__name__, error)
             raise
         on_failure(error)
     else:

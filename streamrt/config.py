@@ -40,7 +40,7 @@ class ApplicationConfig(BaseSettings):
     consumer_group: str = Field(default=DEFAULT_CONSUMER_GROUP, min_length=1)
     auto_offset_reset: AutoOffsetReset = "latest"
     commit_interval: float = Field(default=5.0, ge=0)
-    commit_every: int = 0
+    commit_every: int = Field(default=0, ge=0)
     state_dir: Path = Path(DEFAULT_STATE_DIR)
     consumer_poll_timeout: float = Field(default=1.0, gt=0)
     producer_poll_timeout: float = Field(default=0.0, ge=0)

@@ -18,7 +18,6 @@ partition are written, or dropped, by themselves; other sinks get the records of
 """
 
 import abc
-import logging
 from collections.abc import Collection
 from typing import Any
 
@@ -27,8 +26,6 @@ from streamrt.connectors.sinks.batch import SinkBatch
 from streamrt.models import Headers
 
 __all__ = ["BaseSink", "BatchingSink", "DriverSink"]
-
-logger = logging.getLogger("streamrt.connectors")
 
 
 class BaseSink(abc.ABC):
@@ -91,13 +88,7 @@ class BaseSink(abc.ABC):
         Raises:
             Exception: what `setup` raised, or what `on_client_connect_failure` made of it.
         """
-        connect(
-            self.setup,
-            self._on_client_connect_success,
-            self._on_client_connect_failure,
-            logger,
-            f"the sink {type(self).__name__}",
-        )
+        connect(self.setup, self._on_client_connect_success, self._on_client_connect_failure)
 
     @abc.abstractmethod
     def add(

@@ -175,13 +175,7 @@ class BaseSource(abc.ABC):
         Raises:
             Exception: what `setup` raised, or what `on_client_connect_failure` made of it.
         """
-        connect(
-            self.setup,
-            self._on_client_connect_success,
-            self._on_client_connect_failure,
-            logger,
-            f"the source {getattr(self, 'name', type(self).__name__)}",
-        )
+        connect(self.setup, self._on_client_connect_success, self._on_client_connect_failure)
 
     @abc.abstractmethod
     def start(self) -> None:

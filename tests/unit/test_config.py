@@ -124,6 +124,7 @@ WRONG = [
     ("commit_interval", float("inf")),
     ("commit_interval", None),
     ("commit_every", 1.5),
+    ("commit_every", -5),
     ("commit_every", "often"),
     ("consumer_poll_timeout", 0),
     ("producer_poll_timeout", -1),

@@ -108,7 +108,8 @@ def test_the_error_of_setup_leaves_without_a_callback(caplog: pytest.LogCaptureF
 
     with pytest.raises(ConnectionError):
         Broken().start()
-    assert "the sink Broken could not connect: ConnectionError: no route" in caplog.text
+    # Whoever ends the application says it.
+    assert not caplog.records
 
 
 def test_a_callback_that_raises_replaces_the_error() -> None:
