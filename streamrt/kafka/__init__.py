@@ -13,7 +13,7 @@ from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupS
 from streamrt.kafka.inputs import InputBatch, InputReader
 from streamrt.kafka.java import ConsumerOptions, java_client_options
 from streamrt.kafka.java_connection import java_system_properties
-from streamrt.kafka.offsets import CommittedOffset, GroupDescription, IsolationLevelName
+from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName
 from streamrt.kafka.partitioner import murmur2, partition_for
 from streamrt.kafka.producer import Producer
 from streamrt.kafka.transactions import TransactionalWriter, WriterState, transactional_id
@@ -28,7 +28,6 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "GroupAssignment",
-    "GroupDescription",
     "GroupFencedError",
     "GroupMember",
     "GroupState",

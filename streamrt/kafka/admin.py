@@ -10,10 +10,10 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 
 from streamrt.errors import TopicCreationError
 from streamrt.kafka.client import KafkaRequestError, request_error
-from streamrt.kafka.offsets import CommittedOffset, GroupDescription, IsolationLevelName, OffsetRequests
+from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName, OffsetRequests
 from streamrt.kafka.requests import RETRY_S, retry, seconds_left
 
-__all__ = ["CommittedOffset", "GroupDescription", "IsolationLevelName", "TopicAdmin", "TopicConfig", "TopicDefinition"]
+__all__ = ["CommittedOffset", "IsolationLevelName", "TopicAdmin", "TopicConfig", "TopicDefinition"]
 
 _ADVICE = {
     KafkaError.INVALID_REPLICATION_FACTOR: "set a replication_factor that is not above the number of brokers",

@@ -1,5 +1,6 @@
 """What all clients share: options, log lines, and partitions and errors in StreamRT's own terms."""
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ __all__ = [
     "KafkaRequestError",
     "Throttle",
     "build_client",
+    "callback",
     "client_options",
     "error_in",
     "is_connection_error",
@@ -44,6 +46,8 @@ _CONNECTION_ERRORS = frozenset(
     {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 )
 _RETRIABLE = _CONNECTION_ERRORS | {
+    # A broker that has just started knows of no broker, or of not all topics.
+    KafkaError._PARTIAL,
     KafkaError._WAIT_COORD,
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -137,7 +141,7 @@ class ClientLogger:
 
 
 def log_error_to(logger: logging.Logger) -> ErrorCallback:
-    """Return an error callback that logs: a cluster that is away as a warning, the rest as errors.
+    """Return an error callback that logs: a cluster that is away as one warning, the rest as errors.
 
     Args:
         logger: where the errors go.
@@ -145,14 +149,38 @@ def log_error_to(logger: logging.Logger) -> ErrorCallback:
     throttle = Throttle()
 
     def on_error(error: KafkaError) -> None:
-        if not throttle.ready(error.code()):
+        away = is_connection_error(error)
+        # That a connection failed, and that there is no other one, are the same news.
+        if not throttle.ready("away" if away else error.code()):
             logger.debug("Kafka client: %s", error.str())
-        elif is_connection_error(error):
-            logger.warning("Kafka client: %s; it goes on trying", error.str())
+        elif away:
+            # librdkafka's own words tell of "0/2 brokers" if the only one is not there.
+            down = error.code() == KafkaError._ALL_BROKERS_DOWN
+            logger.warning("Kafka client: %s; it goes on trying", "no broker can be reached" if down else error.str())
         else:
             logger.error("Kafka client: %s (%s)", error.str(), error.name())
 
     return on_error
+
+
+def callback(call: Callable[..., T]) -> Callable[..., T]:
+    """Return a callback for confluent-kafka whose exceptions can be caught by whoever called `poll`.
+
+    confluent-kafka keeps what a callback raises as it finds it. Up to Python 3.11 an exception that C code has raised, as its
+    own, is not complete then, and no `except` matches it: it ends the thread. One that was caught once is complete.
+
+    Args:
+        call: the callback.
+    """
+
+    @functools.wraps(call)
+    def catch(*args: object) -> T:
+        try:
+            return call(*args)
+        except BaseException:
+            raise
+
+    return catch
 
 
 def client_options(
@@ -182,7 +210,7 @@ def client_options(
         **(extra_config or {}),
         **as_connection(broker_address).as_librdkafka_dict(),
         **fixed,
-        "error_cb": error_callback or log_error_to(logger),
+        "error_cb": callback(error_callback or log_error_to(logger)),
         "logger": ClientLogger(logger),
     }
 

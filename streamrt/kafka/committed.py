@@ -5,6 +5,7 @@ group's coordinator goes away or moves while it asks for committed offsets: typi
 """
 
 import contextlib
+import os
 import threading
 import time
 import weakref
@@ -16,7 +17,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
-from streamrt.kafka.client import build_client, error_in, is_retriable
+from streamrt.kafka.client import ErrorCallback, build_client, error_in, is_connection_error, is_retriable
 from streamrt.kafka.requests import retry, seconds_left
 from streamrt.models import TopicPartition
 
@@ -57,6 +58,8 @@ class _Asker:
     stable: bool
     client: ConfluentConsumer
     epoch: int
+    content: threading.Event
+    """Set while it does not matter whether it has lost connections: it has its answer, or will not be asked again."""
     unanswered_s: float = 0.0
     """How long it has waited since the last answer."""
     used_at: float = 0.0
@@ -82,7 +85,7 @@ class GroupOffsets:
         self._idle: list[_Asker] = []  # the one used last is at the end
         self._epoch = 0
         self._timer: threading.Timer | None = None
-        weakref.finalize(self, _close_all, self._idle)
+        weakref.finalize(self, _close_own, self._idle, os.getpid())
 
     def read(
         self, group: str, partitions: Collection[TopicPartition], require_stable: bool, deadline: float
@@ -190,12 +193,15 @@ class GroupOffsets:
                 if (self._idle[index].group, self._idle[index].stable) == (group, stable):
                     return self._idle.pop(index)
             epoch = self._epoch
+        content = threading.Event()
         options = {
             **self._options,
             "group.id": group,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
         }
-        return _Asker(group, stable, build_client(ConfluentConsumer, options), epoch)
+        if "error_cb" in options:
+            options["error_cb"] = _unless(content, options["error_cb"])
+        return _Asker(group, stable, build_client(ConfluentConsumer, options), epoch, content)
 
     def _give_back(self, asker: _Asker) -> None:
         asker.used_at = time.monotonic()
@@ -228,7 +234,10 @@ def _committed(asker: _Asker, wanted: list[ConfluentTopicPartition], timeout_s: 
         asker.unanswered_s += time.monotonic() - started
         reason = asker.refused or KafkaError(code, "the group's coordinator did not answer in time")
         raise KafkaException(reason) from None
+    # What it has collected since it was asked before is no news.
+    asker.content.set()
     _serve(asker)
+    asker.content.clear()
     asker.unanswered_s = 0.0
     return entries
 
@@ -241,6 +250,24 @@ def _serve(asker: _Asker) -> None:
             asker.refused = KafkaError(error.code())
 
 
+def _unless(content: threading.Event, log_error: ErrorCallback) -> ErrorCallback:
+    """Return an error callback that keeps quiet about connections while an event is set."""
+
+    def on_error(error: KafkaError) -> None:
+        if not (content.is_set() and is_connection_error(error)):
+            log_error(error)
+
+    return on_error
+
+
+def _close_own(askers: list[_Asker], pid: int) -> None:
+    """Close the clients of this process; in one that was forked from it, that would wait for threads that are not there."""
+    if os.getpid() == pid:
+        _close_all(askers)
+
+
 def _close_all(askers: list[_Asker]) -> None:
     while askers:
-        askers.pop().client.close()
+        asker = askers.pop()
+        asker.content.set()
+        asker.client.close()

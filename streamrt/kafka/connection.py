@@ -13,7 +13,7 @@ from typing_extensions import Self, override
 from streamrt.errors import ConfigurationError
 from streamrt.settings import KeywordSettings
 
-__all__ = ["ConnectionConfig", "OAuthCallback", "SecretsNotPicklableError", "as_connection"]
+__all__ = ["ConnectionConfig", "HoldsSecrets", "OAuthCallback", "SecretsNotPicklableError", "as_connection"]
 
 SecurityProtocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
 SaslMechanism = Literal["GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -26,6 +26,16 @@ _UNDERSCORED = frozenset({"oauth_cb"})
 
 class SecretsNotPicklableError(ConfigurationError, TypeError):
     """An object that holds secrets was about to be pickled: secrets travel by reference only."""
+
+
+class HoldsSecrets:
+    """What clients have in common that keep their options, secrets among them, until they connect."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        raise SecretsNotPicklableError(
+            f"a {type(self).__name__} is not pickled, because it may hold secrets, and its connections cannot move: make one "
+            "in the process that uses it"
+        )
 
 
 class ConnectionConfig(KeywordSettings):

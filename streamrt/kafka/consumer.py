@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError
-from streamrt.kafka.client import ErrorCallback, build_client, client_options, log_error_to
-from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.client import ErrorCallback, build_client, callback, client_options, log_error_to
+from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 
 __all__ = ["AutoOffsetReset", "CommitCallback", "Consumer", "RebalanceCallback"]
 
@@ -29,7 +29,7 @@ _DEFAULTS = {
 }
 
 
-class Consumer:
+class Consumer(HoldsSecrets):
     """Reads records from Kafka; a thin layer over `confluent_kafka.Consumer`.
 
     The client is created on first use. As a context manager it leaves its group at the end. Use it in one thread:
@@ -80,7 +80,7 @@ class Consumer:
                 "group.id": consumer_group or "streamrt-no-group",
                 "enable.auto.commit": auto_commit_enable and consumer_group is not None,
                 "auto.offset.reset": auto_offset_reset,
-                "on_commit": on_commit or _log_failed_commits(logger),
+                "on_commit": callback(on_commit or _log_failed_commits(logger)),
             },
         )
         self._inner: ConfluentConsumer | None = None
@@ -108,7 +108,8 @@ class Consumer:
             RuntimeError: if the consumer is closed.
         """
         callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-        self._client.subscribe(topics, **{name: call for name, call in callbacks.items() if call is not None})
+        given = {name: callback(call) for name, call in callbacks.items() if call is not None}
+        self._client.subscribe(topics, **given)
 
     def unsubscribe(self) -> None:
         """Leave the group.

@@ -27,7 +27,17 @@ from streamrt.kafka.client import (
 )
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.inputs import InputBatch
-from streamrt.kafka.reader import EVENTS_NOT_OURS, FIXED, LOST, NO_GROUP, bounds_of, look_up, lost_text, unreadable_text
+from streamrt.kafka.reader import (
+    EVENTS_NOT_OURS,
+    FIXED,
+    LARGEST_ANSWER,
+    LOST,
+    NO_GROUP,
+    bounds_of,
+    look_up,
+    lost_text,
+    unreadable_text,
+)
 from streamrt.models import TopicPartition
 
 __all__ = ["PartitionFeed"]
@@ -41,9 +51,10 @@ _DEFAULTS: Mapping[str, Any] = {
     "fetch.wait.max.ms": 100,
     # With librdkafka's own 1 s it stands still whenever its queue is full.
     "fetch.queue.backoff.ms": 2,
-    # For each partition, in memory. Reading is as fast with ten times as many.
+    # Of all partitions together, in memory. Reading is as fast with ten times as many.
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 65_536,
+    "receive.message.max.bytes": LARGEST_ANSWER,
     "reconnect.backoff.ms": 20,
     "topic.metadata.refresh.fast.interval.ms": 20,
 }

@@ -15,6 +15,7 @@ group with a consumer whose partitions are paused, and hands the partitions that
 - Partitions are given back only when no commit is on its way.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -50,6 +51,7 @@ from streamrt.kafka.group_state import (
     is_fenced,
     is_hopeless,
     names_of,
+    streamrt_error,
 )
 from streamrt.models import TopicPartition
 
@@ -84,8 +86,8 @@ class GroupMember:
         poll_timeout: seconds between two polls, at most 0.05: so soon a rebalance is noticed.
         on_revoke: called in a thread of its own before partitions are given back. It may block up to
             `max.poll.interval.ms`, and may call `commit`. It is not called for an empty assignment.
-        on_lost: called in the member's thread after partitions were lost: they can no longer be committed. It
-            should not block.
+        on_lost: called in the member's thread after partitions were lost: they can no longer be committed. The member
+            joins again when it returns, unless it is closed by then: a static one that was frozen may have a successor.
         broker_availability_timeout: seconds without any broker after which the member fails; 0 for never.
         logger: where events and the log lines of librdkafka go.
 
@@ -298,7 +300,7 @@ class GroupMember:
                 self._expire()
                 self._probe()
         except Exception as error:  # noqa: BLE001 - whatever it is, the runner must hear of it
-            self._fail(_streamrt_error(error))
+            self._fail(streamrt_error(error))
         self._leave()
         self._drop(GroupState.CLOSED)
 
@@ -458,6 +460,10 @@ class GroupMember:
         if lost:
             self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, names_of(lost))
             self._tell_lost(lost)
+        if self._stopping.is_set():
+            # librdkafka joins again at once, before it can be closed, and a static member would fence its successor.
+            with contextlib.suppress(KafkaException):
+                consumer.unsubscribe()
         consumer.unassign()
 
     def _fail(self, error: Exception) -> None:
@@ -589,9 +595,3 @@ class GroupMember:
             )
         self._state = state
         self._changed.notify_all()
-
-
-def _streamrt_error(error: Exception) -> Exception:
-    if isinstance(error, KafkaException):
-        return request_error("the membership in the consumer group ended", error)
-    return error

@@ -26,9 +26,10 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from streamrt.errors import StreamRTError
+from streamrt.kafka.client import request_error
 from streamrt.models import TopicPartition
 
 __all__ = ["GroupAssignment", "GroupFencedError", "GroupState"]
@@ -147,3 +148,10 @@ def advice_for(error: KafkaError) -> str | None:
 def names_of(partitions: Iterable[TopicPartition]) -> str:
     """Return the partitions as messages tell them."""
     return ", ".join(str(partition) for partition in sorted(partitions)) or "no partitions"
+
+
+def streamrt_error(error: Exception) -> Exception:
+    """Return what ended a membership, in StreamRT's terms."""
+    if isinstance(error, KafkaException):
+        return request_error("the membership in the consumer group ended", error)
+    return error

@@ -1,5 +1,7 @@
 """Reads records of input topics in the process that works on them, ahead of whoever delivers them."""
 
+import contextlib
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +12,12 @@ from streamrt.kafka.reader import PartitionReader
 from streamrt.models import Headers, TopicPartition
 
 __all__ = ["InputBatch", "InputReader"]
+
+_NO_TEXT = "\ufffd"
+"""What Java's clients read in place of a byte that is no UTF-8."""
+# Tells by 0 that an item is missing, where Python itself would follow the pointer.
+_item_of = ctypes.pythonapi.PyTuple_GetItem
+_item_of.argtypes, _item_of.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.c_void_p
 
 
 class InputBatch(NamedTuple):
@@ -36,7 +44,10 @@ class InputBatch(NamedTuple):
         """Return the columns of what the client has read."""
         # Column by column, without a line of Python for each record.
         times = list(map(Message.timestamp, messages))
-        headers = list(map(Message.headers, messages))
+        try:
+            headers = list(map(Message.headers, messages))
+        except SystemError:
+            headers = list(map(_headers_of, messages))
         return cls(
             list(map(Message.offset, messages)),
             list(map(Message.key, messages)),
@@ -45,6 +56,18 @@ class InputBatch(NamedTuple):
             [kind for kind, _ in times],
             headers if any(headers) else None,
         )
+
+
+def _headers_of(message: Message) -> Headers | None:
+    """Return the headers of a record, also if names are not UTF-8.
+
+    Of such headers, confluent-kafka 2.16 makes tuples that lack their first items, and then raises SystemError, the first
+    time that it is asked. Python must not touch what is missing: that ends the process.
+    """
+    with contextlib.suppress(SystemError):
+        message.headers()
+    found: Headers | None = message.headers()
+    return found and [header if _item_of(header, 0) else (_NO_TEXT, *header[1:]) for header in found]
 
 
 class InputReader(PartitionReader):

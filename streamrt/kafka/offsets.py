@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -16,7 +15,7 @@ from streamrt.kafka.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.requests import AdminRequests, retry, seconds_left
 from streamrt.models import TopicPartition
 
-__all__ = ["CommittedOffset", "GroupDescription", "IsolationLevelName", "OffsetRequests"]
+__all__ = ["CommittedOffset", "IsolationLevelName", "OffsetRequests"]
 
 IsolationLevelName = Literal["read_committed", "read_uncommitted"]
 
@@ -34,19 +33,6 @@ _MOVED = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
-
-
-@dataclass(frozen=True)
-class GroupDescription:
-    """A consumer group as the brokers see it.
-
-    Attributes:
-        state: such as "stable", "empty" or "dead"; a group that never existed is dead.
-        members: client id and host of each member.
-    """
-
-    state: str
-    members: tuple[tuple[str, str], ...] = ()
 
 
 class OffsetRequests(AdminRequests):
@@ -183,34 +169,6 @@ class OffsetRequests(AdminRequests):
         if failures:
             retriable = all(failure.retriable for failure in failures)
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, retriable)
-
-    def describe_group(self, group: str, timeout: float = 30) -> GroupDescription:
-        """Return the state and the members of a consumer group.
-
-        For people and tests, not for a program that must stay alive: an admin client of librdkafka 2.16 that asks for a
-        group while its coordinator restarts can end the process.
-
-        Args:
-            group: name of the group.
-            timeout: seconds to wait for the answer; above 0.
-
-        Raises:
-            KafkaRequestError: if the answer did not come in time or was refused.
-        """
-        deadline = time.monotonic() + timeout
-
-        def ask() -> GroupDescription:
-            futures = self._client.describe_consumer_groups([group], request_timeout=seconds_left(deadline))
-            try:
-                found = self._wait(futures[group], seconds_left(deadline))
-            except KafkaException as error:
-                if error_in(error).code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return GroupDescription("dead")
-                raise
-            members = tuple((member.client_id, member.host) for member in found.members)
-            return GroupDescription(found.state.name.lower(), members)
-
-        return retry(f"group {group} could not be described", ask, deadline)
 
     def close(self) -> None:
         """Let go of the connections. Requests that are under way may fail; whoever asks anew, connects anew.

@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.kafka.client import ErrorCallback, KafkaRequestError, build_client, client_options
-from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.client import ErrorCallback, KafkaRequestError, build_client, callback, client_options
+from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 from streamrt.models import HeadersMapping, HeaderValue
 
 __all__ = ["DeliveryCallback", "Producer"]
@@ -29,7 +29,7 @@ _DEFAULTS = {
 }
 
 
-class Producer:
+class Producer(HoldsSecrets):
     """Writes records to Kafka; a thin layer over `confluent_kafka.Producer`.
 
     The client is created on first use, so that a producer costs nothing until then. As a context manager it
@@ -110,7 +110,7 @@ class Producer:
         if headers is not None:
             options["headers"] = dict(headers) if isinstance(headers, Mapping) else list(headers)
         if on_delivery is not None:
-            options["on_delivery"] = on_delivery
+            options["on_delivery"] = callback(on_delivery)
         # Serving the callbacks first makes room without a wait.
         client.poll(0)
         try:

@@ -25,6 +25,7 @@ from streamrt.models import TopicPartition
 __all__ = [
     "EVENTS_NOT_OURS",
     "FIXED",
+    "LARGEST_ANSWER",
     "LOST",
     "NO_GROUP",
     "PartitionReader",
@@ -36,6 +37,10 @@ __all__ = [
 
 logger = logging.getLogger("streamrt.kafka")
 
+LARGEST_ANSWER = 2_000_000_000
+"""Bytes of a broker's answer, in which one record must have room: librdkafka asks for a larger one again and again. By itself
+it takes 100 MB, and brokers take more than that from producers."""
+
 _DEFAULTS: Mapping[str, Any] = {
     # How long the brokers hold a request that finds nothing: what the end of a partition costs, and, since a connection
     # serves one such request after the other, the change to another partition.
@@ -44,6 +49,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "fetch.queue.backoff.ms": 2,
     "queued.min.messages": 100_000,
     "max.partition.fetch.bytes": 8 * 1024 * 1024,
+    "receive.message.max.bytes": LARGEST_ANSWER,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.refresh.fast.interval.ms": 20,
@@ -98,10 +104,11 @@ def bounds_of(connection: ConnectionConfig, place: TopicPartition) -> tuple[int,
     Raises:
         KafkaRequestError: if none tells them.
     """
-    return OffsetRequests(connection, logger).bounds(place, _LOOK_S)
+    with contextlib.closing(OffsetRequests(connection, logger)) as requests:
+        return requests.bounds(place, _LOOK_S)
 
 
-def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str]) -> None:
+def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str], timeout_s: float = _LOOK_S) -> None:
     """Have a client ask for topics that are new to it.
 
     Otherwise it begins to fetch a topic, but for the first one, after a second only.
@@ -110,10 +117,12 @@ def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str]) -
         client: the client.
         topics: what it will be assigned partitions of.
         known: topics that it has asked for before; kept up to date.
+        timeout_s: seconds to wait for the answers; brokers that are away make no difference later.
     """
+    deadline = time.monotonic() + timeout_s
     for topic in sorted(set(topics) - known):
         with contextlib.suppress(KafkaException):
-            client.list_topics(topic, timeout=_LOOK_S)
+            client.list_topics(topic, timeout=max(0.0, deadline - time.monotonic()))
             known.add(topic)
 
 

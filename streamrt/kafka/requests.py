@@ -1,6 +1,7 @@
 """Requests to the brokers, as an admin client sends them: each within a time limit, with errors in StreamRT's terms."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from concurrent.futures import (
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, DescribeClusterResult
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from streamrt.errors import KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
@@ -21,7 +22,7 @@ from streamrt.kafka.client import (
     log_error_to,
     request_error,
 )
-from streamrt.kafka.connection import ConnectionConfig, as_connection
+from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets, as_connection
 
 __all__ = ["AdminRequests"]
 
@@ -32,10 +33,12 @@ RETRY_S = 0.1
 
 _FIRST_RETRY_S = 0.01
 _LOGGER = logging.getLogger("streamrt.kafka.admin")
+# Brokers tell of themselves with any topic, and all topics may be very many. This one each cluster has.
+_TOPIC = "__consumer_offsets"
 _REFUSED = frozenset({KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 
 
-class AdminRequests:
+class AdminRequests(HoldsSecrets):
     """What all admin requests share: a client that connects on first use, waiting, and trying again.
 
     Args:
@@ -80,7 +83,7 @@ class AdminRequests:
         deadline = time.monotonic() + timeout
         while True:
             remaining = deadline - time.monotonic()
-            _, error = self._settle(self._client.describe_cluster(request_timeout=seconds_left(deadline)), remaining)
+            _, error = self._settle(self._ask_cluster(deadline), remaining)
             if error is None:
                 return
             if not is_retriable(error):
@@ -117,16 +120,32 @@ class AdminRequests:
         Raises:
             KafkaRequestError: if the answer did not come in time or was refused.
         """
-        return len(self._cluster(timeout).nodes)
+        return len(self._cluster(timeout).brokers)
 
-    def _cluster(self, timeout: float) -> DescribeClusterResult:
+    def _cluster(self, timeout: float) -> ClusterMetadata:
         deadline = time.monotonic() + timeout
 
-        def ask() -> DescribeClusterResult:
-            future = self._client.describe_cluster(request_timeout=seconds_left(deadline))
-            return self._wait(future, seconds_left(deadline))
+        def ask() -> ClusterMetadata:
+            return self._wait(self._ask_cluster(deadline), seconds_left(deadline))
 
         return retry("the cluster could not be described", ask, deadline)
+
+    def _ask_cluster(self, deadline: float) -> "Future[ClusterMetadata]":
+        """Ask a broker about the cluster, by a call that waits, and hence in a thread.
+
+        `describe_cluster` does not wait, but with it librdkafka 2.16 aborts the whole process if the answer names no broker:
+        that of a broker that has just started, or is about to stop.
+        """
+        client, answer = self._client, Future[ClusterMetadata]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(client.list_topics(_TOPIC, timeout=seconds_left(deadline)))
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, name="streamrt-kafka-cluster", daemon=True).start()
+        return answer
 
     @property
     def _client(self) -> AdminClient:

@@ -4,18 +4,19 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 
 from streamrt.errors import KafkaBrokerUnavailableError, TopicCreationError
 from streamrt.kafka import (
     CommittedOffset,
     ConnectionConfig,
     Consumer,
-    GroupDescription,
     GroupMember,
     KafkaError,
     KafkaRequestError,
@@ -27,6 +28,8 @@ from streamrt.kafka import (
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
+from tests.kafka.brokers import fake_broker, group_state
+from tests.support import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -59,13 +62,6 @@ def produce(address: str, topic: str, count: int, partition: int = 0) -> None:
     with Producer(address) as producer:
         for number in range(count):
             producer.produce(topic, value=str(number), partition=partition)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
 
 
 def test_a_created_topic_is_ready_and_has_its_settings(admin: TopicAdmin, name: str) -> None:
@@ -237,12 +233,9 @@ def test_a_group_member_commits_metadata(admin: TopicAdmin, name: str, kafka_bro
         assert member.assignment(30) == frozenset({place})
         member.commit({place: 5}, metadata="first")
         assert admin.committed_stable(name, [place]) == {place: CommittedOffset(5, "first")}
-        described = admin.describe_group(name)
-        assert described.state == "stable"
-        assert len(described.members) == 1
+        assert group_state(kafka_broker.bootstrap_servers, name) is ConsumerGroupState.STABLE
     assert committed == [CommittedOffset(6, "second")]
-    assert admin.describe_group(name) == GroupDescription("empty")
-    assert admin.describe_group(f"{name}-absent") == GroupDescription("dead")
+    assert group_state(kafka_broker.bootstrap_servers, name) is ConsumerGroupState.EMPTY
 
 
 def test_ids(admin: TopicAdmin, name: str) -> None:
@@ -291,8 +284,8 @@ def test_offsets_are_found_again_after_a_leader_election(tmp_path: Path) -> None
 
 def test_waiting_for_a_broker_that_answers(admin: TopicAdmin) -> None:
     started = time.monotonic()
-    admin.wait_for_broker(30)
-    assert time.monotonic() - started < 10
+    admin.wait_for_broker(120)
+    assert time.monotonic() - started < 60
 
 
 def test_waiting_for_a_broker_that_is_away(
@@ -308,13 +301,31 @@ def test_waiting_for_a_broker_that_is_away(
         pytest.raises(KafkaBrokerUnavailableError, match="no Kafka broker answered at") as caught,
     ):
         admin.wait_for_broker(1.5)
-    assert 1.0 < time.monotonic() - started < 4
+    assert 1.0 < time.monotonic() - started < 30
     assert dead_address in str(caught.value)
     assert "refused" in str(caught.value)
     assert "canary" not in str(caught.value) + caplog.text
     loud = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert 1 <= len(loud) <= 3, [record.getMessage() for record in loud]
     assert capfd.readouterr().err == ""
+
+
+def test_a_broker_that_knows_of_no_broker_yet() -> None:
+    # With such an answer to `describe_cluster`, librdkafka 2.16 aborts the process.
+    with fake_broker() as broker:
+        admin = TopicAdmin(broker.address)
+        assert (admin.cluster_id(30), admin.broker_count(30)) == ("id", 1)
+        broker.started = False
+        with pytest.raises(KafkaRequestError, match="the cluster could not be described") as caught:
+            admin.cluster_id(0.5)
+        assert caught.value.retriable
+        with pytest.raises(KafkaBrokerUnavailableError):
+            admin.wait_for_broker(0.5)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(admin.wait_for_broker, 30)
+            assert wait([waiting], 0.3).not_done
+            broker.started = True
+            waiting.result(30)
 
 
 def test_zero_does_not_wait_for_the_broker(dead_address: str) -> None:
@@ -337,9 +348,8 @@ def test_requests_to_a_broker_that_is_away_end_in_time(dead_address: str) -> Non
     with pytest.raises(KafkaRequestError):
         admin.delete_records({TopicPartition("t", 0): 1}, timeout=0.5)
     with pytest.raises(KafkaRequestError):
-        admin.describe_group("g", timeout=0.5)
-    with pytest.raises(KafkaRequestError):
         admin.cluster_id(timeout=0.5)
     with pytest.raises(TopicCreationError):
         admin.create_topics([Definition("t")], timeout=0.5)
-    assert time.monotonic() - started < 15
+    # Those that do not say so wait for 30 s or longer.
+    assert time.monotonic() - started < 25

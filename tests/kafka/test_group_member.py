@@ -1,5 +1,10 @@
 """`GroupMember` against a real broker: sharing, revoking, committing, static members, fencing."""
 
+import os
+import signal
+import statistics
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -25,9 +30,38 @@ from streamrt.kafka import (
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
+from tests.support import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
+SLEEPER = """
+import sys, threading, time
+from streamrt.kafka import GroupMember
+
+class SlowMember(GroupMember):
+    def _leave(self):
+        time.sleep(1)
+        super()._leave()
+
+lost = threading.Event()
+
+def on_lost(partitions):
+    print("lost", flush=True)
+    member.close()
+    lost.set()
+
+# Its session times out before it is told that it is fenced.
+options = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 2900}
+member = SlowMember(
+    sys.argv[1], sys.argv[2], [sys.argv[2]],
+    member_options=options, group_instance_id="one", on_revoke=lambda partitions: None, on_lost=on_lost,
+)
+member.start()
+assert member.assignment(60)
+print("assigned", flush=True)
+lost.wait()
+member.close()
+"""
 FAST = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300}
 PARTITIONS = 4
 
@@ -88,13 +122,6 @@ def group(kafka_broker: KafkaBroker) -> Iterator[Group]:
         group = Group(kafka_broker.bootstrap_servers, f"group-{uuid.uuid4().hex[:12]}", stack)
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
         yield group
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
 
 
 def test_a_lone_member_owns_everything_and_commits(group: Group) -> None:
@@ -272,10 +299,13 @@ def test_a_callback_may_close_the_member(group: Group) -> None:
 def test_commits_do_not_wait_for_a_poll(group: Group) -> None:
     member = group.member()
     assert member.assignment(30) == group.partitions
-    started = time.monotonic()
-    for offset in range(50):
+    member._poll_timeout = 1.0
+    times = []
+    for offset in range(20):
+        started = time.monotonic()
         member.commit({TopicPartition(group.name, 0): offset})
-    assert time.monotonic() - started < 2
+        times.append(time.monotonic() - started)
+    assert statistics.median(times) < 0.5
 
 
 def test_a_commit_of_a_former_generation_is_refused(group: Group) -> None:
@@ -310,6 +340,20 @@ def test_an_error_in_on_revoke_ends_the_member(group: Group) -> None:
         first.commit({TopicPartition(group.name, 0): 1})
 
 
+class RefusedMember(GroupMember):
+    """A member whose client does not take what it is assigned: it was fenced right before."""
+
+    def _assign(self, consumer: Any, partitions: list[Any]) -> None:
+        consumer.incremental_unassign(partitions)
+
+
+def test_an_error_of_the_client_in_a_callback_ends_the_member(group: Group) -> None:
+    member = group.member(kind=RefusedMember)
+    with pytest.raises(KafkaRequestError, match="the membership in the consumer group ended"):
+        wait_until(lambda: member.assignment(1))
+    wait_until(lambda: member.state is GroupState.CLOSED)
+
+
 def test_closing_revokes_and_commits(group: Group) -> None:
     def on_revoke(partitions: frozenset[TopicPartition]) -> None:
         member.commit(dict.fromkeys(partitions, 3))
@@ -326,7 +370,8 @@ def test_closing_revokes_and_commits(group: Group) -> None:
 
 def test_a_static_member_that_comes_back_gets_its_partitions_at_once(group: Group) -> None:
     revoked: list[frozenset[TopicPartition]] = []
-    first = group.member(group_instance_id="first")
+    # It must not wait for the old session to time out.
+    first = group.member(group_instance_id="first", options={"session.timeout.ms": 120_000})
     second = group.member(revoked.append, group_instance_id="second")
     wait_until(lambda: len(first.assignment(30) or ()) == 2 and len(second.assignment(30) or ()) == 2)
     theirs = second.assignment(0)
@@ -335,9 +380,7 @@ def test_a_static_member_that_comes_back_gets_its_partitions_at_once(group: Grou
     generation = second.generation
     first.close()
     again = group.member(group_instance_id="first")
-    started = time.monotonic()
-    assert again.assignment(5) == mine
-    assert time.monotonic() - started < 5, "it must not wait for the old session to time out"
+    assert again.assignment(30) == mine
     # The other member did not notice anything.
     assert second.assignment(0) == theirs
     assert (revoked, second.generation) == ([], generation)
@@ -356,6 +399,28 @@ def test_a_member_whose_static_id_is_taken_ends(group: Group) -> None:
     with pytest.raises(GroupFencedError):
         old.commit({TopicPartition(group.name, 0): 1})
     wait_until(lambda: old.state is GroupState.CLOSED)
+
+
+def test_a_static_member_that_wakes_up_late_can_leave_its_place_to_its_successor(group: Group) -> None:
+    program = [sys.executable, "-c", SLEEPER, group.address, group.name]
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ) as old:
+        assert old.stdout is not None
+        try:
+            assert old.stdout.readline() == b"assigned\n"
+            old.send_signal(signal.SIGSTOP)
+            new = group.member(group_instance_id="one")
+            assert new.assignment(30) == group.partitions
+            # Until its session has timed out: then librdkafka joins under the same id again, if it is let.
+            time.sleep(7)
+            old.send_signal(signal.SIGCONT)
+            assert old.stdout.readline() == b"lost\n"
+            assert old.wait(30) == 0
+        finally:
+            old.kill()
+    new.commit({TopicPartition(group.name, 0): 1})
+    assert (new.error, new.generation) == (None, 1)
 
 
 def test_a_member_that_outstays_its_poll_interval_is_fenced(group: Group) -> None:
@@ -395,16 +460,17 @@ def test_a_commit_does_not_wait_for_a_broker_longer_than_asked() -> None:
         started = time.monotonic()
         with pytest.raises(KafkaRequestError):
             member.commit(dict.fromkeys(group.partitions, 2), timeout=0.5)
-        assert time.monotonic() - started < 3
-        member.close()
         assert time.monotonic() - started < 15
+        member.close()
+        # Less than the session.
+        assert time.monotonic() - started < 40
 
 
 def test_a_broker_that_stays_away_ends_the_member() -> None:
     with EmbeddedKafka() as broker, ExitStack() as stack:
         group = Group(broker.bootstrap_servers, "away", stack)
         group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
-        patient = group.member(broker_availability_timeout=120)
+        patient = group.member(broker_availability_timeout=120, options={"session.timeout.ms": 45_000})
         impatient = group.member(broker_availability_timeout=2)
         wait_until(lambda: len(patient.assignment(30) or ()) == len(impatient.assignment(30) or ()) == 2)
         broker.kill()
@@ -416,9 +482,9 @@ def test_a_broker_that_stays_away_ends_the_member() -> None:
         started = time.monotonic()
         with pytest.raises((KafkaRequestError, GroupFencedError)):
             patient.commit({mine: 1}, timeout=0.5)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20
         broker.start()
-        wait_until(lambda: patient.assignment(60) == group.partitions, 60)
+        wait_until(lambda: patient.assignment(60) == group.partitions)
         assert patient.error is None
         patient.commit({TopicPartition(group.name, 0): 2}, timeout=30)
         assert group.committed()[0] == 2

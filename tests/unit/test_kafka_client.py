@@ -55,6 +55,19 @@ def test_errors_are_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> No
     assert levels(caplog) == ["WARNING", "DEBUG", "ERROR"]
 
 
+def test_a_broker_that_is_not_there_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for codes in (
+        (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN),
+        (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT),
+    ):
+        on_error = log_error_to(LOGGER)
+        with caplog.at_level(logging.DEBUG, LOGGER.name):
+            for code in codes:
+                on_error(KafkaError(code, "0/2 brokers are down"))
+    assert levels(caplog) == ["WARNING", "DEBUG"] * 2
+    assert caplog.messages[2] == "Kafka client: no broker can be reached; it goes on trying"
+
+
 def test_a_throttle_lets_through_after_its_interval() -> None:
     now = [0.0]
     throttle = Throttle(10.0, clock=lambda: now[0])
