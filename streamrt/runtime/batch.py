@@ -11,12 +11,13 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from streamrt.connectors import SinkBatch
 from streamrt.errors import ProducerError, SinkError
 from streamrt.models import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session, SessionStatus, flush_writer, take_back
 from streamrt.runtime.merge import Merge, Run
-from streamrt.runtime.report import Failure, Output, Report
+from streamrt.runtime.report import Failure, Output, Report, StoreTime
 from streamrt.runtime.task import Limits, Task, TaskFailed
 from streamrt.runtime.troubles import PASSING, TROUBLES, note_failure, note_trouble, trace_of
 
@@ -40,6 +41,8 @@ class BatchContext:
             common are named as in `Topology.scopes`.
         now: wall clock, in milliseconds since the Unix epoch.
         watermarks: stream-wide watermarks by stream and store, where they are wanted and known.
+        behind: tasks that may read records again which watermarks were made of before they were committed. Time passes for
+            them as far as their own records bring it: otherwise these would be late.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -49,6 +52,7 @@ class BatchContext:
     stateful: frozenset[TopicPartition] = frozenset()
     now: int = 0
     watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    behind: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass
@@ -59,6 +63,9 @@ class _Work:
     outputs: int = 0
     produced: int = 0
     collected: list[Output] = field(default_factory=list)
+    sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
+    told: BatchContext | None = None
+    """What it was told last of what time it is."""
 
 
 class Batch:
@@ -175,11 +182,7 @@ class Batch:
 
     def tick(self, place: TopicPartition) -> None:
         """Let time pass for a task, without records."""
-        known = place in self._sessions
-        session = self._enter(place)
-        # A session that has just begun was told what time it is.
-        if session is not None and known:
-            self._tick(session)
+        self._enter(place)
 
     def settle(self) -> None:
         """Process what was put by, and commit what is processed."""
@@ -230,12 +233,19 @@ class Batch:
         return next((each for each in refusals if each is not None), None)
 
     def close(self) -> None:
-        """Close all sessions that are not carried on; what is not committed is dropped."""
-        for session in (*self._prepared, *self._sessions.values()):
+        """Close all sessions that have not ended; what is not committed is dropped, by sinks and from the report, too.
+
+        Raises:
+            SinkError: if a sink failed to drop it.
+        """
+        sessions = (*self._prepared, *self._sessions.values())
+        for session in sessions:
             self._close(session)
         self._prepared.clear()
         self._sessions.clear()
         self._session = None
+        for session in sessions:
+            self._withdraw(session, None)
 
     # -- Sessions --------------------------------------------------------------------------------------------------
 
@@ -248,7 +258,7 @@ class Batch:
         session = self._session
         if session is not None:
             if session.place == place:
-                return session
+                return session if self._is_timely(session) else None
             if self._carried is not None and not self._tasks.sinks.exclusive:
                 self._leave(session)
             elif not self._finish(session):
@@ -258,7 +268,7 @@ class Batch:
             return self._open(place)
         self._tasks.task(place.topic).begin(known)
         self._session = known
-        return known
+        return known if self._is_timely(known) else None
 
     def _leave(self, session: Session) -> None:
         """Attribute to a session what its task has put out; the task may work for another partition next."""
@@ -296,21 +306,32 @@ class Batch:
                 raise
             if self._carried is not None:
                 self._carried[place] = session
+        else:
+            session.go_on()
         self._session = self._sessions[place] = session
         self._work[place] = _Work()
         task.begin(session)
         for each, start in session.start.items():
             begin = former[each].start if each in former else self.context.positions.get(each, 0)
             ranges[each] = OffsetRange(*each, begin, start)
-        return session if not task.collector.ticks or self._tick(session) else None
+        return session if self._is_timely(session) else None
+
+    def _is_timely(self, session: Session) -> bool:
+        """Tell a session what time it is if it does not know; return whether records may follow."""
+        known = self._work[session.place].told is self.context
+        return known or not self._tasks.task(session.place.topic).collector.ticks or self._tick(session)
 
     def _tick(self, session: Session) -> bool:
         """Tell the operators what time it is; return whether records may follow."""
         task, report, place = self._tasks.task(session.place.topic), self.report, session.place
         before = task.collector.outputs
+        self._work[place].told = self.context
         try:
             first = session.inputs[0]
-            task.tick(Tick(self.context.now, self.context.watermarks.get(place.topic, {})), first, self.position(first))
+            watermarks = self.context.watermarks.get(place.topic, {})
+            if place in self.context.behind:
+                watermarks = _as_far_as(session.stores.times(), watermarks)
+            task.tick(Tick(self.context.now, watermarks), first, self.position(first))
         except TaskFailed as failed:
             self._give_up(session, failed.failure)
             return False
@@ -432,7 +453,7 @@ class Batch:
             )
             self._give_up(session, failure)
             return False
-        self.report.sunk += sinks.take(session.inputs)
+        self._work[session.place].sunk = sinks.take(session.inputs)
         if self._carried is None and self._tasks.spec.transactional:
             return self._commit(session, session.publish)
         self._prepared.append(session)
@@ -468,6 +489,7 @@ class Batch:
         work = self._work.pop(session.place)
         self.report.produced += work.produced
         self.report.collected += work.collected
+        self.report.sunk += work.sunk
 
     # -- Ends that are no commits ------------------------------------------------------------------------------------
 
@@ -502,6 +524,10 @@ class Batch:
         work = self._work.pop(session.place)
         report.records -= work.records
         report.outputs -= work.outputs
-        own = session.inputs
-        report.sunk = [(node, batch) for node, batch in report.sunk if (batch.topic, batch.partition) not in own]
         take_back(report, session, failure)
+
+
+def _as_far_as(times: Mapping[str, StoreTime], watermarks: Mapping[str, int]) -> dict[str, int]:
+    """Return watermarks, none of them later than what the store of its name has seen itself."""
+    seen = {name: time.observed for name, time in times.items() if time.observed is not None}
+    return {name: min(watermark, seen[name]) for name, watermark in watermarks.items() if name in seen}

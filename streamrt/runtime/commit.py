@@ -173,10 +173,11 @@ class Session:
         following.end = dict(self.end)
         following.status = SessionStatus.OPEN
         following.times = {}
-        if not self.transactional:
-            # Another one, if that of before failed.
-            following.writer = self.clients.writer()
         return following
+
+    def go_on(self) -> None:
+        """Take the writer that there is now: that of before may have failed in the meantime."""
+        self.writer = self.clients.writer()
 
     def abort(self) -> None:
         """Drop everything that is not committed."""
@@ -265,6 +266,9 @@ class ExactlyOnceSession(Session):
         self._transaction.commit(self.end, self._metadata)
         reached("committed")
         super().publish()
+
+    def go_on(self) -> None:
+        """Keep the writer, which is this session's own."""
 
     def successor(self) -> "Self | None":
         """Return the session of the next transaction; None if this one left doubts about its writer."""

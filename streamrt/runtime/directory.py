@@ -112,7 +112,12 @@ def part_of_state_dir(state_dir: Path, group: str, cluster: str, *, needed: bool
             raise StateError(
                 f"the state directory {state_dir} cannot be used ({error}): set state_dir to a place on a local disk"
             ) from error
-        logger.warning("%s cannot be written (%s): after a crash, partitions wait for the session", state_dir, error)
+        logger.warning(
+            "%s cannot be written (%s): after a crash, partitions wait until the session of the copy that died is over; set "
+            "state_dir to a directory that can be written",
+            state_dir,
+            error,
+        )
         yield None
         return
     try:

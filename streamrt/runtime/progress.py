@@ -74,7 +74,8 @@ class Progress:
         now = time.monotonic()
         with self._lock:
             self._forget(now)
-            recent = sum(records for _, records in self._recent)
+            # What was told of and then given up is taken back, maybe after the telling has been forgotten.
+            recent = max(0, sum(records for _, records in self._recent))
             seconds = min(_WINDOW_S, max(now - self._begun, 0.1))
             return ProgressSnapshot(self.records, self.produced, self.batches, recent / seconds, dict(self._positions))
 

@@ -6,23 +6,21 @@ What it does, again and again::
 
 Records are processed in the same batches as everywhere, which are settled when a commit is due; `streamrt.runtime.commit`
 knows the order. Stores stay open from one batch to the next. At least once, offsets are committed when the driver has taken
-the report. All of it happens in one thread; the member of the group has its own, which waits for this one when partitions are
-revoked.
+the report. All of it happens in one thread; `streamrt.runtime.membership` knows the member of the group, which has another.
 """
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from streamrt.errors import OffsetOutOfRangeError, RunnerError, StreamRTError
-from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError
+from streamrt.kafka import GroupAssignment, KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.runtime.batch import Batch, BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session
-from streamrt.runtime.feed import Feed, Join, Member
+from streamrt.runtime.feed import Feed, Join
 from streamrt.runtime.link import (
     Begin,
     Committed,
@@ -38,6 +36,7 @@ from streamrt.runtime.link import (
     Wanted,
     Welcome,
 )
+from streamrt.runtime.membership import NO_ASSIGNMENT, Membership
 from streamrt.runtime.outbox import Outbox
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks import Tasks
@@ -50,12 +49,13 @@ _WAIT_S = 0.1
 _JOIN_S = 0.02
 _SLICE_S = 0.2
 _RESTORE_S = 1.0
+_STALE_MS = 100
 _AT_ONCE = 10_000
 _MOST_RECORDS = 100_000
 """Changes of state wait in memory until the commit."""
 _TAKEN_S = 30.0
-_REVOKE_S = 36.0
 _ATTEMPTS = 8
+_FORGIVEN_S = 60.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
@@ -102,7 +102,7 @@ class ResidentTask:
     ) -> None:
         self._tasks = tasks
         self._feed = feed
-        self._member: Member = join(self._on_revoke, self._on_lost)
+        self._membership = Membership(join, link, tasks.spec)
         self._link = link
         self._settings = settings
         self._clock = clock
@@ -120,17 +120,18 @@ class ResidentTask:
         self._stop: Stop | None = None
         self._watermarks: Mapping[str, Mapping[str, int]] = {}
         # The assignment.
-        self._generation = 0
-        self._assigned: frozenset[TopicPartition] = frozenset()
         self._answered = False
         self._awaiting = False
         self._positions: dict[TopicPartition, int] = {}
         self._stateful: frozenset[TopicPartition] = frozenset()
         self._workers: dict[TopicPartition, str] = {}
-        # Tasks without a session; when they may be opened, if not at once; how often they were interrupted without progress.
+        # Tasks without a session; when they may be opened, if not at once; how often they were interrupted without progress,
+        # and when last.
         self._closed: list[TopicPartition] = []
         self._waiting: dict[TopicPartition, float] = {}
-        self._attempts: dict[TopicPartition, int] = {}
+        self._attempts: dict[TopicPartition, tuple[int, float]] = {}
+        # Tasks that read again what watermarks may have been made of.
+        self._behind: set[TopicPartition] = set()
         # The work.
         self._sessions: dict[TopicPartition, Session] = {}
         self._batch: Batch | None = None
@@ -138,14 +139,8 @@ class ResidentTask:
         self._settled_at = float("-inf")
         self._left: list[Chunk] = []
         self._halted = False
-        self._uncommitted: dict[TopicPartition, int] = {}
         self._passed_at = 0.0
         self._outbox = Outbox(link, tasks, clock)
-        # Between the member's threads and this one.
-        self._revoking = threading.Event()
-        self._drained = threading.Event()
-        self._lost = threading.Event()
-        self._closing = threading.Event()
 
     def run(self) -> None:
         """Work until the driver says stop.
@@ -158,21 +153,21 @@ class ResidentTask:
             while not self._welcome and self._stop is None:
                 self._hear(_WAIT_S)
             if self._stop is None:
-                self._member.start()
+                self._membership.start()
                 # It takes the time that the group needs, too.
                 self._tasks.warm_up()
             while self._stop is None:
                 self.step()
             self._give_back()
         except StreamRTError as error:
-            self._drop()
+            # At once: what follows may fail for the same reason.
             self._link.send(Failed(error))
         finally:
-            self._drop()
-            self._closing.set()
-            self._drained.set()
-            self._member.close()
-            self._feed.close()
+            try:
+                self._drop()
+            finally:
+                self._membership.close()
+                self._feed.close()
         self._link.send(Ended())
 
     def step(self) -> None:
@@ -185,6 +180,7 @@ class ResidentTask:
             return
         self._open()
         self._work()
+        self._catch_up()
         self._tell()
         if self._batch is None:
             self._pass_markers()
@@ -201,12 +197,13 @@ class ResidentTask:
         if isinstance(message, Taken):
             offsets = self._outbox.taken(message.number)
             if offsets:
-                self._commit_work(offsets)
+                self._membership.commit(offsets)
         elif isinstance(message, Time):
             self._watermarks = message.watermarks
             self._tick(message.due)
         elif isinstance(message, Begin):
-            if message.generation == self._generation:
+            # A question that was asked twice is answered twice.
+            if message.generation == self._membership.assignment.generation and not self._answered:
                 self._begin(message)
         elif isinstance(message, Welcome):
             self._welcome = True
@@ -224,43 +221,25 @@ class ResidentTask:
 
     # -- The group -----------------------------------------------------------------------------------------------------
 
-    def _on_revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        """Wait, in a thread of the member's, until this task has given back what it has."""
-        if self._closing.is_set():
-            return
-        logger.info("giving back %s", ", ".join(map(str, sorted(partitions))))
-        self._drained.clear()
-        self._revoking.set()
-        if self._closing.is_set():
-            return
-        if not self._drained.wait(_REVOKE_S):
-            logger.warning("the running tasks did not finish in time; their records will repeat on another member")
-            self._lost.set()
-
-    def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        if self._closing.is_set():
-            return
-        logger.warning(
-            "the group gave %s to others, because no heartbeat arrived", ", ".join(map(str, sorted(partitions)))
-        )
-        self._lost.set()
-
     def _follow(self) -> bool:
         """Follow the group: give back what it wants, and ask where to begin with what is new.
 
         Returns:
             Whether there are partitions to work on.
         """
-        if self._lost.is_set():
-            self._lost.clear()
+        group = self._membership
+        if group.lost:
+            group.assignment = NO_ASSIGNMENT
+            self._abandon()
             self._drop()
-            self._generation = 0
-        if self._revoking.is_set():
+            # If the driver has given this task up meanwhile, it is heard of now.
+            self._hear(_WAIT_S)
+            group.accept_loss()
+        if group.wanted_back:
             self._give_back()
-            self._revoking.clear()
-            self._drained.set()
-        current = self._member.current_assignment(0.0)
-        if current is not None and current.generation != self._generation:
+            group.given_back()
+        current = group.current()
+        if current is not None and current.generation != group.assignment.generation:
             self._ask(current)
         if current is None or not self._positions:
             self._tell()
@@ -270,37 +249,46 @@ class ResidentTask:
     def _ask(self, current: GroupAssignment) -> None:
         """Ask the driver where to begin; what was done before is committed or lost."""
         self._drop()
-        self._generation, self._assigned = current.generation, current.partitions
+        self._membership.assignment = current
         self._link.send(Wanted(current.generation, current.partitions))
 
     def _begin(self, begin: Begin) -> None:
         """Begin to work on partitions, at the offsets that the driver has found."""
         # From now on a restart goes on here, also if "latest" records arrive before the first commit. No state goes with it.
-        if begin.fresh and not self._commit(begin.fresh, metadata=None):
-            self._generation = 0
+        if begin.fresh and not self._membership.commit_fresh(begin.fresh):
+            self._membership.assignment = NO_ASSIGNMENT
             return
         self._answered = True
         self._positions = dict(begin.positions)
         self._stateful = begin.stateful
         self._closed = sorted({self._tasks.place(place) for place in begin.positions})
+        self._behind.update(self._closed)
+        # Those of tasks that have been with another member are its affair.
+        self._attempts = {task: known for task, known in self._attempts.items() if task in self._behind}
         self._feed.assign(self._positions)
         self._feed.pause(self._positions)
 
     def _give_back(self) -> None:
         """Commit what can be committed, and let go of all partitions."""
-        if self._stop is None or not self._stop.discard:
-            self._settle()
-            self._await_taken()
-            if self._uncommitted:
-                self._commit_work({})
+        if self._stop is not None and self._stop.discard:
+            self._abandon()
+        else:
+            self._commit_all()
             self._tell(at_once=True)
         self._drop()
+
+    def _commit_all(self) -> None:
+        """Commit what is processed, and what could not be committed before."""
+        self._settle()
+        self._await_taken()
+        if self._membership.behind:
+            self._membership.commit({})
 
     def _await_taken(self) -> None:
         """Wait until the driver has taken all reports, so that their offsets are committed."""
         self._awaiting = True
         deadline = self._clock() + _TAKEN_S
-        while self._outbox.waiting and not self._lost.is_set():
+        while self._outbox.waiting and not self._membership.lost:
             if self._stop is not None and self._stop.discard:
                 return
             if self._clock() >= deadline:
@@ -309,6 +297,16 @@ class ResidentTask:
                 )
                 return
             self._hear(_WAIT_S)
+
+    def _abandon(self) -> None:
+        """Drop the batch under way; the driver hears of transactions that were committed in it, since nobody repeats them."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return
+        batch.close()
+        if self._transactional and batch.report.workers:
+            self._count(batch.report)
+            self._outbox.report(batch.report, {})
 
     def _drop(self) -> None:
         """Let go of all partitions, and of what is not committed."""
@@ -325,20 +323,21 @@ class ResidentTask:
         if self._positions:
             self._feed.assign({})
         self._positions.clear()
-        self._assigned = self._stateful = frozenset()
+        self._stateful = frozenset()
         self._answered = self._awaiting = False
         self._left.clear()
         self._workers.clear()
         self._closed.clear()
         self._waiting.clear()
-        self._uncommitted.clear()
+        self._behind.clear()
+        self._membership.forget()
         self._outbox.forget()
 
     # -- Records -------------------------------------------------------------------------------------------------------
 
     def _ready(self) -> list[TopicPartition]:
         """Return the tasks that can be opened now."""
-        if not self._closed or self._member.away:
+        if not self._closed or self._membership.away:
             return []
         now = self._clock()
         return [task for task in self._closed if self._waiting.get(task, now) <= now]
@@ -365,6 +364,9 @@ class ResidentTask:
                     self._positions[place] = start
                     self._feed.seek(place, start)
             self._feed.resume(session.inputs)
+        if self._batch is not None:
+            # Tasks that were given up in it begin with what holds now.
+            self._batch.context = self._context()
         if report.restores:
             self._link.send(Seen(Report(restores=report.restores)))
         self._meet(report)
@@ -380,6 +382,9 @@ class ResidentTask:
         if not chunks:
             return
         batch = self._open_batch()
+        if abs(self._tasks.clients.now() - batch.context.now) >= _STALE_MS:
+            # Operators that look at the wall clock shall not take records for as old as the batch.
+            batch.context = self._context()
         self._left = batch.take_all(chunks)
         self._examine(batch)
 
@@ -399,11 +404,13 @@ class ResidentTask:
                     # Exactly once, nobody sees them before the commit.
                     self._tasks.clients.hurry()
                 polled = self._feed.poll(wait, records)
-        except OffsetOutOfRangeError as error:
+        except (OffsetOutOfRangeError, KafkaRequestError) as error:
+            if isinstance(error, KafkaRequestError) and not error.retriable:
+                raise
+            # The driver waits until brokers answer.
             logger.warning("%s; looking for where to go on", error)
-            self._settle()
-            self._await_taken()
-            self._ask(GroupAssignment(self._generation, self._assigned))
+            self._commit_all()
+            self._ask(self._membership.assignment)
             return []
         return [Chunk(place.topic, place.partition, *batch) for place, batch in polled]
 
@@ -442,6 +449,7 @@ class ResidentTask:
             self._stateful,
             self._tasks.clients.now(),
             self._watermarks,
+            frozenset(self._behind),
         )
 
     def _examine(self, batch: Batch) -> None:
@@ -465,6 +473,15 @@ class ResidentTask:
                 self._feed.seek(place, position(place))
             if task not in self._closed:
                 self._closed.append(task)
+            self._behind.add(task)
+
+    def _catch_up(self) -> None:
+        """Find the tasks that have come to the ends of their inputs, and thus read again what any attempt has read before."""
+        if self._behind and not self._left:
+            ends = self._feed.ends().keys()
+            self._behind = {
+                task for task in self._behind if task not in self._sessions or not ends >= set(self._tasks.inputs(task))
+            }
 
     def _meet(self, report: Report) -> None:
         """Let tasks wait that met a trouble which may pass."""
@@ -475,7 +492,8 @@ class ResidentTask:
         for task, pause in report.stalled.items():
             self._waiting[task] = now + pause
         for task, reason in report.interrupted.items():
-            attempts = self._attempts[task] = self._attempts.get(task, 0) + 1
+            attempts = self._attempts.get(task, (0, now))[0] + 1
+            self._attempts[task] = attempts, now
             if attempts > _ATTEMPTS:
                 raise RunnerError(f"the tasks were interrupted {attempts} times without progress: {reason}")
             self._workers.pop(task, None)
@@ -493,7 +511,7 @@ class ResidentTask:
 
     def _settle(self) -> None:
         """Commit the work of the batch, and tell the driver."""
-        if self._batch is None or self._lost.is_set():
+        if self._batch is None or self._membership.lost:
             return
         batch, self._batch = self._batch, None
         self._settled_at = self._clock()
@@ -512,9 +530,13 @@ class ResidentTask:
         tasks = {self._tasks.place(place) for place in self._positions}
         self._close(tasks - self._sessions.keys() - set(self._closed), self._positions.__getitem__)
         self._meet(report)
+        self._count(report)
+        self._send(report, moved)
+
+    def _count(self, report: Report) -> None:
+        """Process no more records after a failure, or when there are enough outputs."""
         if self._outputs is not None:
             self._outputs -= report.outputs
-        self._send(report, moved)
         if report.failure is not None or (self._outputs is not None and self._outputs <= 0):
             self._halted = True
 
@@ -524,41 +546,25 @@ class ResidentTask:
         if self._outbox.waiting or now - self._passed_at < self._settings.commit_interval:
             return
         self._passed_at = now
+        ends = self._feed.ends()
+        self._forgive(ends.keys(), now - _FORGIVEN_S)
         passed = {
             place: end
-            for place, end in self._feed.ends().items()
+            for place, end in ends.items()
             if end > self._positions[place] and self._tasks.place(place) in self._sessions
         }
-        if (passed or self._uncommitted) and self._commit_work(passed):
+        if (passed or self._membership.behind) and self._membership.commit(passed):
             self._positions.update(passed)
             for place, end in passed.items():
                 self._sessions[self._tasks.place(place)].start[place] = end
+
+    def _forgive(self, ended: Collection[TopicPartition], before: float) -> None:
+        """Forget the interruptions of tasks that have had nothing to do for a while: theirs is no want of progress."""
+        for task, (_, at) in list(self._attempts.items()):
+            if at < before and task in self._sessions and all(place in ended for place in self._tasks.inputs(task)):
+                del self._attempts[task]
 
     def _send(self, report: Report, offsets: Mapping[TopicPartition, int]) -> None:
         self._outbox.report(report, {} if self._transactional else offsets)
         if self._transactional and offsets:
             self._link.send(Committed(offsets))
-
-    def _commit_work(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit offsets up to which work is done, and those that could not be committed before."""
-        return self._commit({**self._uncommitted, **offsets}, self._tasks.spec.commit_metadata)
-
-    def _commit(self, wanted: Mapping[TopicPartition, int], metadata: str | None) -> bool:
-        """Commit offsets; return whether the group has them."""
-        try:
-            self._member.commit(wanted, generation=self._generation, metadata=metadata)
-        except GroupFencedError as error:
-            logger.warning("%s; the records since the last commit will repeat", error)
-            self._lost.set()
-        except KafkaRequestError as error:
-            if not error.retriable:
-                raise
-            logger.warning("%s; trying again later", error)
-            if not self._transactional:
-                # Exactly once, a transaction may have moved the group on by then.
-                self._uncommitted = dict(wanted)
-        else:
-            self._uncommitted = {}
-            self._link.send(Committed(wanted))
-            return True
-        return False

@@ -26,11 +26,12 @@ class TaskSinks:
     def __init__(self, topology: Topology) -> None:
         self._nodes = {id(sink): node for node, sink in topology.sinks.items()}
         self._used: dict[int, BaseSink] = {}
+        self._exclusive = any(_partitioned(sink) is None for sink in topology.sinks.values())
 
     @property
     def exclusive(self) -> bool:
         """Whether a sink must not have uncommitted records of several tasks: it cannot flush or drop those of one alone."""
-        return any(_partitioned(sink) is None for sink in self._used.values())
+        return self._exclusive
 
     def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> Executor:
         """Return the function that hands a record to a sink.
@@ -74,13 +75,23 @@ class TaskSinks:
                 ) from error
 
     def pause(self, places: Collection[TopicPartition]) -> None:
-        """Let the sinks drop what they took from the partitions of one task: its commit was given up."""
+        """Let the sinks drop what they took from the partitions of one task: its commit was given up.
+
+        Raises:
+            SinkError: if a sink failed.
+        """
         for sink in self._used.values():
             partitioned = _partitioned(sink)
-            if partitioned is None:
-                sink.on_paused()
-            else:
-                partitioned.drop_partitions(places)
+            try:
+                if partitioned is None:
+                    sink.on_paused()
+                else:
+                    partitioned.drop_partitions(places)
+            except Exception as error:
+                where = ", ".join(map(str, places))
+                raise SinkError(
+                    f"the sink {type(sink).__name__} failed to drop records of {where}: {_words(error)}"
+                ) from error
 
     def take(self, places: Collection[TopicPartition]) -> list[tuple[int, SinkBatch]]:
         """Return what sinks of the driver took from the partitions of one task, with the ids of their nodes."""

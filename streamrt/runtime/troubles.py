@@ -48,6 +48,9 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
     elif isinstance(trouble, StoreCorruptedError) and repair:
         try:
             session.stores.destroy(trouble)
+        except StoreLockedError as held:
+            # Whoever has opened it meanwhile repairs it, or lets it go.
+            report.interrupted[place] = str(held)
         except StateError as refusal:
             note_failure(report, state_failure(place, refusal))
         else:

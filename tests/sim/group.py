@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.resident import ResidentTask
+from streamrt.runtime.membership import Membership
 from tests.sim.clients import refused
 
 if TYPE_CHECKING:
@@ -175,11 +175,11 @@ class SimMember:
         self._owned = GroupAssignment(self._count, places)
         self._revoking = self.evicted = False
 
-    def revoke(self, task: ResidentTask, work: Callable[[], bool]) -> None:
+    def revoke(self, membership: Membership, work: Callable[[], bool]) -> None:
         """Call the function for revoked partitions, in a thread as it should be, and wait until it has returned.
 
         Args:
-            task: whose partitions they are.
+            membership: of the task whose partitions they are.
             work: lets the task go on for a while; returns False when it is gone.
         """
         if self._owned is None or self.closed:
@@ -187,18 +187,18 @@ class SimMember:
         owned, generation = self._owned, self._group_generation
         if owned.partitions:
             self._revoking = True
-            task._drained.clear()
+            membership._drained.clear()
             # A thread costs more than all the rest. Without one, its first half is done here: the second one waits.
             thread = threading.Thread(target=self._on_revoke, args=(owned.partitions,), daemon=True)
             if self._sim.rng.random() < 0.1:
                 thread.start()
-                while thread.is_alive() and not task._revoking.is_set():
+                while thread.is_alive() and not membership._revoking.is_set():
                     time.sleep(0)
             else:
-                task._revoking.set()
-            while not task._drained.is_set() and work():
+                membership._revoking.set()
+            while not membership._drained.is_set() and work():
                 pass
-            task._drained.set()
+            membership._drained.set()
             if thread.ident is not None:
                 thread.join()
         if self._owned is owned and self._group_generation == generation and not self.evicted:

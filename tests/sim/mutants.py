@@ -12,6 +12,7 @@ import streamrt.runtime.stores as stores_module
 from streamrt.runtime.batch import Batch
 from streamrt.runtime.commit import ExactlyOnceSession, Session, SessionStatus
 from streamrt.runtime.link import Begin
+from streamrt.runtime.membership import Membership
 from streamrt.runtime.resident import ResidentTask
 from streamrt.runtime.restore import RestorePlan
 from streamrt.runtime.stores import TaskStores
@@ -23,7 +24,7 @@ _REAL_OPEN = ExactlyOnceSession.open
 _REAL_PREPARE = TaskStores.prepare
 _REAL_NEXT = TaskStores._next_changelog_offset
 _REAL_PLAN = restore_module.plan_restore
-_REAL_TAKE = ResidentTask._commit
+_REAL_COMMIT = Membership._commit
 _REAL_SETTLE = ResidentTask._settle
 _REAL_CLOSE = ResidentTask._close
 _REAL_OBEY = ResidentTask._obey
@@ -110,7 +111,7 @@ def _report_and_commit(self: ResidentTask) -> None:
 
         def report(self, report: Any, offsets: Any) -> None:
             if offsets:
-                task._commit_work(offsets)
+                task._membership.commit(offsets)
             outbox.report(report, {})
 
     task, outbox = self, self._outbox
@@ -121,8 +122,8 @@ def _report_and_commit(self: ResidentTask) -> None:
         self._outbox = outbox
 
 
-def _commit_is_believed(self: ResidentTask, wanted: Any, metadata: Any) -> bool:
-    _REAL_TAKE(self, wanted, metadata)
+def _commit_is_believed(self: Membership, wanted: Any, metadata: Any) -> bool:
+    _REAL_COMMIT(self, wanted, metadata)
     return True
 
 
@@ -142,7 +143,7 @@ def _close_and_keep_what_is_left(self: ResidentTask, tasks: Any, position: Any) 
 
 def _begin_whatever_it_answers(self: ResidentTask, message: Any) -> None:
     if isinstance(message, Begin):
-        message = replace(message, generation=self._generation)
+        message = replace(message, generation=self._membership.assignment.generation)
     _REAL_OBEY(self, message)
 
 
@@ -216,7 +217,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "resident, a commit of the member that failed counts": (
         "",
         True,
-        ((ResidentTask, "_commit", _commit_is_believed),),
+        ((Membership, "_commit", _commit_is_believed),),
     ),
     "resident, positions are not taken back": ("", True, ((ResidentTask, "_close", _close_without_seeking),)),
     "resident, records of a session that was given up are processed": (

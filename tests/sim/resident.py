@@ -221,8 +221,8 @@ class Resident:
 
     def _gone(self) -> None:
         self.ended = True
-        self.task._closing.set()
-        self.task._drained.set()
+        self.task._membership._closing.set()
+        self.task._membership._drained.set()
         if not self.process.dead:
             self._sim.kill(self.process)
         self._sim.group.leave(self)
@@ -232,7 +232,7 @@ class Resident:
             self.driver.links.remove(self.link)
 
     def give_back(self) -> None:
-        self.member.revoke(self.task, self.step)
+        self.member.revoke(self.task._membership, self.step)
 
     def evict(self) -> None:
         self.member.evicted = True

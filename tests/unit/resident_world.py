@@ -115,6 +115,8 @@ class _Disk(Store):
         return commit_world.Damaged(self._inner.open(partition), self._clients.calls, self._clients.troubles)
 
     def destroy(self, partition: int) -> None:
+        if "store destroy" in self._clients.troubles:
+            raise self._clients.troubles.pop("store destroy")
         self._catalog.destroyed += 1
         self._inner.destroy(partition)
 
@@ -129,6 +131,7 @@ class MemoryFeed:
     def __init__(self, clock: Clock) -> None:
         self.logs: dict[TopicPartition, list[tuple[bytes, int] | None]] = {}
         self.low: dict[TopicPartition, int] = {}
+        self.troubles: list[Exception] = []
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.resumed: set[TopicPartition] = set()
@@ -149,6 +152,8 @@ class MemoryFeed:
     def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
         self._polls += 1
         self._actions.pop(self._polls, _nothing)()
+        if self.troubles:
+            raise self.troubles.pop(0)
         found = []
         changed = False
         for place in [place for place in self.positions if place not in self.paused]:
@@ -403,7 +408,7 @@ class World:
         self._awaited = 0
         self.settings = ResidentSettings(3, 1, **{"transaction_interval": 5.0, **(commits or {})})
         self.task = ResidentTask(self.tasks, self.feed, self._join, self.link, self.settings, self.clock)
-        self.member.asked = self.task._revoking.is_set
+        self.member.asked = self.task._membership._revoking.is_set
 
     def _join(self, on_revoke: Any, on_lost: Any) -> MemoryMember:
         self.members.append(MemoryMember(self.clients.offsets, on_revoke, on_lost))

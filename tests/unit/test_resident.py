@@ -1,5 +1,7 @@
 """The resident task, step by step: where it begins, when it commits, and how it gives partitions back."""
 
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ from streamrt.errors import (
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.models import OffsetRange
+from streamrt.models import OffsetRange, TopicPartition
+from streamrt.runtime.batch import Batch
 from streamrt.runtime.link import (
     Begin,
     Committed,
@@ -18,12 +21,15 @@ from streamrt.runtime.link import (
     Failed,
     Joined,
     LinkClosed,
+    Seen,
     Stop,
     Taken,
     Time,
     Wanted,
     Welcome,
 )
+from streamrt.runtime.report import Report
+from tests.support import wait_until
 from tests.unit.resident_world import (
     BOTH,
     FIRST,
@@ -373,6 +379,74 @@ def test_what_is_lost_is_not_committed(transactional: bool) -> None:
     assert world.counts() == ([(1, 1)] if transactional else [(1, 1), (1, 1)])
 
 
+@GUARANTEES
+def test_a_question_that_was_asked_twice_is_answered_once(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.begin(FIRST)
+    world.put(FIRST, 1)
+    world.until(lambda: seen(world) == 1)
+    world.link.begins = False
+    settle = world.tasks.end
+
+    def settle_too_slowly(batch: Batch) -> Report:
+        # The member has let go, and has an assignment again, before the task finds out.
+        report = settle(batch)
+        world.task._membership._lost.set()
+        world.member.assign(FIRST)
+        return report
+
+    world.tasks.end = settle_too_slowly  # type: ignore[method-assign]
+    world.task._membership._revoking.set()
+    world.steps(3)
+    world.tasks.end = settle  # type: ignore[method-assign]
+    at = committed(world).get(FIRST, 0)
+    assert world.link.told(Wanted)[1:] == [Wanted(2, frozenset({FIRST}))] * 2
+    world.link.inbox.append(Begin(2, {FIRST: at}))
+    world.put(FIRST, 2)
+    world.until(lambda: seen(world) > 1)
+    world.link.inbox.append(Begin(2, {FIRST: at}))
+    world.put(FIRST, 3)
+    world.until(lambda: committed(world).get(FIRST) == 3)
+    assert not any(message.report.interrupted for message in world.link.told(Seen))
+    assert [value for value, _ in world.counts()] == ([1, 2, 3] if transactional else [1, 1, 2, 3])
+
+
+def test_after_a_loss_the_member_joins_again_when_the_task_has_accepted_it() -> None:
+    world = World(plain)
+    world.begin(FIRST)
+    thread = threading.Thread(target=world.member.lose)
+    thread.start()
+    wait_until(lambda: world.task._membership.lost, what="the loss")
+    assert thread.is_alive()
+    world.steps()
+    thread.join(1)
+    assert not thread.is_alive()
+    assert world.feed.positions == {}
+
+
+def test_a_task_that_was_given_up_while_it_was_frozen_does_not_join_again() -> None:
+    world = World(plain)
+    world.link.inbox.append(Welcome())
+    world.member.assign(FIRST)
+    closed: list[bool] = []
+
+    def lose() -> None:
+        world.member.lose()
+        closed.append(world.member.closed or world.task._membership._closing.is_set())
+
+    def wake_up() -> None:
+        world.link.close()
+        thread.start()
+        wait_until(lambda: world.task._membership.lost, what="the loss")
+
+    thread = threading.Thread(target=lose)
+    world.feed.before_poll(2, wake_up)
+    with pytest.raises(LinkClosed):
+        world.task.run()
+    thread.join(1)
+    assert closed == [True]
+
+
 def test_a_fenced_commit_lets_everything_go() -> None:
     world = World(plain, commits={"commit_every": 1})
     world.put(FIRST, 1)
@@ -417,6 +491,28 @@ def test_a_failed_task_tells_and_closes_all() -> None:
     world.task.run()
     assert [type(message) for message in world.link.sent] == [Joined, Failed, Ended]
     assert str(world.link.told(Failed)[0].error) == "the group is gone"
+    assert world.member.closed
+    assert world.feed.closed
+
+
+def test_what_made_a_task_fail_is_told_also_if_the_feed_fails_with_it() -> None:
+    world = World(plain)
+    world.link.inbox.append(Welcome())
+    world.member.assign(FIRST)
+    assign = world.feed.assign
+
+    def lose_the_feed() -> None:
+        world.member.error = RunnerError("the group is gone")
+        world.feed.assign = refuse  # type: ignore[method-assign]
+
+    def refuse(positions: Mapping[TopicPartition, int]) -> None:
+        raise KafkaRequestError("the client is broken")
+
+    world.feed.before_poll(2, lose_the_feed)
+    with pytest.raises(KafkaRequestError):
+        world.task.run()
+    world.feed.assign = assign  # type: ignore[method-assign]
+    assert [str(message.error) for message in world.link.told(Failed)] == ["the group is gone"]
     assert world.member.closed
     assert world.feed.closed
 

@@ -2,19 +2,24 @@
 
 from typing import Any
 
+import orjson
+import pytest
+
 from streamrt import Application
 from streamrt.connectors import ListSink
 from streamrt.errors import (
     StoreCorruptedError,
     TransactionError,
 )
+from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.runtime.link import (
     Seen,
     Time,
 )
-from streamrt.runtime.report import StoreTime
+from streamrt.runtime.progress import Progress
+from streamrt.runtime.report import Report, StoreTime
 from tests.unit.resident_world import (
     FIRST,
     GUARANTEES,
@@ -67,6 +72,84 @@ def test_event_time_is_told_before_the_commit() -> None:
     told = [message.report.times for message in world.link.told(Seen)]
     assert any(times.get((FIRST, waiting_store(world))) == StoreTime(1_500, 2_000) for times in told)
     assert world.reports == []
+
+
+def _windows(world: World) -> list[int]:
+    return [orjson.loads(record.value or b"")["start"] for record in world.clients.written("out")]
+
+
+@GUARANTEES
+@pytest.mark.parametrize("how", ["aborted", "lost"])
+def test_records_that_are_processed_again_are_not_late_for_what_they_have_brought_themselves(
+    transactional: bool, how: str
+) -> None:
+    world = World(windows, transactional=transactional, commits={"transaction_interval": 3.0, "commit_interval": 3.0})
+    world.begin(FIRST)
+    for timestamp in (1_000, 2_500, 4_500):
+        world.put(FIRST, 1, timestamp=timestamp)
+    world.until(lambda: seen(world) == 3)
+    # Watermarks are made of what is told before it is committed.
+    watermarks = {"in": {waiting_store(world): 4_500}}
+    world.link.inbox.append(Time(watermarks, frozenset()))
+    world.steps()
+    if how == "aborted":
+        world.clients.troubles[f"log-{waiting_store(world)}"] = TransactionError("injected")
+        world.until(lambda: not world.clients.troubles)
+    else:
+        world.member.lose()
+        world.steps()
+        world.member.assign(FIRST)
+    world.until(lambda: FIRST in world.task._sessions)
+    world.link.inbox.append(Time(watermarks, frozenset({FIRST})))
+    world.commit()
+    # Read to its end, it hears of all time.
+    world.link.inbox.append(Time(watermarks, frozenset({FIRST})))
+    world.until(lambda: _windows(world) == [1_000, 2_000])
+
+
+@GUARANTEES
+def test_time_passes_for_a_partition_without_records_once_it_is_read_to_its_end(transactional: bool) -> None:
+    world = World(windows, transactional=transactional)
+    world.put(FIRST, 1, timestamp=1_000)
+    world.begin(FIRST)
+    world.commit()
+    world.revoke()
+    world.begin(FIRST)
+    world.link.inbox.append(Time({"in": {waiting_store(world): 9_000}}, frozenset({FIRST})))
+    world.until(lambda: _windows(world) == [1_000])
+
+
+class _Unknown(BaseLookup[BaseField]):
+    """Finds nothing."""
+
+    def join(self, fields: Any, on: Any, value: dict[str, Any], key: Any, timestamp: int, headers: Any) -> None:
+        value["found"] = None
+
+
+@GUARANTEES
+def test_what_waits_for_a_lookup_waits_from_its_own_time_on_and_not_from_that_of_the_batch(transactional: bool) -> None:
+    def build(app: Application) -> None:
+        buffer = LookupBuffer(grace_ms=1_000, is_resolved=lambda value: value["found"] is not None)
+        sdf = app.dataframe(app.topic("in")).apply(lambda value: {"v": value})
+        sdf.join_lookup(_Unknown(), {"found": BaseField()}, on="v", buffer=buffer).to_topic(app.topic("out"))
+
+    world = World(build, transactional=transactional, commits={"commit_interval": 90.0, "transaction_interval": 90.0})
+    world.clients.now = lambda: int(world.clock() * 1_000)  # type: ignore[method-assign]
+    world.put(FIRST, 1)
+    world.begin(FIRST)
+    world.until(lambda: seen(world) == 1)
+    world.clock.wait(30)
+    world.put(FIRST, 2)
+    world.until(lambda: seen(world) == 2)
+
+    def waiting() -> int | None:
+        return world.task._sessions[FIRST].stores.times()[waiting_store(world)].next_deadline
+
+    # The first one has waited for long enough.
+    assert waiting() == pytest.approx(world.clients.now() + 1_000, abs=300)
+    world.link.inbox.append(Time({}, frozenset({FIRST})))
+    world.steps()
+    assert waiting() == pytest.approx(world.clients.now() + 1_000, abs=300)
 
 
 def test_ticks_that_fail_with_sinks_open_no_store_twice() -> None:
@@ -174,6 +257,12 @@ def test_records_are_counted_once_in_all_that_is_told() -> None:
         world.steps()
     world.revoke()
     assert seen(world) + sum(report.records for report in world.reports) == 10
+
+
+def test_the_rate_is_not_negative_after_records_were_taken_back() -> None:
+    progress = Progress()
+    progress.report(Report(records=-5))
+    assert progress.snapshot().rate == 0
 
 
 # -- Several topics ------------------------------------------------------------------------------------------------------
