@@ -46,6 +46,16 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = [%d{yyyy-MM-dd HH:mm:ss,SSS}] [%p] [%c{1}] %m%n%ex
+# A task that fails is tried again, or its error ends the application: no need for stack traces of Java.
+appender.task.type = Console
+appender.task.name = task
+appender.task.target = SYSTEM_ERR
+appender.task.layout.type = PatternLayout
+appender.task.layout.pattern = [%d{yyyy-MM-dd HH:mm:ss,SSS}] [%p] [%c{1}] %m: %ex{short.message}%n
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = error
+logger.executor.additivity = false
+logger.executor.appenderRef.task.ref = task
 # Spark treats the gateway as a shell, and would set another level and say so.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 logger = logging.getLogger("streamrt")
 
+_LEAVE_S = 5
+
 
 def leave_group(
     session: SparkSession, bootstrap_servers: str, options: Mapping[str, str], group: str, instance_ids: Iterable[str]
@@ -41,9 +43,10 @@ def leave_group(
                 members.add(kafka.MemberToRemove(instance_id))
             request = kafka.RemoveMembersFromConsumerGroupOptions(members)
             client.removeMembersFromConsumerGroup(group, request).all().get(
-                5, jvm.java.util.concurrent.TimeUnit.SECONDS
+                _LEAVE_S, jvm.java.util.concurrent.TimeUnit.SECONDS
             )
         finally:
-            client.close()
+            # By default, it waits for the answers of brokers that are away.
+            client.close(jvm.java.time.Duration.ZERO)
     except Exception as error:  # noqa: BLE001 - stopping goes on whatever the JVM says
         logger.debug("the members could not leave group %s: %s", group, error)

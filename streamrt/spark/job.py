@@ -38,9 +38,9 @@ class SparkJob:
         return self._done.wait(timeout_s)
 
     def cancel(self) -> None:
-        """Let Spark kill the tasks of the job."""
+        """Let Spark kill the tasks of the job, also if it is only about to begin."""
         try:
-            self._context.cancelJobGroup(self._group)
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
         except Exception as error:  # noqa: BLE001 - without its JVM the job is over, too
             logger.debug("the job could not be cancelled: %s", error)
 

@@ -23,7 +23,8 @@ from streamrt.spark.settings import RunSettings
 from streamrt.topology import Topology
 
 _FENCES = 8
-_PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S")
+_DEAD_WORKER = "Python worker exited unexpectedly"
+_PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S|KeyboardInterrupt\b")
 
 
 def start_spark(
@@ -121,10 +122,19 @@ def spark_cause(error: Exception) -> str:
     Example:
         >>> spark_cause(Exception("Job aborted\n  File ...\nOSError: disk full\nat org.apache..."))
         'OSError: disk full'
+        >>> spark_cause(Exception("An exception was thrown\n  File ...\nKeyboardInterrupt\nSQLSTATE: 38000"))
+        'KeyboardInterrupt'
+        >>> spark_cause(Exception("Job aborted\nPython worker exited unexpectedly (crashed)\nat java..."))
+        'a process that runs tasks ended unexpectedly: it was killed, for instance for want of memory, or a function ended it'
     """
     text = str(error)
     if isinstance(error, StreamingQueryException):
         text = error.getMessage() or text
+    if _DEAD_WORKER in text:
+        return (
+            "a process that runs tasks ended unexpectedly: it was killed, for instance for want of memory, or a function "
+            "ended it"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line for line in lines if line.startswith("Caused by:")]

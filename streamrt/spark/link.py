@@ -13,6 +13,7 @@ import queue
 import secrets
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ _LONGEST_SOCKET_PATH = 100
 """Linux takes 107 bytes, macOS 103."""
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A machine that vanishes closes no connection: after half a minute, the other end is told that it is gone."""
+_UNANSWERED_MS = 30_000
+"""The same for when something is on its way to that machine: then nobody asks whether it is alive."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,25 @@ class DriverLink:
 
     Raises:
         LinkClosed: if the driver on this machine is gone.
-        RunnerError: if the driver on another machine cannot be reached, or has another key.
+        RunnerError: if the driver on another machine cannot be reached, does not answer, or has another key.
     """
 
     def __init__(self, address: LinkAddress) -> None:
+        late = threading.Event()
         try:
             self._connection = Client(address.place)
             _set_up(self._connection)
-            with _in_time(self._connection):
+            with _in_time(self._connection, late):
                 answer_challenge(self._connection, address.key)
                 deliver_challenge(self._connection, address.key)
-        except AuthenticationError:
+        except (AuthenticationError, AssertionError):  # the latter up to Python 3.11, for what is no challenge
             raise RunnerError(f"what listens at {address.words} is not the driver of this task") from None
         except (OSError, EOFError) as error:
+            if late.is_set():
+                # It may be frozen. A task that ended now without an error would not be started again.
+                raise RunnerError(
+                    f"the driver at {address.words} does not answer: {_AUTHENTICATION_S:.0f} s were not enough"
+                ) from None
             if isinstance(address.place, str):
                 raise LinkClosed(f"the driver is gone: {error}") from None
             raise RunnerError(
@@ -141,12 +150,16 @@ class DriverLink:
         _shut_down(self._connection)
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError, EOFError):
+        try:
             while True:
                 message = pickle.loads(self._connection.recv_bytes())
                 with self._changed:
                     self._received.append(message)
                     self._changed.notify_all()
+        except (OSError, EOFError):
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing more can be read
+            logger.error("what the driver has sent cannot be read: %r", error)
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -253,8 +266,9 @@ class LinkListener:
         """End all connections, and wait until the functions that serve them have returned.
 
         Args:
-            timeout_s: seconds to wait.
+            timeout_s: seconds to wait for all of them.
         """
+        deadline = time.monotonic() + timeout_s
         with self._lock:
             self._closing.set()
             links, threads = list(self._links), list(self._threads)
@@ -268,7 +282,7 @@ class LinkListener:
             link.close()
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(timeout_s)
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _accept(self) -> None:
         while True:
@@ -307,7 +321,8 @@ class LinkListener:
                 answer_challenge(connection, self.address.key)
         except (AuthenticationError, OSError, EOFError) as error:
             if not self._closing.is_set():
-                logger.warning("whoever connected to the driver's %s is no task: %s", self.address.words, error)
+                reason = str(error) or "it sent nothing"
+                logger.warning("whoever connected to the driver's %s is no task: %s", self.address.words, reason)
             return
         link = TaskLink(connection)
         with self._lock:
@@ -341,12 +356,20 @@ def _set_up(connection: "Connection[Any, Any]") -> None:
         for name, value in _KEEP_ALIVE.items():
             if hasattr(socket, name):
                 own.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNANSWERED_MS)
 
 
 @contextlib.contextmanager
-def _in_time(connection: "Connection[Any, Any]") -> Iterator[None]:
-    """Shut a connection down unless what is done meanwhile ends in time."""
-    timer = threading.Timer(_AUTHENTICATION_S, _shut_down, [connection])
+def _in_time(connection: "Connection[Any, Any]", late: threading.Event | None = None) -> Iterator[None]:
+    """Shut a connection down, and set `late`, unless what is done meanwhile ends in time."""
+
+    def end() -> None:
+        if late is not None:
+            late.set()
+        _shut_down(connection)
+
+    timer = threading.Timer(_AUTHENTICATION_S, end)
     timer.daemon = True
     timer.start()
     try:

@@ -33,9 +33,9 @@ from streamrt.spark.launch import (
 )
 from streamrt.spark.link import LinkListener
 from streamrt.spark.offsets import StartOffsets
-from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot
+from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s
 from streamrt.spark.results import Results
-from streamrt.spark.session import SparkEnvironment, local_slots
+from streamrt.spark.session import SparkEnvironment, application_runs, local_slots
 from streamrt.spark.settings import Run
 from streamrt.spark.slots import EventTime, Slots
 
@@ -46,8 +46,10 @@ _STOP_S = 6.0
 _CANCEL_S = 5.0
 _EMPTY_S = 1.0
 _RESTARTS = 3
-_WAITING_S = 10.0
+_WAITING_S = 30.0
 _WAITING_AGAIN_S = 120.0
+_PATIENCE = 3
+"""Session time-outs after which tasks that Spark has no slot for are not waited for: dead members own nothing by then."""
 
 
 class ResidentRunner:
@@ -76,7 +78,7 @@ class ResidentRunner:
             config, settings.connection, spec, admin, lambda places: fence(clients, spec.topology, places)
         )
         self._lock = threading.Lock()
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._members = 0
 
     def run(self) -> list[Output]:
@@ -87,7 +89,7 @@ class ResidentRunner:
                 `ProducerError`.
             RunnerError: if Spark failed for good.
         """
-        with ThreadPoolExecutor(1, "streamrt-spark") as pool:
+        with application_runs(), ThreadPoolExecutor(1, "streamrt-spark") as pool:
             session = start_spark(pool, self._config, self._settings)
             try:
                 self._run_jobs(session)
@@ -141,6 +143,8 @@ class ResidentRunner:
             self._purge,
             self._event_time,
             self._fail,
+            transactional=self._spec.transactional,
+            patience_s=_PATIENCE * session_timeout_s(self._settings.member_options),
         )
         # Each job has an address and a key of its own: what is left of a former one cannot get in.
         listener = self._listen(environment, slots)
@@ -159,9 +163,14 @@ class ResidentRunner:
             numbers = environment.session.range(0, count, 1, count).mapInArrow(work, REPORT_SCHEMA)
             job = SparkJob(environment.session, f"resident tasks of {self._config.consumer_group}", numbers.collect)
             try:
-                self._watch(job, slots, environment)
-            finally:
-                self._end(job, slots)
+                try:
+                    self._watch(job, slots, environment)
+                finally:
+                    self._end(job, slots)
+            except BaseException:
+                # Whoever presses Ctrl+C again does not wait for the end; the job must not outlive the application.
+                job.cancel()
+                raise
         finally:
             listener.close()
             slots.close()
@@ -212,10 +221,12 @@ class ResidentRunner:
             if slots.joined < slots.count and now >= warn_at:
                 warn_at = now + _WAITING_AGAIN_S
                 logger.warning(
-                    "only %d of %d tasks have begun after %.0f s: either their processes are slow to start, or Spark, with "
-                    "%d slots, has none free for them, because another application or another job holds some",
+                    "only %d of %d tasks of %s have begun after %.0f s: either their processes are slow to start, or Spark, "
+                    "with %d slots, has none free for them, because another application or another job holds some; give "
+                    "Spark more slots (spark_master='local[4]'), or run each application in a process of its own",
                     slots.joined,
                     slots.count,
+                    self._config.consumer_group,
                     now - begun,
                     environment.slots,
                 )
@@ -250,7 +261,7 @@ class ResidentRunner:
             raise RunnerError(f"Spark gave the tasks up {restarts} times without progress: {cause}") from trouble
         logger.warning("Spark gave the tasks up (%s); going on from the committed offsets", cause)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Note what must end the application; called by the threads that serve tasks."""
         with self._lock:
             if (

@@ -2,8 +2,9 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,7 +16,7 @@ from streamrt.runtime.resident import ResidentSettings, ResidentTask
 from streamrt.spark.executor import ClientSettings, Lines, SpecReference, WorkerProcess
 from streamrt.spark.link import DriverLink
 
-__all__ = ["ResidentOptions", "RunResident", "member_of_slot"]
+__all__ = ["ResidentOptions", "RunResident", "member_of_slot", "session_timeout_s"]
 
 logger = logging.getLogger("streamrt")
 
@@ -57,6 +58,19 @@ def member_of_slot(instance_id: str, slot: int) -> str:
         ['000-shop-0', '000-shop-1', '001-shop-0', '001-shop-1']
     """
     return f"{slot:03d}-{instance_id}"
+
+
+def session_timeout_s(member_options: Mapping[str, Any]) -> float:
+    """Return the seconds after which the group gives the partitions of a dead task to others.
+
+    Args:
+        member_options: options of the user, in librdkafka's words.
+
+    Example:
+        >>> session_timeout_s({}), session_timeout_s({"session.timeout.ms": "45000"})
+        (10.0, 45.0)
+    """
+    return int({**_SESSION, **member_options}["session.timeout.ms"]) / 1_000
 
 
 class RunResident:

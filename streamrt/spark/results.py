@@ -168,8 +168,9 @@ class Results:
             for offset in offsets:
                 try:
                     callback(place.topic, place.partition, offset)
-                except Exception as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
+                except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
                     message = (
                         f"on_message_processed failed for {place} at offset {offset}: {type(error).__name__}: {error}"
                     )
-                    self.fail(Failure("callback", place, offset, message, error))
+                    cause = error if isinstance(error, Exception) else None
+                    self.fail(Failure("callback", place, offset, message, cause))

@@ -45,7 +45,7 @@ from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
-from streamrt.spark.session import SparkEnvironment, local_slots
+from streamrt.spark.session import SparkEnvironment, application_runs, local_slots
 from streamrt.spark.settings import Run
 from streamrt.state import load_rocksdb
 
@@ -112,7 +112,7 @@ class SparkRunner:
             RunnerError: if Spark failed for good.
         """
         # The JVM boots while the group forms.
-        with ThreadPoolExecutor(1, "streamrt-spark") as pool:
+        with application_runs(), ThreadPoolExecutor(1, "streamrt-spark") as pool:
             session = start_spark(pool, self._config, self._settings)
             self._member = GroupMember(
                 self._settings.connection,
@@ -388,7 +388,6 @@ class SparkRunner:
     def _on_revoke(self, partitions: frozenset[TopicPartition]) -> None:
         if self._closing.is_set():
             return
-        logger.info("giving back %s", ", ".join(map(str, sorted(partitions))))
         self._drained.clear()
         self._revoking.set()
         if not self._drained.wait(_REVOKE_S + _STOP_S):

@@ -5,9 +5,7 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pyspark.sql import SparkSession
 from streamrt.errors import ConfigurationError, RunnerError
 from streamrt.jvm.jars import fetch_jars
 from streamrt.spark.gateway import start_gateway
+from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
 
 logger = logging.getLogger("streamrt.spark")
 
@@ -86,7 +85,22 @@ def local_slots(master: str) -> str | None:
 
 
 _lock = threading.Lock()
+_applications = 0
+_adopted: tuple[SparkContext, Path] | None = None
 _open: tuple[tuple[str, tuple[tuple[str, str], ...]], SparkEnvironment] | None = None
+
+
+@contextlib.contextmanager
+def application_runs() -> Iterator[None]:
+    """Keep the Spark of this process as it is while an application runs."""
+    global _applications
+    with _lock:
+        _applications += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _applications -= 1
 
 
 def open_session(
@@ -104,7 +118,8 @@ def open_session(
         java_properties: system properties that the Kafka client needs in each JVM.
 
     Raises:
-        ConfigurationError: if a setting would endanger data, or the given session lacks the Kafka connector.
+        ConfigurationError: if a setting would endanger data, the given session lacks the Kafka connector, or another
+            application runs on a Spark with other settings.
         RunnerError: if Spark cannot be started or reached.
     """
     global _open
@@ -122,8 +137,13 @@ def open_session(
             _set_java_properties(_open[1].session, properties)
             return _open[1]
         if _open is not None:
+            if _applications > 1 and _alive(_open[1]):
+                raise ConfigurationError(
+                    "another application of this process runs on a Spark with another spark_master or spark_config, and "
+                    "there is one Spark for all: give both the same, or run each in a process of its own"
+                )
             _close()
-        runtime_dir = _runtime_dir()
+        runtime_dir = make_runtime_dir()
         slots = local_slots(master)
         context = (
             _remote_context(master, chosen, properties) if slots is None else _local_context(slots, chosen, runtime_dir)
@@ -149,7 +169,7 @@ def _close() -> None:
         with contextlib.suppress(Exception):
             environment.session.stop()
         _forget_gateway()
-        shutil.rmtree(environment.runtime_dir, ignore_errors=True)
+        remove_runtime_dir(environment.runtime_dir)
 
 
 atexit.register(close_session)
@@ -232,6 +252,7 @@ def _remote_context(master: str, settings: dict[str, str], properties: dict[str,
 
 
 def _adopt(session: SparkSession, settings: dict[str, str], properties: dict[str, str]) -> SparkEnvironment:
+    global _adopted
     context = session.sparkContext
     loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
@@ -243,9 +264,10 @@ def _adopt(session: SparkSession, settings: dict[str, str], properties: dict[str
         ) from None
     if context.getConf().get("spark.speculation", "false") == "true":
         raise ConfigurationError("the given Spark session has spark.speculation=true, which would duplicate records")
-    runtime_dir = _runtime_dir()
-    atexit.register(shutil.rmtree, runtime_dir, ignore_errors=True)
-    return _environment(session.newSession(), settings, properties, runtime_dir)
+    if _adopted is None or _adopted[0] is not context:
+        _adopted = context, make_runtime_dir()
+        atexit.register(remove_runtime_dir, _adopted[1])
+    return _environment(session.newSession(), settings, properties, _adopted[1])
 
 
 def _set_java_properties(session: SparkSession, properties: dict[str, str]) -> None:
@@ -254,9 +276,9 @@ def _set_java_properties(session: SparkSession, properties: dict[str, str]) -> N
 
 
 def _keep_secrets_out_of_logs() -> None:
-    """Keep py4j from logging its traffic, which holds the options of Kafka clients."""
+    """Keep py4j from logging its traffic, which holds the options of Kafka clients, and each end of a connection."""
     py4j = logging.getLogger("py4j")
-    py4j.setLevel(max(logging.INFO, py4j.level))
+    py4j.setLevel(max(logging.WARNING, py4j.level))
 
 
 def _environment(
@@ -281,12 +303,6 @@ def _gateway_errors() -> Iterator[None]:
         # py4j says what was called, and in the next line what happened.
         cause = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
         raise RunnerError(f"Spark could not be started: {cause}") from error
-
-
-def _runtime_dir() -> Path:
-    """Make a directory for this process, in memory where there is such a place: checkpoints are small and short-lived."""
-    memory = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private directory in it
-    return Path(tempfile.mkdtemp(prefix="streamrt-", dir=memory if memory.is_dir() else None))
 
 
 def _socket_dir(runtime_dir: Path) -> Path:

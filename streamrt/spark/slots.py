@@ -52,6 +52,8 @@ class _Slot:
     Attributes:
         link: the connection; None while there is none.
         whole: keeps back what the task cannot work on.
+        attempt: number of the last attempt that has joined.
+        heard: set when nothing more comes from the last attempt that has joined.
         assigned: its input partitions; None until it has told.
         positions: where it was told to begin.
         quiet: whether all its input is read to the ends now.
@@ -64,6 +66,8 @@ class _Slot:
 
     link: TaskLink | None
     whole: WholeTasks
+    attempt: int = 0
+    heard: threading.Event | None = None
     assigned: frozenset[TopicPartition] | None = None
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     quiet: bool = False
@@ -74,11 +78,12 @@ class _Slot:
     watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     reminded: dict[TopicPartition, float] = field(default_factory=dict)
 
-    def join(self, link: TaskLink) -> None:
+    def join(self, link: TaskLink, attempt: int, heard: threading.Event) -> None:
         """Begin with the next attempt; what the one before was assigned counts until this one tells."""
         if self.link is not None:
             self.link.close()
-        self.link, self.ended, self.lost_at = link, False, None
+        self.link, self.attempt, self.heard = link, attempt, heard
+        self.ended, self.lost_at = False, None
         self.quiet = self.been_quiet = False
         self.watermarks, self.reminded = {}, {}
 
@@ -111,6 +116,9 @@ class Slots:
         purge: hears of committed offsets.
         event_time: watermarks.
         fail: called with what must end the application.
+        transactional: whether tasks commit by themselves what they report.
+        patience_s: seconds after which a task that has not begun is not waited for, because Spark has no slot for it. By
+            then, the group must have given its partitions to those that have begun.
     """
 
     def __init__(
@@ -122,7 +130,10 @@ class Slots:
         wait_for_broker: Callable[[], None],
         purge: RepartitionPurge,
         event_time: EventTime,
-        fail: Callable[[Exception], None],
+        fail: Callable[[BaseException], None],
+        *,
+        transactional: bool,
+        patience_s: float,
     ) -> None:
         self.count = count
         self._topology = topology
@@ -132,6 +143,8 @@ class Slots:
         self._purge = purge
         self._time = event_time
         self._fail = fail
+        self._transactional = transactional
+        self._patient_until = time.monotonic() + patience_s
         self._slots: dict[int, _Slot] = {}
         self._stop: Stop | None = None
         self._stopping = threading.Event()
@@ -160,7 +173,7 @@ class Slots:
 
     @property
     def quiet(self) -> bool:
-        """Whether all tasks are there, and everything that is assigned to them is read to its end and processed."""
+        """Whether the tasks are there, and everything that is assigned to them is read to its end and processed."""
         with self._lock:
             return self._all(lambda slot: slot.quiet)
 
@@ -175,7 +188,7 @@ class Slots:
         with self._lock:
             lost = [(slot.lost_at, slot.moved) for slot in self._slots.values() if slot.lost_at is not None]
             # When a job fails, Spark kills the other tasks, too: the first one that was lost is to blame.
-            return len(self._slots) == self.count and bool(lost) and min(lost)[1]
+            return self._complete() and bool(lost) and min(lost)[1]
 
     def stop(self, discard: bool) -> None:
         """Tell all tasks to end; those that begin later are told so, too.
@@ -222,30 +235,46 @@ class Slots:
     def serve(self, link: TaskLink) -> None:
         """Answer a task until it is gone."""
         slot: _Slot | None = None
+        heard = threading.Event()
         try:
             for message in link.messages():
                 if isinstance(message, Joined):
-                    slot = self._join(message, link)
-                elif slot is None or slot.link is not link:
-                    # Another attempt has taken its place.
+                    slot = self._join(message, link, heard)
+                if slot is None:
                     return
-                else:
+                if slot.link is link:
                     self._hear(slot, link, message)
-        except Exception as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
+                elif not self._transactional:
+                    # Another attempt has taken its place, and does everything again that is not committed.
+                    return
+                elif isinstance(message, Worked):
+                    # That attempt begins behind this, and waits until it is taken.
+                    self._results.take(message.report)
+        except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
             self._fail(error)
         finally:
+            heard.set()
             with self._lock:
                 if slot is not None and slot.link is link:
                     slot.link, slot.quiet, slot.been_quiet = None, False, False
                     slot.lost_at = None if slot.ended else time.monotonic()
                     self._parted.notify_all()
 
-    def _join(self, joined: Joined, link: TaskLink) -> _Slot:
+    def _join(self, joined: Joined, link: TaskLink, heard: threading.Event) -> _Slot | None:
+        """Let a task begin, unless a later attempt has begun already."""
         with self._lock:
             slot = self._slots.get(joined.slot)
             if slot is None:
                 slot = self._slots[joined.slot] = _Slot(None, WholeTasks(self._topology))
-            slot.join(link)
+            if joined.attempt < slot.attempt:
+                logger.warning("attempt %d of the task of slot %d woke up too late", joined.attempt, joined.slot)
+                return None
+            before = slot.heard
+            slot.join(link, joined.attempt, heard)
+        if self._transactional and before is not None:
+            while not before.wait(_RETRY_S) and not self._stopping.is_set():
+                pass
+        with self._lock:
             stop = self._stop
         if joined.attempt:
             logger.warning("Spark has started the task of slot %d again, attempt %d", joined.slot, joined.attempt)
@@ -295,23 +324,25 @@ class Slots:
             if report.restores:
                 self._restores.update(sorted(report.restores.items()))
                 self._restoring |= {name for name, part in report.restores.items() if not part.finished}
-                self._restoring -= {name for name, part in report.restores.items() if part.finished}
-                if not self._restoring:
-                    self._restores.close()
-                    self._restores = RestoreDisplay()
+                self._restored({name for name, part in report.restores.items() if part.finished})
 
     def _begin(self, slot: _Slot, link: TaskLink, wanted: Wanted) -> None:
         """Tell a task where to begin in what it is assigned."""
         with self._lock:
+            if slot.link is not link:
+                return
             before = slot.assigned or frozenset()
             now = time.monotonic()
             self._time.orphans.update(dict.fromkeys(before - wanted.assigned, now + _ORPHANED_S))
             slot.assigned, slot.quiet, slot.been_quiet = wanted.assigned, False, False
             self._assign(now)
+            own = {self._topology.task(place) for place in self._assigned()}
+            # Other copies of the application go on with these.
+            self._restored({name for name in self._restoring if name[0] not in own})
         start = self._find(slot.whole.of(wanted.assigned))
-        if start is None:
-            return
         with self._lock:
+            if start is None or slot.link is not link:
+                return
             slot.positions = dict(start.positions)
             positions = {place: at for each in self._slots.values() for place, at in each.positions.items()}
         self._results.assigned(positions, start.positions)
@@ -338,11 +369,23 @@ class Slots:
     # -- With the lock -----------------------------------------------------------------------------------------------
 
     def _all(self, condition: Callable[[_Slot], bool]) -> bool:
-        """Tell whether all tasks are there, know what is assigned to them, and fulfil a condition."""
-        slots = self._slots.values()
-        return len(slots) == self.count and all(
-            slot.link is not None and slot.assigned is not None and condition(slot) for slot in slots
+        """Tell whether the tasks are there, know what is assigned to them, and fulfil a condition."""
+        return self._complete() and all(
+            slot.link is not None and slot.assigned is not None and condition(slot) for slot in self._slots.values()
         )
+
+    def _complete(self) -> bool:
+        """Tell whether all tasks have begun, or those that have not need not be waited for."""
+        begun = len(self._slots)
+        return begun == self.count or (begun > 0 and time.monotonic() >= self._patient_until)
+
+    def _restored(self, names: set[tuple[TopicPartition, str]]) -> None:
+        """Give the terminal back when nothing is restored here any more."""
+        if names:
+            self._restoring -= names
+            if not self._restoring:
+                self._restores.close()
+                self._restores = RestoreDisplay()
 
     def _assigned(self) -> frozenset[TopicPartition]:
         return frozenset(place for slot in self._slots.values() for place in slot.assigned or ())

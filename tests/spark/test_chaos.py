@@ -113,7 +113,7 @@ def test_replicas_that_join_and_leave(kafka: Kafka, program: Callable[..., Progr
             outputs.wait_for(1)
             for _ in range(ROUNDS):
                 replicas.append(program(text))
-                wait_until(lambda: any("assigned" in line for line in replicas[-1].err), 60, "an assignment")
+                wait_until(lambda: any("assigned" in line for line in replicas[-1].err), what="an assignment")
                 time.sleep(chance.uniform(0.0, 2.0))
                 leaving = replicas.pop(chance.randrange(len(replicas)))
                 code, _ = leaving.end()

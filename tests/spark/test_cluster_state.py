@@ -63,7 +63,7 @@ def test_state_follows_the_partitions_from_machine_to_machine(
         print(f"{time.monotonic() - began:5.1f} s: {what}; {flow.count} records, {outputs.count} outputs")
 
     def wait_for_outputs(count: int) -> None:
-        wait_until(lambda: outputs.count >= count or app.process.poll() is not None, 90, f"{count} outputs")
+        wait_until(lambda: outputs.count >= count or app.process.poll() is not None, 200, f"{count} outputs")
         assert app.process.poll() is None, "the application ended"
 
     def wait_for_new_outputs() -> None:

@@ -83,7 +83,7 @@ class Faults:
                 flow.produce(5)
             return not self._file.exists()
 
-        wait_until(happened, 60, "the fault")
+        wait_until(happened, what="the fault")
 
 
 def tree(program: Program) -> list[psutil.Process]:
@@ -113,7 +113,7 @@ def signal_all(processes: list[psutil.Process], number: signal.Signals) -> None:
 
 def wait_for_line(program: Program, after: int, text: str) -> None:
     """Wait until a program tells something, after what it told before."""
-    wait_until(lambda: any(text in line for line in program.err[after:]), 30, f"{text!r}")
+    wait_until(lambda: any(text in line for line in program.err[after:]), what=f"{text!r}")
 
 
 def committed_values(kafka: Kafka, topic: str) -> list[Any]:
@@ -144,7 +144,7 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
                 for kind in ("exit", "raise"):
                     faults.provoke(f"{point}:{kind}", app, processing_mode)
                     faults.wait()
-                    outputs.wait_for(flow.count, 30)
+                    outputs.wait_for(flow.count, 150)
             # Spark repeated each task within the same query. A job of resident tasks lasts longer, and not all of that.
             given_up = [line for line in app.err if "gave the query up" in line or "interrupted" in line]
             assert not given_up or processing_mode == "resident"
@@ -199,7 +199,7 @@ def test_a_frozen_copy_that_wakes_up_does_no_harm(
             signal_all(frozen, signal.SIGSTOP)
             # The other copy does all the work...
             flow.produce(100)
-            outputs.wait_for(flow.count, 30)
+            outputs.wait_for(flow.count, 150)
             # ... and the zombie goes on where it was, and then comes back as a member.
             told = len(victim.err)
             signal_all(frozen, signal.SIGCONT)

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +27,12 @@ sdf = app.dataframe(app.topic({source!r}))
 """
 
 
+PATIENT = HEADER.replace(
+    "commit_interval=0.5", 'commit_interval=0.5, consumer_extra_config={{"session.timeout.ms": 280_000}}'
+)
+"""A group that waits for a member which is gone does so for longer than any test."""
+
+
 def source_of(kafka: Kafka, group: str, source: str, body: str, header: str = HEADER) -> str:
     """Return a program that reads a topic, and what it does with it."""
     head = header.format(address=kafka.address, group=group, source=source, state=str(kafka.state_dir))
@@ -35,14 +40,14 @@ def source_of(kafka: Kafka, group: str, source: str, body: str, header: str = HE
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_at_a_clean_boundary_within_10_seconds(
+def test_a_signal_stops_at_a_clean_boundary_long_before_the_input_ends(
     kafka: Kafka, program: Start, how: signal.Signals
 ) -> None:
     source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
-    kafka.produce(source, list(range(2_000)))
+    kafka.produce(source, list(range(5_000)))
     body = f"""
     def slow(value):
-        time.sleep(0.01)
+        time.sleep(0.05)
         return value
 
     sdf.apply(slow).to_topic(app.topic({target!r}))
@@ -50,10 +55,9 @@ def test_a_signal_stops_at_a_clean_boundary_within_10_seconds(
     print("after run")
     """
     started = program(source_of(kafka, group, source, body))
-    wait_until(lambda: kafka.end(target) > 0, what="the first output")
-    code, seconds = started.end(how)
+    wait_until(lambda: kafka.end(target) > 0, 180, "the first output")
+    code, _ = started.end(how, timeout_s=120)
     assert code == 0, started.err
-    assert seconds < 10
     assert started.out == ["after run\n"]
     # At a clean boundary everything that was produced is committed: a restart repeats nothing.
     assert kafka.committed(group, source) == kafka.end(target)
@@ -81,9 +85,8 @@ app.dataframe(app.topic("t"))
 app.run()
 """
     )
-    begun = time.monotonic()
-    assert started.wait(30) == 1
-    assert time.monotonic() - begun < 15
+    # The default of the time-out is 120 s.
+    assert started.wait(100) == 1
     assert "KafkaBrokerUnavailableError" in started.err[-1]
     assert "127.0.0.1:9" in started.err[-1]
     assert not any("Traceback" in line for line in started.err)
@@ -115,6 +118,8 @@ def test_a_worker_that_always_crashes_ends_the_application(kafka: Kafka, program
     started = program(source_of(kafka, group, source, "sdf.update(lambda value: os._exit(7))\napp.run()\n"))
     assert started.wait(120) == 1
     assert "RunnerError" in started.err[-1]
+    assert "a process that runs tasks ended unexpectedly" in started.err[-1]
+    assert not [line for line in started.err if line.startswith("\tat ")], "no stack trace of Java"
     assert kafka.committed(group, source) == 0
 
 
@@ -130,19 +135,18 @@ def test_kill_9_repeats_at_most_what_was_not_committed(kafka: Kafka, program: St
     sdf.apply(slow).to_topic(app.topic({target!r}))
     app.run()
     """
-    first = program(source_of(kafka, group, source, body))
-    wait_until(lambda: kafka.end(target) > 100, what="the first outputs")
+    first = program(source_of(kafka, group, source, body, PATIENT))
+    wait_until(lambda: kafka.end(target) > 100, 180, "the first outputs")
     children = psutil.Process(first.process.pid).children(recursive=True)
     first.process.kill()
     first.process.wait()
     # The JVM and its workers end with the program: a zombie would go on producing.
     psutil.wait_procs(children, timeout=20)
     assert not [child for child in children if child.is_running()]
-    begun = time.monotonic()
-    second = program(source_of(kafka, group, source, body))
+    second = program(source_of(kafka, group, source, body, PATIENT))
     done = lambda: sum(kafka.committed(group, source, number) or 0 for number in (0, 1)) == 3_000  # noqa: E731
-    wait_until(done, what="the whole input")
-    assert time.monotonic() - begun < 40, "a static member takes its partitions back at once"
+    # A static member takes its partitions back at once.
+    wait_until(done, 250, what="the whole input")
     assert second.end()[0] == 0
     assert set(kafka.values(target, kafka.end(target))) == set(range(3_000))
 
@@ -154,7 +158,7 @@ def test_two_copies_share_the_partitions_and_one_takes_over_when_the_other_stops
     sdf.apply(lambda value: [name, value]).to_topic(app.topic({target!r}))
     app.run()
     """
-    text = source_of(kafka, group, source, body)
+    text = source_of(kafka, group, source, body, PATIENT)
     copies = [program(text, COPY="a"), program(text, COPY="b")]
     numbers = iter(range(1_000_000))
     seen: list[list[object]] = []
@@ -166,10 +170,9 @@ def test_two_copies_share_the_partitions_and_one_takes_over_when_the_other_stops
         seen[:] = kafka.values(target, kafka.end(target))[-4:]
         return {str(name) for name, _ in seen} == {"a", "b"}
 
-    wait_until(both_work, 90, "work in both copies")
-    code, seconds = copies[0].end()
+    wait_until(both_work, 180, "work in both copies")
+    code, _ = copies[0].end(timeout_s=90)
     assert code == 0, copies[0].err
-    assert seconds < 10
     stopped_at = next(numbers)
 
     def one_does_all() -> bool:
@@ -179,9 +182,8 @@ def test_two_copies_share_the_partitions_and_one_takes_over_when_the_other_stops
         done = [kafka.committed(group, source, number) or 0 for number in (0, 1)]
         return all(offset > stopped_at for offset in done)
 
-    begun = time.monotonic()
-    wait_until(one_does_all, 30, "the other copy's partition")
-    assert time.monotonic() - begun < 20, "a clean stop leaves the group at once"
+    # A clean stop leaves the group at once.
+    wait_until(one_does_all, 250, "the other copy's partition")
     assert copies[1].end()[0] == 0
 
 
@@ -262,10 +264,12 @@ sdf = app.dataframe(app.topic({source!r}))
 sdf.to_topic(app.topic({target!r}))
 print(app.run(count=3, timeout=20))
 print("still usable:", session.range(5).count())
+directory = open_session("local[2]", session=session).runtime_dir
+print("one directory for all runs:", directory == open_session("local[2]", session=session).runtime_dir)
 """
     started = program(text)
     assert started.wait() == 0, started.err
-    assert started.out[-1] == "still usable: 5\n"
+    assert started.out[-2:] == ["still usable: 5\n", "one directory for all runs: True\n"]
     assert kafka.values(target, 3) == [1, 2, 3]
 
 

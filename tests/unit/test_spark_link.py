@@ -3,11 +3,12 @@
 import contextlib
 import logging
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from multiprocessing.connection import Client
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from streamrt.runtime.link import (
     Worked,
 )
 from streamrt.spark.link import DriverLink, LinkAddress, LinkListener, TaskLink
+from tests.support import wait_until
 
 PLACE = TopicPartition("in", 3)
 SOON_S = 5.0
@@ -300,4 +302,84 @@ def test_tcp_sends_small_messages_at_once() -> None:
     with socket.socket(fileno=os.dup(task._connection.fileno())) as own:
         assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Nobody asks whether the other end is alive while something is on its way to it.
+            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
     driver.listener.close()
+
+
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET], ids=["unix", "tcp"])
+def test_a_driver_that_is_frozen_is_not_taken_for_gone(
+    family: socket.AddressFamily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A task that ends without an error is not started again.
+    monkeypatch.setattr("streamrt.spark.link._AUTHENTICATION_S", 0.05)
+    with socket.socket(family) as frozen:
+        frozen.bind(str(tmp_path / "frozen") if family == socket.AF_UNIX else ("127.0.0.1", 0))
+        frozen.listen()
+        with pytest.raises(RunnerError, match=r"does not answer") as caught:
+            DriverLink(LinkAddress(frozen.getsockname(), b"key"))
+    assert "spark.driver.host" not in str(caught.value)
+
+
+def test_what_is_no_driver_is_told_as_such(tmp_path: Path) -> None:
+    with Listener(str(tmp_path / "other")) as other:
+
+        def answer() -> None:
+            with other.accept() as connection:
+                connection.send_bytes(b"hello, this is something else")
+                with contextlib.suppress(EOFError, OSError):
+                    connection.recv_bytes()
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(RunnerError, match="is not the driver of this task"):
+            DriverLink(LinkAddress(str(tmp_path / "other"), b"key"))
+
+
+def test_a_scan_of_ports_is_one_line_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    driver = start()
+    place = driver.listener.address.place
+    for words in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 12, b"\x00\x00"):
+        caplog.clear()
+        with socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET) as scanner:
+            scanner.connect(place)
+            scanner.sendall(words)
+            scanner.shutdown(socket.SHUT_WR)
+            wait_until(lambda: caplog.records, SOON_S)
+        (record,) = caplog.records
+        assert (record.levelno, record.exc_info) == (logging.WARNING, None)
+        assert re.search(r"is no task: \S", record.getMessage())
+    assert driver.links == []
+
+
+def test_an_answer_that_cannot_be_read_is_the_end_of_the_link(start: Start) -> None:
+    driver = start(lambda link, _message: link._connection.send_bytes(b"no pickle"))
+    task = DriverLink(driver.listener.address)
+    task.send(Joined(0))
+    with pytest.raises(LinkClosed):
+        task.receive(SOON_S)
+
+
+def test_the_end_does_not_wait_for_each_of_many_who_are_busy(start: Start) -> None:
+    busy = threading.Event()
+    driver = start(lambda _link, _message: busy.wait(60.0))
+    tasks = [DriverLink(driver.listener.address) for _ in range(8)]
+    for number, task in enumerate(tasks):
+        task.send(Joined(number))
+    driver.wait_for(lambda: len(driver.received) == 8)
+    waits: list[float | None] = []
+    join = threading.Thread.join
+
+    def wait(thread: threading.Thread, timeout: float | None = None) -> None:
+        waits.append(timeout)
+        join(thread, timeout)
+
+    threads = [thread for thread in threading.enumerate() if thread.name == "streamrt-link-task"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "join", wait)
+        driver.listener.close(0.2)
+    assert len(waits) > 8
+    assert sum(wait or 0 for wait in waits) < 8 * 0.2
+    busy.set()
+    for thread in threads:
+        thread.join()

@@ -1,6 +1,7 @@
 """The driver's side of resident tasks: what they are answered, when they count as quiet, and what they hear of event time."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamrt.config import ApplicationConfig
-from streamrt.errors import OffsetOutOfRangeError, SinkError
+from streamrt.errors import OffsetOutOfRangeError, ProcessingError, SinkError
 from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime import Report, TaskSpec
@@ -30,7 +31,7 @@ from streamrt.runtime.link import (
     Worked,
 )
 from streamrt.runtime.progress import Progress
-from streamrt.runtime.report import StoreTime
+from streamrt.runtime.report import RestoredPart, StoreTime
 from streamrt.runtime.watermarks import Watermarks
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.link import DriverLink, LinkListener
@@ -55,8 +56,14 @@ class KnownOffsets(StartOffsets):
             ApplicationConfig(), ConnectionConfig(bootstrap_servers="unused"), spec, admin, lambda places: None
         )
         self.errors: list[Exception] = []
+        self.asked = 0
+        self.first_answer = threading.Event()
+        self.first_answer.set()
 
     def find(self, assigned: Iterable[TopicPartition]) -> Start:
+        self.asked += 1
+        if self.asked == 1:
+            assert self.first_answer.wait(SOON_S)
         if self.errors:
             raise self.errors.pop()
         return Start({place: 10 * place.partition + 5 for place in assigned}, {}, frozenset())
@@ -65,16 +72,23 @@ class KnownOffsets(StartOffsets):
 class Driver:
     """The driver's side, for an application with one topic of two partitions whose store wants a watermark."""
 
-    def __init__(self, directory: Path, count: int = 2) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        count: int = 2,
+        on_processed: Callable[[str, int, int], None] | None = None,
+        *,
+        transactional: bool = False,
+    ) -> None:
         builder = TopologyBuilder()
         builder.add(builder.add_source(SourceOperator(Topic("clicks"))), Waiting(100))
         topology = builder.build()
         admin = TopicAdmin("unused.invalid:9092")
         self.stop = threading.Event()
         self.progress = Progress()
-        self.results = Results(topology, StopConditions(), self.stop, self.progress, Display(topology))
+        self.results = Results(topology, StopConditions(), self.stop, self.progress, Display(topology), on_processed)
         self.offsets = KnownOffsets(admin, TaskSpec(topology))
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
         self.broker_asked = 0
         self.slots = Slots(
             count,
@@ -85,6 +99,8 @@ class Driver:
             RepartitionPurge(admin, []),
             EventTime(Watermarks(topology)),
             self.errors.append,
+            transactional=transactional,
+            patience_s=60.0,
         )
         self.listener = LinkListener(self.slots.serve, directory=directory)
         self.links: list[DriverLink] = []
@@ -108,8 +124,8 @@ class Driver:
 def make(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
     drivers: list[Driver] = []
 
-    def run(count: int = 2) -> Driver:
-        drivers.append(Driver(tmp_path, count))
+    def run(count: int = 2, *args: Any, **options: Any) -> Driver:
+        drivers.append(Driver(tmp_path, count, *args, **options))
         return drivers[-1]
 
     yield run
@@ -294,3 +310,130 @@ def test_partitions_on_their_way_from_task_to_task_hold_watermarks_up(make: Call
     expect(second, Taken)
     driver.slots.tick()
     assert expect(second, Time).watermarks == {"clicks": {STORE: 5_000}}
+
+
+def test_an_attempt_that_wakes_up_late_does_not_take_the_place_of_the_next_one(make: Callable[..., Driver]) -> None:
+    driver = make(count=1)
+    second = driver.task(0, ZERO, attempt=1)
+    first = DriverLink(driver.listener.address)
+    first.send(Joined(0, attempt=0))
+    with pytest.raises(LinkClosed):
+        first.receive(SOON_S)
+    second.send(Worked(1, Report()))
+    assert expect(second, Taken) == Taken(1)
+
+
+def test_an_answer_to_the_attempt_before_changes_nothing(make: Callable[..., Driver]) -> None:
+    driver = make(count=1)
+    driver.offsets.first_answer.clear()
+    first = DriverLink(driver.listener.address)
+    first.send(Joined(0))
+    expect(first, Welcome)
+    first.send(Wanted(1, frozenset({ZERO})))
+    wait_until(lambda: driver.offsets.asked == 1, SOON_S)
+    second = driver.task(0, attempt=1)
+    second.send(Wanted(1, frozenset({ZERO, ONE})))
+    expect(second, Begin)
+    driver.offsets.first_answer.set()
+    wait_until(lambda: threads_of_tasks() == 1, SOON_S)
+    assert driver.progress.snapshot().positions == {ZERO: 5, ONE: 15}
+    second.send(seen(ZERO, 1_000))
+    second.send(seen(ONE, 1_000, deadline=500))
+    second.send(Worked(1, Report()))
+    expect(second, Taken)
+    driver.slots.tick()
+    assert expect(second, Time).due == {ONE}
+
+
+def threads_of_tasks() -> int:
+    return sum(thread.name == "streamrt-link-task" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("transactional", [True, False], ids=["exactly once", "at least once"])
+def test_what_a_dead_attempt_has_committed_is_told_before_what_the_next_one_does(
+    make: Callable[..., Driver], transactional: bool
+) -> None:
+    told: list[int] = []
+    slow = threading.Event()
+
+    def hear(_topic: str, _partition: int, offset: int) -> None:
+        assert slow.wait(SOON_S)
+        told.append(offset)
+
+    driver = make(1, hear, transactional=transactional)
+    first = driver.task(0, ZERO)
+    for number in (1, 2, 3):
+        first.send(Worked(number, Report(records=1, processed={ZERO: [number]})))
+    first.close()
+    second = DriverLink(driver.listener.address)
+    second.send(Joined(0, attempt=1))
+    if transactional:
+        # Transactions have moved the offsets: nobody will process these records again.
+        assert second.receive(0.2) == [], "it must wait until they are told"
+        slow.set()
+    expect(second, Welcome)
+    slow.set()
+    second.send(Worked(1, Report(records=1, processed={ZERO: [4]})))
+    expect(second, Taken)
+    wait_until(lambda: threads_of_tasks() == 1, SOON_S)
+    assert driver.errors == []
+    assert sorted(told) in ([1, 2, 3, 4], *([[1, 4]] if not transactional else []))
+    assert not transactional or told == [1, 2, 3, 4]
+
+
+def test_those_who_are_there_go_on_without_a_task_that_never_begins(make: Callable[..., Driver]) -> None:
+    driver = make()
+    link = driver.task(0, ZERO, ONE)
+    for place, observed in ((ZERO, 3_000), (ONE, 1_000)):
+        link.send(seen(place, observed))
+    link.send(Quiet(True))
+    link.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
+    expect(link, Taken)
+    driver.slots.tick()
+    assert not driver.slots.quiet, "the other one may be about to begin"
+    assert link.receive(0.05) == []
+    driver.slots._patient_until = time.monotonic()
+    wait_until(lambda: driver.slots.quiet, SOON_S)
+    driver.slots.tick()
+    assert expect(link, Time).watermarks == {"clicks": {STORE: 1_000}}
+    link.close()
+    assert driver.slots.empty(SOON_S)
+    assert driver.slots.moved()
+
+
+@pytest.mark.parametrize("how", [SystemExit(3), KeyboardInterrupt(), ZeroDivisionError("oops")])
+def test_a_callback_that_ends_the_program_ends_the_application(make: Callable[..., Driver], how: BaseException) -> None:
+    def leave(_topic: str, _partition: int, offset: int) -> None:
+        raise how
+
+    driver = make(1, leave)
+    words = rf"on_message_processed failed for clicks\[0\] at offset 5: {type(how).__name__}"
+    driver.task(0, ZERO).send(Worked(1, Report(records=2, processed={ZERO: [5, 6]})))
+    assert driver.stop.wait(SOON_S)
+    with pytest.raises(ProcessingError, match=words):
+        driver.results.raise_failure()
+
+
+def test_a_sink_that_ends_the_program_ends_the_application(make: Callable[..., Driver]) -> None:
+    driver = make()
+    leave = SystemExit(3)
+
+    def write(report: Report) -> None:
+        raise leave
+
+    driver.results.write = write  # type: ignore[method-assign]
+    driver.task(0, ZERO).send(Worked(1, Report()))
+    wait_until(lambda: driver.errors == [leave], SOON_S)
+
+
+def test_restores_that_another_copy_goes_on_with_are_shown_no_longer(make: Callable[..., Driver]) -> None:
+    driver = make(1)
+    link = driver.task(0, ZERO, ONE)
+    display = driver.slots._restores
+    link.send(Seen(Report(restores={(ONE, STORE): RestoredPart(50, 100, 50, finished=False)})))
+    link.send(Wanted(2, frozenset({ZERO, ONE})))
+    expect(link, Begin)
+    assert driver.slots._restores is display
+    link.send(Wanted(3, frozenset({ZERO})))
+    expect(link, Begin)
+    assert driver.slots._restores is not display

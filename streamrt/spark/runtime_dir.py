@@ -1,0 +1,59 @@
+"""Directories for what must not outlive a process: secrets for its tasks, checkpoints, sockets.
+
+A process that is killed removes nothing. Each one therefore holds a lock in its directory, and the next one removes the
+directories whose locks nobody holds.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+__all__ = ["make_runtime_dir", "remove_runtime_dir"]
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private directory in it
+_PREFIX = "streamrt-"
+_OWNER = "owner"
+
+_locks: dict[Path, int] = {}
+
+
+def make_runtime_dir(parent: Path | None = None) -> Path:
+    """Make a directory that only this user can enter, and remove those that dead processes of this user have left.
+
+    Args:
+        parent: where; by default in memory where there is such a place, since checkpoints are small and short-lived.
+    """
+    chosen = parent or (_MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir()))
+    for left in chosen.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            _remove_if_dead(left)
+    # Nobody looks into it before it is locked.
+    new = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=chosen))
+    lock = os.open(new / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    path = new.rename(chosen / new.name[1:])
+    _locks[path] = lock
+    return path
+
+
+def remove_runtime_dir(path: Path) -> None:
+    """Remove a directory of this process."""
+    shutil.rmtree(path, ignore_errors=True)
+    lock = _locks.pop(path, None)
+    if lock is not None:
+        os.close(lock)
+
+
+def _remove_if_dead(path: Path) -> None:
+    if path.lstat().st_uid != os.getuid():
+        return
+    lock = os.open(path / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        # It fails if a process has it.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)
