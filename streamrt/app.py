@@ -20,6 +20,7 @@ from streamrt.config import (
     ProcessingMode,
     configure_logging,
     producer_options,
+    refuse_long_transactions,
     refuse_parameters,
     require_types,
 )
@@ -202,6 +203,7 @@ class Application:
             )
         self._consumer_extra_config = dict(consumer_extra_config or {})
         self._producer_extra_config = producer_options(producer_extra_config)
+        refuse_long_transactions(self._config, self._producer_extra_config)
         self._rocksdb_options = rocksdb_options
         self._callbacks = ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error)
         self._on_message_processed = on_message_processed

@@ -19,6 +19,8 @@ LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
 DEFAULT_CONSUMER_GROUP = "streamrt-default"
 DEFAULT_STATE_DIR = ".streamrt/state"
 DEFAULT_TRANSACTION_INTERVAL_S = 0.1
+_TRANSACTION_TIMEOUT_MS = 60_000
+"""The default of producers."""
 
 
 class ApplicationConfig(BaseSettings):
@@ -193,3 +195,29 @@ def producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
                 "processes that produce"
             ) from None
     return chosen
+
+
+def refuse_long_transactions(config: ApplicationConfig, producer: Mapping[str, Any]) -> None:
+    """Refuse resident tasks whose transactions the brokers might abort before they are committed.
+
+    Args:
+        config: the settings of the application.
+        producer: the user's options for producers, in librdkafka's words.
+
+    Raises:
+        ConfigurationError: if transactions stay open for more than half of the transaction timeout.
+
+    Example:
+        >>> config = ApplicationConfig(processing_mode="resident", processing_guarantee="exactly-once")
+        >>> refuse_long_transactions(config, {"transaction.timeout.ms": 10_000})
+    """
+    if config.processing_mode != "resident" or config.processing_guarantee != "exactly-once":
+        return
+    interval_s = min(config.transaction_interval, config.commit_interval)
+    timeout = producer.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
+    # Producers refuse what is no number.
+    if str(timeout).isdecimal() and interval_s * 2_000 > int(timeout):
+        raise ConfigurationError(
+            f"transactions stay open for {interval_s:g} s (transaction_interval, or commit_interval if that is less), and "
+            f"brokers abort them after transaction.timeout.ms={timeout}: let the interval be half of it at most"
+        )

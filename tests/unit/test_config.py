@@ -200,6 +200,16 @@ def test_a_transaction_interval_without_effect_is_refused_with_the_reason(name: 
     assert f"has no effect with {name}={value!r}" in str(caught.value)
 
 
+def test_transactions_must_end_before_the_brokers_abort_them() -> None:
+    limit = {"transaction.timeout.ms": 3_000}
+    with pytest.raises(ConfigurationError, match=r"open for 2 s .*transaction\.timeout\.ms=3000.*half of it"):
+        application(**TRANSACTIONS, transaction_interval=2, producer_extra_config=limit)
+    with pytest.raises(ConfigurationError, match=r"open for 40 s .*transaction\.timeout\.ms=60000"):
+        application(**TRANSACTIONS, transaction_interval=100, commit_interval=40)
+    application(**TRANSACTIONS, transaction_interval=1.5, producer_extra_config=limit)
+    application(**TRANSACTIONS, transaction_interval=100, commit_interval=1, producer_extra_config=limit)
+
+
 @pytest.mark.parametrize("level", ["loud", 5.5, [1]])
 def test_a_wrong_loglevel_gives_one_sentence(level: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
