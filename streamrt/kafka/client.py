@@ -117,7 +117,7 @@ class ClientLogger:
     """Passes the log lines of librdkafka on to a Python logger, each at the level that it deserves.
 
     librdkafka logs every failed attempt to connect as an error, several a second for each client, while it
-    goes on trying by itself. Such lines go to INFO: that the cluster is away is told once, by the error
+    goes on trying by itself. Such lines go to DEBUG: that the cluster is away is told once, by the error
     callback. Anything else keeps its level, and a warning that repeats within 30 s goes to DEBUG.
 
     Args:
@@ -132,11 +132,9 @@ class ClientLogger:
         """Log one line; confluent-kafka calls this with facility, client and text as arguments."""
         facility = args[0] if args else ""
         if level >= logging.WARNING:
-            connection = facility in _CONNECTION_FACILITIES
-            if not self._throttle.ready(facility if connection else (facility, args[-1] if args else pattern)):
+            known = facility in _CONNECTION_FACILITIES
+            if known or not self._throttle.ready((facility, args[-1] if args else pattern)):
                 level = logging.DEBUG
-            elif connection:
-                level = logging.INFO
         self._logger.log(level, pattern, *args)
 
 

@@ -529,5 +529,5 @@ class Batch:
 
 def _as_far_as(times: Mapping[str, StoreTime], watermarks: Mapping[str, int]) -> dict[str, int]:
     """Return watermarks, none of them later than what the store of its name has seen itself."""
-    seen = {name: time.observed for name, time in times.items() if time.observed is not None}
+    seen = {name: time.reached for name, time in times.items() if time.reached is not None}
     return {name: min(watermark, seen[name]) for name, watermark in watermarks.items() if name in seen}

@@ -77,7 +77,7 @@ class StateDirectory:
                 continue
             directory = cls(root / str(number), number, descriptor)
             try:
-                _check_owner(root, group, cluster)
+                _check_owner(root, group, cluster, alone=number == 0)
             except BaseException:
                 directory.release()
                 raise
@@ -198,7 +198,7 @@ def _lock(path: Path) -> int | None:
     return descriptor
 
 
-def _check_owner(root: Path, group: str, cluster: str) -> None:
+def _check_owner(root: Path, group: str, cluster: str, *, alone: bool) -> None:
     path = root / "owner.json"
     mine = {"format": _FORMAT, "group": group, "cluster": cluster}
     try:
@@ -219,6 +219,10 @@ def _check_owner(root: Path, group: str, cluster: str) -> None:
             f"{_FORMAT}): upgrade StreamRT, or use another state_dir"
         )
     if owner != (group, cluster):
+        if alone and not any(each.is_dir() for each in root.iterdir()):
+            # There is no state yet that could be somebody else's, such as after another `streamrt dev kafka`.
+            _write(path, json.dumps(mine))
+            return
         raise StateError(
             f"the state directory {root} belongs to the application {owner[0]!r} on the Kafka cluster {owner[1]!r}, not to "
             f"{group!r} on {cluster!r}: give each application a state_dir of its own, or delete this one with clear_state()"

@@ -114,7 +114,8 @@ class Membership:
         if self._closing.is_set():
             return
         logger.warning(
-            "the group gave %s to others, because no heartbeat arrived", ", ".join(map(str, sorted(partitions)))
+            "no heartbeat has reached the group in time: %s may be with others by now; what is not committed will repeat",
+            ", ".join(map(str, sorted(partitions))),
         )
         self._accepted.clear()
         self._lost.set()

@@ -120,12 +120,20 @@ class StoreTime:
     """Where event time is in one store partition, for stores that want a watermark.
 
     Attributes:
-        observed: highest event time that any record brought, in milliseconds; None before the first.
+        observed: highest event time that any record has brought since the store was opened, in milliseconds; None before
+            the first.
         next_deadline: event time at which the store has something to do; None if it waits for nothing.
+        remembered: before the first record, up to where time was applied to the store; None if that was never.
     """
 
     observed: int | None
     next_deadline: int | None
+    remembered: int | None = None
+
+    @property
+    def reached(self) -> int | None:
+        """Up to where event time has come in the store; None if it has not begun."""
+        return self.remembered if self.observed is None else self.observed
 
 
 @dataclass

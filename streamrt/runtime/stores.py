@@ -182,9 +182,8 @@ class TaskStores:
         for name, store in self._open.items():
             timed = store.transaction
             if isinstance(timed, TimedTransaction):
-                # Without a record so far, the store remembers up to where time was applied to it.
-                observed = timed.stream_time if timed.observed is None else timed.observed
-                times[name] = StoreTime(observed, timed.next_deadline)
+                remembered = timed.stream_time if timed.observed is None else None
+                times[name] = StoreTime(timed.observed, timed.next_deadline, remembered)
         return times
 
     def prepare(self, writer: RecordWriter, ends: Mapping[TopicPartition, int]) -> None:

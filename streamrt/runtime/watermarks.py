@@ -149,8 +149,10 @@ class Watermarks:
                 continue
             part.reported = True
             part.next_deadline = seen.next_deadline
-            if seen.observed is not None and (part.time is None or seen.observed > part.time):
-                part.time, part.moved_at = seen.observed, now
+            # What the store remembers may be from a watermark, which says nothing about this partition's records.
+            time = seen.reached if part.time is None else seen.observed
+            if time is not None and (part.time is None or time > part.time):
+                part.time, part.moved_at = time, now
 
     def current(self, now: int) -> dict[str, dict[str, int]]:
         """Return the watermarks by source topic and store; those that are not known yet are missing."""

@@ -395,7 +395,7 @@ class SparkRunner:
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         logger.warning(
-            "the group gave %s to others, because no heartbeat arrived",
+            "no heartbeat has reached the group in time: %s may be with others by now; what is not committed will repeat",
             ", ".join(map(str, sorted(partitions))),
         )
         self._revoking.set()

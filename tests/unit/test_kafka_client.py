@@ -21,9 +21,9 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("level", "facility", "logged_at"),
     [
-        (logging.ERROR, "FAIL", "INFO"),
-        (logging.ERROR, "ERROR", "INFO"),
-        (logging.WARNING, "REQTMOUT", "INFO"),
+        (logging.ERROR, "FAIL", "DEBUG"),
+        (logging.ERROR, "ERROR", "DEBUG"),
+        (logging.WARNING, "REQTMOUT", "DEBUG"),
         (logging.WARNING, "MAXPOLL", "WARNING"),
         (logging.CRITICAL, "FATAL", "CRITICAL"),
         (logging.DEBUG, "FAIL", "DEBUG"),

@@ -75,7 +75,9 @@ def test_groups_cannot_leave_the_directory(tmp_path: Path) -> None:
     ("group", "cluster"), [("other", CLUSTER), (GROUP, "cluster-2")], ids=["application", "cluster"]
 )
 def test_the_directory_of_somebody_else_is_refused(tmp_path: Path, group: str, cluster: str) -> None:
-    take(tmp_path).release()
+    former = take(tmp_path)
+    former.path.mkdir()
+    former.release()
     owner = tmp_path / GROUP / "owner.json"
     owner.write_text(json.dumps({"format": 1, "group": group, "cluster": cluster}))
     with pytest.raises(StateError, match="belongs to the application"):
@@ -86,6 +88,15 @@ def test_the_directory_of_somebody_else_is_refused(tmp_path: Path, group: str, c
     part = take(tmp_path)
     assert part.number == 0
     part.release()
+
+
+def test_a_directory_without_state_changes_its_owner(tmp_path: Path) -> None:
+    running = take(tmp_path)
+    with pytest.raises(StateError, match="belongs to the application"):
+        StateDirectory.take(tmp_path, GROUP, "cluster-2")
+    running.release()
+    StateDirectory.take(tmp_path, GROUP, "cluster-2").release()
+    assert json.loads((tmp_path / GROUP / "owner.json").read_text())["cluster"] == "cluster-2"
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

@@ -80,6 +80,16 @@ def test_an_idle_partition_comes_back() -> None:
     assert at(watermarks, 140) == 9_500
 
 
+def test_what_a_store_remembers_counts_until_its_partition_is_known() -> None:
+    watermarks = make(idle_ms=100)
+    watermarks.report({(FIRST, STORE): StoreTime(None, None, 1_000)}, 0)
+    see(watermarks, SECOND, 2_000, 90)
+    assert at(watermarks, 90) == 1_000
+    # The watermark was applied to the store, by a batch without a record that has a time.
+    watermarks.report({(FIRST, STORE): StoreTime(None, None, 1_050)}, 95)
+    assert at(watermarks, 110) == 2_000, "nothing has come from the first partition for 110 ms"
+
+
 def test_event_time_runs_on_while_all_are_idle() -> None:
     watermarks = make(idle_ms=100)
     see(watermarks, FIRST, 1_000, 10)
