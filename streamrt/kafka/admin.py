@@ -145,14 +145,16 @@ class TopicAdmin(OffsetRequests):
         requested = {topic.name: topic for topic in topics}
         if not requested:
             return
+        try:
+            left_s = self._find_controller(timeout)
+        except KafkaRequestError as failure:
+            raise TopicCreationError(f"{', '.join(requested)} could not be created: {failure}") from None
         futures = self._client.create_topics(
-            [_new_topic(topic) for topic in requested.values()],
-            operation_timeout=timeout,
-            request_timeout=timeout,
+            [_new_topic(topic) for topic in requested.values()], operation_timeout=left_s, request_timeout=left_s
         )
         failures: dict[str, str] = {}
         for name, future in futures.items():
-            _, error = self._settle(future, timeout + 1)
+            _, error = self._settle(future, left_s + 1)
             if error is None:
                 self._logger.info("Created topic %s", name)
             elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -175,10 +177,11 @@ class TopicAdmin(OffsetRequests):
         """
         if not topic_names:
             return
-        futures = self._client.delete_topics(list(topic_names), operation_timeout=timeout, request_timeout=timeout)
+        left_s = self._find_controller(timeout)
+        futures = self._client.delete_topics(list(topic_names), operation_timeout=left_s, request_timeout=left_s)
         failures: list[KafkaRequestError] = []
         for name, future in futures.items():
-            _, error = self._settle(future, timeout + 1)
+            _, error = self._settle(future, left_s + 1)
             if error is not None and error.code() not in _ABSENT:
                 failures.append(request_error(f"topic {name} could not be deleted", error))
         if failures:

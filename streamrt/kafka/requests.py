@@ -130,6 +130,18 @@ class AdminRequests(HoldsSecrets):
 
         return retry("the cluster could not be described", ask, deadline)
 
+    def _find_controller(self, timeout: float) -> float:
+        """Learn which broker creates and deletes topics; return the seconds that are left.
+
+        librdkafka asks for it once: if the answer names no broker, it waits for the whole time of the request.
+
+        Raises:
+            KafkaRequestError: if no broker told it in time.
+        """
+        deadline = time.monotonic() + timeout
+        self._cluster(timeout)
+        return seconds_left(deadline)
+
     def _ask_cluster(self, deadline: float) -> "Future[ClusterMetadata]":
         """Ask a broker about the cluster, by a call that waits, and hence in a thread.
 

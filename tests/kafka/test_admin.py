@@ -328,6 +328,21 @@ def test_a_broker_that_knows_of_no_broker_yet() -> None:
             waiting.result(30)
 
 
+def test_topics_are_created_as_soon_as_the_broker_knows_of_itself() -> None:
+    with fake_broker() as broker, ThreadPoolExecutor(2) as pool:
+        broker.started = False
+        admin = TopicAdmin(broker.address)
+        created = pool.submit(admin.create_topics, [Definition("t")], 60)
+        deleted = pool.submit(admin.delete_topics, ["t"], 60)
+        assert wait([created, deleted], 0.3).not_done
+        broker.started = True
+        # It gets the request, which it does not support.
+        with pytest.raises(TopicCreationError, match="not supported by broker"):
+            created.result(30)
+        with pytest.raises(KafkaRequestError, match="not supported by broker"):
+            deleted.result(30)
+
+
 def test_zero_does_not_wait_for_the_broker(dead_address: str) -> None:
     TopicAdmin(dead_address).wait_for_broker(0)
 
