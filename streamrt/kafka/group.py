@@ -1,15 +1,11 @@
-"""The driver's membership in a consumer group: it owns partitions and commits offsets, but reads no record.
-
-Spark reads the records. So that several copies of an application share its topics, each driver joins the
-group with a consumer whose partitions are paused, and hands the partitions that it was assigned to Spark.
+"""Membership in a consumer group, by a consumer that owns partitions and commits offsets, but reads no record.
 
 `streamrt.kafka.group_state` draws the life of a member. How its thread works:
 
-- Only the member's thread talks to the consumer. A commit that another thread asks for waits in a queue: a call
-  beside a running poll() gets its turn late or never, since confluent-kafka 2.16 lets one thread at a time into a
-  consumer and keeps the others out while a callback runs.
-- Between polls, a commit is sent without waiting for its answer, which a later poll() delivers: librdkafka's
-  waiting commit takes no timeout and outlasts a broker that is away by a whole session.
+- Only the member's thread talks to the consumer. A commit that another thread asks for waits in a queue: a call beside
+  a running poll() gets its turn late or never, since confluent-kafka 2.16 lets one thread at a time into a consumer.
+- Between polls, a commit is sent without waiting for its answer, which a later poll() delivers: librdkafka's waiting
+  commit takes no timeout and outlasts a broker that is away by a whole session.
 - `on_revoke` runs in a thread of its own, while the member's thread stays inside poll() and goes on serving commits:
   whoever drains for `on_revoke` can commit. No answer is delivered inside poll(), so here the waiting commit is used.
 - Partitions are given back only when no commit is on its way.
@@ -21,7 +17,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -143,7 +138,7 @@ class GroupMember:
         self._thread = threading.Thread(target=self._run, name=f"streamrt-group-{group}", daemon=True)
         self._teller: threading.Thread | None = None
         self._stopping = threading.Event()
-        # Guards all that follows. It is never held while a callback or a request runs.
+        # Guards what follows. It is never held while a callback or a request runs.
         self._changed = threading.Condition()
         self._state = GroupState.NEW
         self._assigned: frozenset[TopicPartition] = frozenset()
@@ -154,6 +149,7 @@ class GroupMember:
         self._fatal: KafkaError | None = None
         self._sent: CommitRequest | None = None
         self._away_since: float | None = None
+        self._lost: frozenset[TopicPartition] | None = None
 
     @property
     def state(self) -> GroupState:
@@ -184,7 +180,7 @@ class GroupMember:
         """
         self._move(GroupState.JOINING)
         try:
-            self._consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+            self._subscribe()
         except BaseException:
             self._move(GroupState.CLOSED)
             raise
@@ -282,12 +278,7 @@ class GroupMember:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # The member's thread. Rebalance callbacks and the error callback run inside poll() and close().
@@ -297,12 +288,24 @@ class GroupMember:
             while not self._stopping.is_set() and self._state is not GroupState.FAILED:
                 self._send_next()
                 self._examine(self._consumer.poll(self._pause()))
+                self._go_on()
                 self._expire()
                 self._probe()
         except Exception as error:  # noqa: BLE001 - whatever it is, the runner must hear of it
             self._fail(streamrt_error(error))
         self._leave()
         self._drop(GroupState.CLOSED)
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    def _go_on(self) -> None:
+        """Tell of a loss, and join again unless closed meanwhile."""
+        lost, self._lost = self._lost, None
+        if lost:
+            self._tell_lost(lost)
+        if lost is not None and self._error is None and not self._stopping.is_set():
+            self._subscribe()
 
     def _leave(self) -> None:
         """Close the consumer, which gives the partitions back; do not wait for a broker that is away."""
@@ -459,11 +462,11 @@ class GroupMember:
         lost = self._drop(GroupState.JOINING)
         if lost:
             self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, names_of(lost))
-            self._tell_lost(lost)
-        if self._stopping.is_set():
-            # librdkafka joins again at once, before it can be closed, and a static member would fence its successor.
-            with contextlib.suppress(KafkaException):
-                consumer.unsubscribe()
+        self._lost = lost
+        # librdkafka would join again when this returns, also if the member is closed, and a static one would fence its
+        # successor. Until then it would send heartbeats without a member id, and a static member would fence itself.
+        with contextlib.suppress(KafkaException):
+            consumer.unsubscribe()
         consumer.unassign()
 
     def _fail(self, error: Exception) -> None:
@@ -491,10 +494,9 @@ class GroupMember:
             return lost
 
     def _tell_lost(self, lost: frozenset[TopicPartition]) -> None:
-        if self._on_lost is None:
-            return
         try:
-            self._on_lost(lost)
+            if self._on_lost is not None:
+                self._on_lost(lost)
         except Exception as error:  # noqa: BLE001
             self._fail(error)
 

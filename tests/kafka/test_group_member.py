@@ -423,6 +423,30 @@ def test_a_static_member_that_wakes_up_late_can_leave_its_place_to_its_successor
     assert (new.error, new.generation) == (None, 1)
 
 
+def test_a_static_member_that_takes_its_time_after_a_loss_does_not_fence_itself() -> None:
+    lost, proceed = threading.Event(), threading.Event()
+
+    def on_lost(_partitions: frozenset[TopicPartition]) -> None:
+        lost.set()
+        assert proceed.wait(120)
+
+    with EmbeddedKafka() as broker, ExitStack() as stack:
+        group = Group(broker.bootstrap_servers, "patient", stack)
+        group.admin.create_topics([Definition(group.name, TopicConfig(PARTITIONS, 1))])
+        options = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
+        member = group.member(on_lost=on_lost, options=options, group_instance_id="one")
+        assert member.assignment(30) == group.partitions
+        broker.kill()
+        assert lost.wait(60)
+        broker.restart()
+        wait_until(group.committed)
+        # For some heartbeats, which nobody else sees.
+        time.sleep(2)
+        proceed.set()
+        assert member.assignment(60) == group.partitions, member.error
+        assert member.generation == 2
+
+
 def test_a_member_that_outstays_its_poll_interval_is_fenced(group: Group) -> None:
     """The group moves on without a member that drains for too long; its late commit must not count."""
     problems: list[Exception] = []
