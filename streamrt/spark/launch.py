@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from streamrt.spark.settings import RunSettings
 from streamrt.topology import Topology
 
 _FENCES = 8
+_LEAVE_S = 8.0
 _DEAD_WORKER = "Python worker exited unexpectedly"
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S|KeyboardInterrupt\b")
 
@@ -51,7 +53,11 @@ def remove_members(
 ) -> None:
     """Remove static members from the application's group, so that nobody waits until their sessions are over."""
     brokers = settings.connection.bootstrap_servers
-    leave_group(environment.session, brokers, settings.java_options, config.consumer_group, list(instance_ids))
+    arguments = (environment.session, brokers, settings.java_options, config.consumer_group, list(instance_ids))
+    # A courtesy to others: whatever the JVM and the brokers do, the application goes on, or ends.
+    thread = threading.Thread(target=leave_group, args=arguments, name="streamrt-leave-group", daemon=True)
+    thread.start()
+    thread.join(_LEAVE_S)
 
 
 def client_settings(config: ApplicationConfig, settings: RunSettings) -> ClientSettings:

@@ -144,7 +144,8 @@ class ResidentRunner:
             self._event_time,
             self._fail,
             transactional=self._spec.transactional,
-            patience_s=_PATIENCE * session_timeout_s(self._settings.member_options),
+            patience_s=_PATIENCE
+            * session_timeout_s(self._settings.member_options, static=self._settings.group_instance_id is not None),
         )
         # Each job has an address and a key of its own: what is left of a former one cannot get in.
         listener = self._listen(environment, slots)

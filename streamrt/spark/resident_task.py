@@ -21,7 +21,10 @@ __all__ = ["ResidentOptions", "RunResident", "member_of_slot", "session_timeout_
 logger = logging.getLogger("streamrt")
 
 _SESSION = {"session.timeout.ms": 10_000}
-"""A task that died is started again at once, by Spark; others need not wait for it as long as for a machine."""
+"""For members without a static id: a task that died is started again by Spark, and waits for the session of its dead self."""
+_STATIC_SESSION = {"session.timeout.ms": 45_000}
+"""librdkafka's default. A static member takes its place back at once. If its session times out while a broker is away, it
+may fence itself: librdkafka 2.16 may send a heartbeat without a member id before it joins again."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +63,22 @@ def member_of_slot(instance_id: str, slot: int) -> str:
     return f"{slot:03d}-{instance_id}"
 
 
-def session_timeout_s(member_options: Mapping[str, Any]) -> float:
+def session_timeout_s(member_options: Mapping[str, Any], *, static: bool) -> float:
     """Return the seconds after which the group gives the partitions of a dead task to others.
 
     Args:
         member_options: options of the user, in librdkafka's words.
+        static: whether members have static ids.
 
     Example:
-        >>> session_timeout_s({}), session_timeout_s({"session.timeout.ms": "45000"})
-        (10.0, 45.0)
+        >>> session_timeout_s({}, static=False), session_timeout_s({"session.timeout.ms": "6000"}, static=True)
+        (10.0, 6.0)
     """
-    return int({**_SESSION, **member_options}["session.timeout.ms"]) / 1_000
+    return int({**_session(static), **member_options}["session.timeout.ms"]) / 1_000
+
+
+def _session(static: bool) -> dict[str, int]:
+    return _STATIC_SESSION if static else _SESSION
 
 
 class RunResident:
@@ -138,7 +146,7 @@ class RunResident:
             clients.connection,
             clients.group,
             options.topics,
-            member_options={**_SESSION, **named, **clients.member_options},
+            member_options={**_session(own is not None), **named, **clients.member_options},
             group_instance_id=None if own is None else member_of_slot(own, slot),
             poll_timeout=options.poll_timeout,
             on_revoke=on_revoke,
