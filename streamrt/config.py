@@ -19,8 +19,7 @@ LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
 DEFAULT_CONSUMER_GROUP = "streamrt-default"
 DEFAULT_STATE_DIR = ".streamrt/state"
 DEFAULT_TRANSACTION_INTERVAL_S = 0.1
-_TRANSACTION_TIMEOUT_MS = 60_000
-"""The default of producers."""
+DEFAULT_TRANSACTION_TIMEOUT_S = 60.0
 
 
 class ApplicationConfig(BaseSettings):
@@ -214,7 +213,7 @@ def refuse_long_transactions(config: ApplicationConfig, producer: Mapping[str, A
     if config.processing_mode != "resident" or config.processing_guarantee != "exactly-once":
         return
     interval_s = min(config.transaction_interval, config.commit_interval)
-    timeout = producer.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
+    timeout = producer.get("transaction.timeout.ms", round(DEFAULT_TRANSACTION_TIMEOUT_S * 1_000))
     # Producers refuse what is no number.
     if str(timeout).isdecimal() and interval_s * 2_000 > int(timeout):
         raise ConfigurationError(

@@ -1,6 +1,5 @@
 """What all clients share: options, log lines, and partitions and errors in StreamRT's own terms."""
 
-import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -171,7 +170,6 @@ def callback(call: Callable[..., T]) -> Callable[..., T]:
         call: the callback.
     """
 
-    @functools.wraps(call)
     def catch(*args: object) -> T:
         try:
             return call(*args)

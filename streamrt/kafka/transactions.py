@@ -36,6 +36,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as ConfluentProducer
 
+from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError, TransactionError
 from streamrt.kafka.client import (
     ClientLogger,
@@ -225,7 +226,7 @@ class TransactionalWriter:
         group: str,
         options: Mapping[str, Any] | None = None,
         poll_timeout: float = 0.0,
-        transaction_timeout_s: float = 60.0,
+        transaction_timeout_s: float = DEFAULT_TRANSACTION_TIMEOUT_S,
     ) -> None:
         for name, contradicts in _CONTRADICTIONS.items():
             if contradicts((options or {}).get(name)):
