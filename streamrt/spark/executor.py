@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkFiles, TaskContext
+from pyspark import Broadcast, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import TopicPartition
@@ -100,8 +100,8 @@ class SpecReference:
     Attributes:
         id: unique for each run of an application.
         spec: the pickled `TaskSpec`.
-        client_file: file with a `ClientSettings` as JSON. It holds secrets, so it travels as a Spark file with mode 0600
-            and not inside the closure, which ends up in event logs and on disks.
+        clients: a `ClientSettings` as JSON. It holds secrets: Spark keeps values of broadcast variables in files that only
+            their owner reads, and removes them from all machines when they are destroyed; closures it keeps as it likes.
         loglevel: level of the `streamrt` logger.
         state_part: on a cluster, the application's part of a state directory: `<group>/<n>`. A machine whose environment
             has `STREAMRT_STATE_DIR` keeps state in that part of its own directory; the others use the driver's path.
@@ -109,7 +109,7 @@ class SpecReference:
 
     id: str
     spec: bytes
-    client_file: str
+    clients: Broadcast[str]
     loglevel: int | str | None
     state_part: str | None = None
 
@@ -209,7 +209,7 @@ class WorkerProcess:
         if reference.loglevel is not None:
             logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
             logger.setLevel(reference.loglevel)
-        self.settings = ClientSettings.from_json(_client_path(reference.client_file).read_text())
+        self.settings = ClientSettings.from_json(reference.clients.value)
         accept_secrets(self.settings.secrets)
         spec = reference.load()
         self.clients = self.settings.open()
@@ -252,8 +252,3 @@ def _report(
         WorkerProcess.forget()
     if report.ranges or report.shown or report.failure or report.interrupted:
         yield report_batch(dump_report(report))
-
-
-def _client_path(name: str) -> Path:
-    path = Path(name)
-    return path if path.is_absolute() and path.exists() else Path(SparkFiles.get(path.name))

@@ -1,6 +1,6 @@
 """What both runners do around their tasks: start Spark, write settings, clear up after dead tasks, tell Spark's errors."""
 
-import os
+import contextlib
 import re
 import threading
 import uuid
@@ -76,7 +76,7 @@ def make_reference(
     member_options: Mapping[str, Any] | None = None,
     link: LinkAddress | None = None,
 ) -> SpecReference:
-    """Write the file with secrets that tasks need, and return what tells them where all they need is.
+    """Return what tells tasks where all they need is; `discard_reference` removes it.
 
     Args:
         environment: where tasks run.
@@ -86,22 +86,23 @@ def make_reference(
         member_options: for tasks that are members of the consumer group.
         link: for tasks that talk to the driver.
     """
-    run_id = uuid.uuid4().hex
-    path = environment.runtime_dir / f"clients-{run_id}.json"
     with collect_secrets() as collected:
         dumped = spec.dumps()
     clients = replace(
         client_settings(config, settings), secrets=collected, member_options=dict(member_options or {}), link=link
     )
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(clients.to_json())
+    context = environment.session.sparkContext
     part: str | None = None
-    if local_slots(environment.session.sparkContext.master) is None:
-        environment.session.sparkContext.addFile(str(path))
+    if local_slots(context.master) is None:
         state_dir = config.state_dir.absolute()
         part = None if spec.state is None else str(spec.state.base_dir.relative_to(state_dir))
-    return SpecReference(run_id, dumped, str(path), config.loglevel, part)
+    return SpecReference(uuid.uuid4().hex, dumped, context.broadcast(clients.to_json()), config.loglevel, part)
+
+
+def discard_reference(reference: SpecReference) -> None:
+    """Remove what tasks were given from all machines; they are over."""
+    with contextlib.suppress(Exception):  # without its JVM there is nothing left
+        reference.clients.destroy()
 
 
 def fence(clients: ClientSettings, topology: Topology, places: Iterable[TopicPartition]) -> None:

@@ -14,16 +14,17 @@ import logging
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.runtime import Output
 from streamrt.runtime.watermarks import Watermarks
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import SparkJob
 from streamrt.spark.launch import (
     client_settings,
+    discard_reference,
     fence,
     make_reference,
     remove_members,
@@ -149,7 +150,7 @@ class ResidentRunner:
         )
         # Each job has an address and a key of its own: what is left of a former one cannot get in.
         listener = self._listen(environment, slots)
-        client_file: Path | None = None
+        reference: SpecReference | None = None
         try:
             reference = make_reference(
                 environment,
@@ -159,7 +160,6 @@ class ResidentRunner:
                 member_options=self._settings.member_options,
                 link=listener.address,
             )
-            client_file = Path(reference.client_file)
             work = RunResident(reference, self._task_options())
             numbers = environment.session.range(0, count, 1, count).mapInArrow(work, REPORT_SCHEMA)
             job = SparkJob(environment.session, f"resident tasks of {self._config.consumer_group}", numbers.collect)
@@ -175,8 +175,8 @@ class ResidentRunner:
         finally:
             listener.close()
             slots.close()
-            if client_file is not None:
-                client_file.unlink(missing_ok=True)
+            if reference is not None:
+                discard_reference(reference)
         if self._stop.is_set():
             return None, False
         return job.error or RuntimeError("a task ended without telling why"), slots.moved()

