@@ -201,7 +201,7 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
             cwd=path.parent,
-            env={**os.environ, "PYTHONPATH": root, "PYTHONUNBUFFERED": "1", **(environment or {})},
+            env={**os.environ, "PYTHONPATH": root, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **(environment or {})},
         )
         self.out: list[str] = []
         self.err: list[str] = []
@@ -229,9 +229,13 @@ class Program:
         return self.wait(timeout_s), time.monotonic() - begun
 
     def wait(self, timeout_s: float = 150.0) -> int:
-        """Wait for the end; return the exit code."""
+        """Wait for the end; return the exit code. A program that does not end tells what its threads do."""
         try:
             return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait(10)
+            raise
         finally:
             self.kill()
 
