@@ -3,12 +3,13 @@
 import contextlib
 import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from functools import cached_property
 from typing import Literal
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from streamrt.kafka.client import KafkaRequestError, error_in, partition_offsets, request_error
 from streamrt.kafka.committed import CommittedOffset, GroupOffsets
@@ -77,10 +78,7 @@ class OffsetRequests(AdminRequests):
             )
             try:
                 return {
-                    partition: (
-                        self._wait(low[entry], seconds_left(deadline)).offset,
-                        self._wait(high[entry], seconds_left(deadline)).offset,
-                    )
+                    partition: (self._offset(low[entry], deadline), self._offset(high[entry], deadline))
                     for entry, partition in entries.items()
                 }
             except KafkaException as error:
@@ -183,16 +181,29 @@ class OffsetRequests(AdminRequests):
         # Another callback than that of the admin client, which refers to this object.
         return GroupOffsets({**self._options, "error_cb": self._log_error})
 
+    def _offset(self, answer: "Future[ListOffsetsResultInfo]", deadline: float) -> int:
+        """Return the offset that a broker told."""
+        offset: int = self._wait(answer, seconds_left(deadline)).offset
+        if offset < 0:
+            # If the broker goes away while it is asked, librdkafka 2.16 calls this the answer instead of an error.
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker went away before it answered"))
+        return offset
+
     def _exist(self, partitions: Collection[TopicPartition], deadline: float) -> bool:
         """Return whether all partitions exist, and learn their leaders anew.
 
         librdkafka does not learn them by itself when a request is refused by a former leader.
+
+        Raises:
+            KafkaException: if no broker tells whether they do.
         """
         topics = {partition.topic for partition in partitions}
         counts: dict[str, int] = {}
         futures = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=seconds_left(deadline))
         for topic, future in futures.items():
-            description, _ = self._settle(future, seconds_left(deadline))
+            description, error = self._settle(future, seconds_left(deadline))
+            if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(error)
             counts[topic] = 0 if description is None else len(description.partitions)
         exist = all(partition.partition < counts[partition.topic] for partition in partitions)
         if exist:

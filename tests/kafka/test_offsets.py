@@ -7,9 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -288,3 +288,55 @@ def test_asking_while_a_broker_restarts(
     admin.committed("a", [TopicPartition("t", 0)])
     admin.close()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_no_answer_is_wrong_when_a_broker_is_killed(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    kafka, group = Kafka(own_broker.bootstrap_servers, tmp_path), unique("group")
+    topic = kafka.topic(partitions=3)
+    places = [TopicPartition(topic, number) for number in range(3)]
+    with Producer(kafka.address) as producer:
+        for place in places * 5:
+            producer.produce(topic, b"x", partition=place.partition)
+    for place in places:
+        commit(kafka.address, group, place, 4)
+    questions: list[tuple[Callable[[TopicAdmin], object], object]] = [
+        (lambda admin: admin.watermarks(places, 1), dict.fromkeys(places, (0, 5))),
+        (lambda admin: admin.bounds(places[0], 1), (0, 5)),
+        (lambda admin: admin.committed(group, places, False, 1), dict.fromkeys(places, 4)),
+        (lambda admin: admin.committed_stable(group, places, 1), dict.fromkeys(places, CommittedOffset(4))),
+    ]
+    answers = [0] * len(questions)
+    wrong: list[object] = []
+    over = threading.Event()
+
+    def ask(number: int) -> None:
+        question, right = questions[number]
+        with closing(TopicAdmin(kafka.address)) as admin:
+            while not over.is_set():
+                try:
+                    answer = question(admin)
+                except KafkaRequestError as error:
+                    if error.retriable:
+                        continue
+                    answer = error
+                if answer != right:
+                    wrong.append(answer)
+                answers[number] += 1
+
+    def wait_for_answers() -> None:
+        before = answers.copy()
+        wait_until(lambda: all(now > then for now, then in zip(answers, before, strict=True)))
+
+    with ThreadPoolExecutor(len(questions)) as pool:
+        asking = [pool.submit(ask, number) for number in range(len(questions))]
+        try:
+            for _ in range(2):
+                wait_for_answers()
+                own_broker.kill()
+                own_broker.start()
+            wait_for_answers()
+        finally:
+            over.set()
+        for thread in asking:
+            thread.result()
+    assert not wrong
