@@ -201,7 +201,13 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
             cwd=path.parent,
-            env={**os.environ, "PYTHONPATH": root, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **(environment or {})},
+            env={
+                **os.environ,
+                "PYTHONPATH": root,
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONFAULTHANDLER": "1",
+                **(environment or {}),
+            },
         )
         self.out: list[str] = []
         self.err: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamrt.errors import (
+    ChangelogError,
     ProducerError,
     SinkBackpressureError,
     StateError,
@@ -295,6 +296,18 @@ def test_a_store_that_cannot_be_closed_takes_nothing_back(transactional: bool) -
     assert report.failure is None
     assert report.ranges[PLACE].end == 2
     assert world.counted == 2
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_store_does_not_become_empty_because_its_changelog_is(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.run(numbers(2))
+    world.clients.bounds = lambda place: (0, 0)  # type: ignore[method-assign]
+    report = world.run(numbers(1, start=2), positions={PLACE: 2})
+    assert report.failure is not None
+    assert isinstance(report.failure.cause, ChangelogError)
+    assert "log[0] is empty, but store 'default' of in[0]" in report.failure.message
+    assert world.catalog.destroyed == 0
 
 
 # -- Stores without changelog ----------------------------------------------------------------------------------------
