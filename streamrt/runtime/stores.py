@@ -404,12 +404,13 @@ class TaskStores:
         if plan.action is RestoreAction.READY:
             self._check(home, stamp, None, committed, identity)
             return partition, plan.start
-        if plan.action is RestoreAction.WIPE and stamp is not None and stamp.identity == identity and not bounds[1]:
-            raise ChangelogError(
-                f"changelog {log} is empty, but store {home.spec.name!r} of {home.place} has its records up to offset "
-                f"{stamp.changelog_offset}: brokers have lost them; start over with another consumer_group"
-            )
         if plan.action is RestoreAction.WIPE:
+            taken = 0 if stamp is None or stamp.identity != identity else stamp.changelog_offset or 0
+            if taken > bounds[1] == 0:
+                raise ChangelogError(
+                    f"changelog {log} is empty, but store {home.spec.name!r} of {home.place} has its records up to offset "
+                    f"{taken}: brokers have lost them; start over with another consumer_group"
+                )
             logger.warning("store %r of %s is restored as a whole: %s", home.spec.name, home.place, plan.reason)
             partition.close()
             store = self._store(home)

@@ -27,6 +27,7 @@ from streamrt.runtime import (
 )
 from streamrt.runtime.commit import Session, SessionStatus
 from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.state import Stamp, StoreIdentity
 from tests.unit.commit_world import OTHER, Clients, Transaction, World
 from tests.unit.tasks import PLACE, chunk, numbers
 
@@ -308,6 +309,15 @@ def test_a_store_does_not_become_empty_because_its_changelog_is(transactional: b
     assert isinstance(report.failure.cause, ChangelogError)
     assert "log[0] is empty, but store 'default' of in[0]" in report.failure.message
     assert world.catalog.destroyed == 0
+
+
+def test_a_store_that_was_kept_without_a_changelog_takes_an_empty_one() -> None:
+    world = World(transactional=False)
+    with contextlib.closing(world.catalog.disk.open(0)) as partition:
+        identity = StoreIdentity("group", "in", 0, "default", None, None, 2)
+        partition.write([], Stamp(identity, 0, None, None, 1_000))
+    assert world.run(numbers(2)).failure is None
+    assert world.counted == 2
 
 
 # -- Stores without changelog ----------------------------------------------------------------------------------------
