@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic
 
 from streamrt.errors import TopicCreationError
 from streamrt.kafka.client import KafkaRequestError, request_error
 from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName, OffsetRequests
-from streamrt.kafka.requests import RETRY_S, retry, seconds_left
+from streamrt.kafka.requests import ABSENT, RETRY_S, retry, seconds_left
 
 __all__ = ["CommittedOffset", "IsolationLevelName", "TopicAdmin", "TopicConfig", "TopicDefinition"]
 
@@ -25,7 +25,6 @@ _ADVICE = {
     KafkaError.TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-' in the name",
     KafkaError._TIMED_OUT: "see whether the brokers are up, or raise the timeout",
 }
-_ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
 
 
 @dataclass
@@ -182,7 +181,7 @@ class TopicAdmin(OffsetRequests):
         failures: list[KafkaRequestError] = []
         for name, future in futures.items():
             _, error = self._settle(future, left_s + 1)
-            if error is not None and error.code() not in _ABSENT:
+            if error is not None and error.code() not in ABSENT:
                 failures.append(request_error(f"topic {name} could not be deleted", error))
         if failures:
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, failures[0].retriable)
@@ -207,21 +206,7 @@ class TopicAdmin(OffsetRequests):
         """Return the descriptions of the topics that exist."""
         if not topic_names:
             return {}
-
-        def ask() -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            futures = self._client.describe_topics(
-                TopicCollection(list(dict.fromkeys(topic_names))), request_timeout=seconds_left(deadline)
-            )
-            for name, future in futures.items():
-                description, error = self._settle(future, seconds_left(deadline))
-                if error is None:
-                    found[name] = description
-                elif error.code() not in _ABSENT:
-                    raise KafkaException(error)
-            return found
-
-        return retry("the topics could not be described", ask, deadline)
+        return retry("the topics could not be described", lambda: self._descriptions(topic_names, deadline), deadline)
 
     def _describe_configs(self, names: Sequence[str], deadline: float) -> dict[str, dict[str, str]]:
         if not names:
@@ -237,7 +222,7 @@ class TopicAdmin(OffsetRequests):
                     found[resource.name] = {
                         key: entry.value for key, entry in entries.items() if entry.value is not None
                     }
-                elif error is not None and error.code() not in _ABSENT:
+                elif error is not None and error.code() not in ABSENT:
                     raise KafkaException(error)
             return found
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import Literal
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
@@ -198,14 +198,8 @@ class OffsetRequests(AdminRequests):
             KafkaException: if no broker tells whether they do.
         """
         topics = {partition.topic for partition in partitions}
-        counts: dict[str, int] = {}
-        futures = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=seconds_left(deadline))
-        for topic, future in futures.items():
-            description, error = self._settle(future, seconds_left(deadline))
-            if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise KafkaException(error)
-            counts[topic] = 0 if description is None else len(description.partitions)
-        exist = all(partition.partition < counts[partition.topic] for partition in partitions)
+        counts = {name: len(found.partitions) for name, found in self._descriptions(topics, deadline).items()}
+        exist = all(partition.partition < counts.get(partition.topic, 0) for partition in partitions)
         if exist:
             for topic in topics:
                 with contextlib.suppress(KafkaException):

@@ -3,14 +3,14 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import (
     TimeoutError as FutureTimeoutError,  # another class than TimeoutError before 3.11
 )
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from streamrt.errors import KafkaBrokerUnavailableError
@@ -24,12 +24,15 @@ from streamrt.kafka.client import (
 )
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets, as_connection
 
-__all__ = ["AdminRequests"]
+__all__ = ["ABSENT", "AdminRequests"]
 
 R = TypeVar("R")
 
 RETRY_S = 0.1
 """Seconds before a request is sent again, at most."""
+
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
+"""What brokers say of a topic that does not exist."""
 
 _FIRST_RETRY_S = 0.01
 _LOGGER = logging.getLogger("streamrt.kafka.admin")
@@ -158,6 +161,24 @@ class AdminRequests(HoldsSecrets):
 
         threading.Thread(target=ask, name="streamrt-kafka-cluster", daemon=True).start()
         return answer
+
+    def _descriptions(self, topic_names: Iterable[str], deadline: float) -> dict[str, Any]:
+        """Return the descriptions of the topics that exist.
+
+        Raises:
+            KafkaException: if brokers do not tell.
+        """
+        found: dict[str, Any] = {}
+        futures = self._client.describe_topics(
+            TopicCollection(list(dict.fromkeys(topic_names))), request_timeout=seconds_left(deadline)
+        )
+        for name, future in futures.items():
+            description, error = self._settle(future, seconds_left(deadline))
+            if error is None:
+                found[name] = description
+            elif error.code() not in ABSENT:
+                raise KafkaException(error)
+        return found
 
     @property
     def _client(self) -> AdminClient:
