@@ -7,17 +7,24 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What is built from source is built by the locked build tools, so they come first.
 BUILD_TOOLS := setuptools|wheel|packaging
 
-# Tests run in lanes, several at once, since most of them wait most of the time: for brokers, or for programs to start.
-# Each lane has a broker and a Spark of its own, if it needs any. `rest` has what the others do not name.
-LANES := unit kafka chaos programs rest
-LANE_unit := tests/conformance tests/packaging tests/sim tests/unit
+# Tests run in lanes, several at once, since most of them wait most of the time: for brokers, or for programs.
+# Each lane has a broker and a Spark of its own, if it needs any, so tests that need the same are in one lane: programs in
+# processes of their own (the marker is set by tests/conftest.py), and applications within the process of the tests.
+# `rest` has what the others do not name.
+LANES := chaos programs state rest kafka unit
+LANE_unit := tests/conformance tests/migration tests/packaging tests/sim tests/unit
 LANE_kafka := tests/kafka
-LANE_chaos := tests/spark/test_chaos.py tests/spark/test_crash_points.py
-LANE_programs := tests/spark/test_cluster_state.py tests/spark/test_example_programs.py tests/spark/test_process.py
-LANE_rest := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_kafka) $(LANE_chaos) $(LANE_programs))
+OTHERS := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_kafka))
+CHAOS := tests/spark/test_chaos.py tests/spark/test_crash_points.py
+LANE_chaos := $(CHAOS) -m programs
+LANE_programs := $(OTHERS) $(CHAOS:%=--ignore=%) -m programs
+STATE := $(wildcard tests/spark/test_state_*.py tests/spark/test_run.py)
+LANE_state := $(STATE) -m "not programs"
+LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
+SLOWEST := 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint types bench lock jars clean
+.PHONY: help demo test test-long quick-java lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -27,26 +34,36 @@ help:  ## List the targets.
 demo: jars  ## Run an application on 336,776 flights through an embedded Kafka broker, and watch it.
 	@$(BIN)/python -m examples.demo
 
-test: jars  ## Lint, check types and run all tests.
+test: quick-java  ## Lint, check types and run all tests; show which took longest.
 	@set -e; begun=$$(date +%s); \
-	$(MAKE) --no-print-directory lint types; \
-	echo "== pytest, in $(words $(LANES)) lanes at once; what they say comes at the end, and lies in $(VENV)/lane-*.log"; \
-	failed=0; rm -f $(LANES:%=$(VENV)/lane-%.log); \
-	$(MAKE) --no-print-directory --keep-going --jobs=$(words $(LANES)) $(LANES:%=lane-%) || failed=1; \
+	$(MAKE) --no-print-directory lint; \
+	echo "== mypy, and pytest in $(words $(LANES)) lanes, at once; what they say comes at the end, and lies in $(VENV)/lane-*.log"; \
+	failed=0; rm -f $(VENV)/lane-*.log; \
+	$(MAKE) --no-print-directory --keep-going --jobs=$$(($(words $(LANES)) + 1)) $(LANES:%=lane-%) types || failed=1; \
 	for lane in $(LANES); do echo "== pytest, lane $$lane"; cat $(VENV)/lane-$$lane.log || failed=1; done; \
+	echo "== the $(SLOWEST) slowest of all lanes"; \
+	cat $(VENV)/lane-*.log | grep -E '^[0-9.]+s (setup|call|teardown) ' | sort --numeric-sort --reverse | head -n $(SLOWEST); \
 	test $$failed = 0; \
 	echo "make test: ruff check, ruff format, lint-imports, mypy and pytest passed in $$(($$(date +%s) - begun)) s"
 
-# It needs neither broker nor Spark, and takes what the others leave of the processor.
-lane-unit: NICE := nice
+# They need neither broker nor Spark, and take what the others leave of the processor.
+lane-unit types: NICE := nice
+# Java starts in half of the time with what tests/quick_java.py prepares. Tests start many Pythons, too, so bytecode is kept
+# even where the environment says otherwise.
+lane-%: export JAVA_HOME := $(if $(wildcard $(VENV)/java/key),$(abspath $(VENV)/java),$(JAVA_HOME))
+lane-%: export PYTHONDONTWRITEBYTECODE :=
 # The shell gives way to pytest, so that whoever ends make ends it, too.
 lane-%:
-	@exec $(NICE) $(BIN)/python -m pytest -p no:cacheprovider $(LANE_$*) > $(VENV)/$@.log 2>&1
+	@exec $(NICE) $(BIN)/python -m pytest -p no:cacheprovider --durations=$(SLOWEST) $(LANE_$*) > $(VENV)/$@.log 2>&1
 	@echo "$@: $$(tail -n 1 $(VENV)/$@.log)"
 
 test-long: jars  ## Run tests with more cases, more kills and more time.
 	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py \
 	    tests/spark/test_chaos.py tests/spark/test_crash_points.py
+
+# A Java that cannot do so starts as ever.
+quick-java: jars
+	@$(BIN)/python -m tests.quick_java $(VENV)/java || echo "Java starts without its archives"
 
 lint: $(VENV)/.installed  ## Check style, format and who imports whom.
 	@echo "== ruff check"; $(BIN)/ruff check .
@@ -54,7 +71,7 @@ lint: $(VENV)/.installed  ## Check style, format and who imports whom.
 	@echo "== lint-imports"; $(BIN)/lint-imports
 
 types: $(VENV)/.installed  ## Check types with mypy --strict.
-	@echo "== mypy"; $(BIN)/mypy
+	@echo "== mypy"; $(NICE) $(BIN)/mypy
 
 bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.latency
@@ -62,6 +79,7 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.throughput
 	@$(BIN)/python -m bench.stateful
 	@$(BIN)/python -m bench.windows
+	@$(BIN)/python -m bench.scale
 	@$(BIN)/python -m bench.serializers
 
 jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and check the others.

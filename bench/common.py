@@ -1,5 +1,6 @@
 """What the benchmarks share: a broker with topics, many records quickly, applications, rates, memory, figures of runs."""
 
+import abc
 import argparse
 import contextlib
 import os
@@ -167,7 +168,36 @@ def measure(app: Application, records: int) -> float:
     return (last - first) / (last_at - first_at)
 
 
-class PeakMemory:
+class Watcher(abc.ABC):
+    """Looks at something again and again, in a thread of its own, for as long as a block lasts.
+
+    Args:
+        every_s: seconds between two looks.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @abc.abstractmethod
+    def look(self) -> None:
+        """Take note of what there is now."""
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._every_s):
+            self.look()
+
+
+class PeakMemory(Watcher):
     """Watches how much memory this process and all that it has started take together, the broker of the benchmark left out.
 
     Pages that processes share are counted once.
@@ -181,22 +211,12 @@ class PeakMemory:
     """
 
     def __init__(self, every_s: float = 0.5) -> None:
+        super().__init__(every_s)
         self.peak_mb = 0.0
-        self._every_s = every_s
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(self._every_s):
-            self.peak_mb = max(self.peak_mb, _memory_mb())
+    def look(self) -> None:
+        """Note the memory if it was never as much."""
+        self.peak_mb = max(self.peak_mb, _memory_mb())
 
 
 def _memory_mb() -> float:

@@ -71,6 +71,7 @@ class Running:
         target: topic to write.
         peer_python: the Python that has the peer.
         master: Spark's master.
+        group: the consumer group, for another instance of an application that runs; by default a new one.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class Running:
         *,
         peer_python: str | None = None,
         master: str = common.MASTER,
+        group: str | None = None,
     ) -> None:
-        self.group = common.unique("bench")
+        self.group = group or common.unique("bench")
         self._runner = runner
         arguments = [case, address, source, target, self.group, "--guarantee", runner.guarantee]
         if not runner.is_peer:
@@ -139,6 +141,17 @@ class Running:
                 total += sum(process.cpu_times()[:4])
             except psutil.Error:
                 continue
+        return total
+
+    def memory_mb(self) -> float:
+        """Return the memory of all its processes; pages that they share are counted once."""
+        total = 0.0
+        for process in self._tree():
+            try:
+                memory = process.memory_full_info()
+            except psutil.Error:
+                continue
+            total += (getattr(memory, "pss", 0) or memory.rss) / 1_000_000
         return total
 
     def _tree(self) -> list[psutil.Process]:

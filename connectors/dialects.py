@@ -3,7 +3,7 @@
 import csv
 from typing import Any
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import argument_error
 
 _SETTINGS = (
     "delimiter",
@@ -35,7 +35,8 @@ def dialect_settings(name: str, owner: str) -> dict[str, Any]:
         dialect = csv.get_dialect(name)
     except (csv.Error, TypeError):
         known = ", ".join(csv.list_dialects())
-        raise ConfigurationError(
-            f"{owner} has the dialect {name!r}, but known are {known}; see csv.register_dialect"
+        raise argument_error(
+            f"{owner} has the dialect {name!r}, but known are {known}; see csv.register_dialect",
+            of_type=isinstance(name, str),
         ) from None
     return {setting: getattr(dialect, setting) for setting in _SETTINGS}

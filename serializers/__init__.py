@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from streamrt.errors import ConfigurationError, IgnoreMessage, SerializationError
+from streamrt.errors import IgnoreMessage, SerializationError, argument_error
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -16,7 +16,12 @@ from streamrt.serializers.base import (
 )
 from streamrt.serializers.json import JSONDeserializer, JSONSerializer
 from streamrt.serializers.protobuf import ProtobufDeserializer, ProtobufSerializer
-from streamrt.serializers.quix import QuixDeserializer, QuixEventsSerializer, QuixTimeseriesSerializer
+from streamrt.serializers.quix import (
+    QuixDeserializer,
+    QuixEventsSerializer,
+    QuixSerializer,
+    QuixTimeseriesSerializer,
+)
 from streamrt.serializers.registry import (
     RegistrySchema,
     SchemaReference,
@@ -57,6 +62,7 @@ __all__ = [
     "ProtobufSerializer",
     "QuixDeserializer",
     "QuixEventsSerializer",
+    "QuixSerializer",
     "QuixTimeseriesSerializer",
     "RegistrySchema",
     "SchemaReference",
@@ -120,7 +126,7 @@ def resolve_serializer(serializer: SerializerType) -> Serializer:
         return serializer
     if isinstance(serializer, str) and serializer in SERIALIZERS:
         return SERIALIZERS[serializer]()
-    raise ConfigurationError(_advice(serializer, "serializer", SERIALIZERS))
+    raise argument_error(_advice(serializer, "serializer", SERIALIZERS), of_type=isinstance(serializer, str))
 
 
 def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
@@ -136,7 +142,7 @@ def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
         return deserializer
     if isinstance(deserializer, str) and deserializer in DESERIALIZERS:
         return DESERIALIZERS[deserializer]()
-    raise ConfigurationError(_advice(deserializer, "deserializer", DESERIALIZERS))
+    raise argument_error(_advice(deserializer, "deserializer", DESERIALIZERS), of_type=isinstance(deserializer, str))
 
 
 def _advice(given: object, kind: str, names: Iterable[str]) -> str:

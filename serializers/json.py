@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamrt.errors import ConfigurationError, IgnoreMessage, SerializationError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, IgnoreMessage, SerializationError
 from streamrt.models import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -28,6 +28,38 @@ if TYPE_CHECKING:
     )
 
 JSONSchema = Mapping[str, Any]
+
+
+def default_dumps(value: Any) -> bytes:
+    """Return an object as JSON: what `JSONSerializer` does unless it is given another function.
+
+    Args:
+        value: what JSON can hold.
+
+    Raises:
+        TypeError: if it has no JSON form.
+
+    Example:
+        >>> default_dumps({"celsius": float("nan")})
+        b'{"celsius":null}'
+    """
+    return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME)
+
+
+def default_loads(value: bytes | bytearray | str) -> Any:
+    """Return the object that JSON describes: what `JSONDeserializer` does unless it is given another function.
+
+    Args:
+        value: the JSON.
+
+    Raises:
+        ValueError: if it is not JSON.
+
+    Example:
+        >>> default_loads(b'{"celsius": 21.5}')
+        {'celsius': 21.5}
+    """
+    return orjson.loads(value)
 
 
 class JSONSerializer(Serializer):
@@ -57,13 +89,14 @@ class JSONSerializer(Serializer):
 
     def __init__(
         self,
-        dumps: Callable[[Any], bytes | str] | None = None,
+        dumps: Callable[[Any], bytes | str] | None = default_dumps,
         schema: "JSONSchema | RegistrySchema | None" = None,
         validator: Any = None,
         schema_registry_client_config: "SchemaRegistryClientConfig | None" = None,
         schema_registry_serialization_config: "SchemaRegistrySerializationConfig | None" = None,
     ) -> None:
-        self._dumps = dumps
+        # Its own way is quicker.
+        self._dumps = None if dumps is default_dumps else dumps
         self._rules = _Rules(schema, validator, schema_registry_client_config)
         self._calls = BoundFunctions[BoundSerializer]()
         self._writer = None
@@ -141,12 +174,12 @@ class JSONDeserializer(Deserializer):
 
     def __init__(
         self,
-        loads: Callable[[bytes], Any] | None = None,
+        loads: Callable[[bytes], Any] | None = default_loads,
         schema: "JSONSchema | RegistrySchema | None" = None,
         validator: Any = None,
         schema_registry_client_config: "SchemaRegistryClientConfig | None" = None,
     ) -> None:
-        self._loads = loads
+        self._loads = None if loads is default_loads else loads
         self._rules = _Rules(schema, validator, schema_registry_client_config)
         self._calls = BoundFunctions[BoundDeserializer]()
         self._reader = None
@@ -253,7 +286,7 @@ def _own(schema: "JSONSchema | RegistrySchema") -> tuple[str, tuple[Any, ...]]:
     # The class itself is not asked for: importing it takes longer than all the rest.
     text, references = getattr(schema, "text", None), getattr(schema, "references", None)
     if not isinstance(text, str) or not isinstance(references, tuple):
-        raise ConfigurationError(f"a JSON Schema is a mapping or a RegistrySchema, not a {type(schema).__name__}")
+        raise ArgumentTypeError(f"a JSON Schema is a mapping or a RegistrySchema, not a {type(schema).__name__}")
     return text, references
 
 

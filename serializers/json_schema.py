@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -59,9 +59,7 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
     except RecursionError:
         raise ConfigurationError("the JSON Schema refers to itself without end") from None
     except Exception as error:
-        where = getattr(error, "json_path", "$")
-        reason = _short(getattr(error, "message", None) or str(error) or type(error).__name__)
-        raise ConfigurationError(f"the JSON Schema is not valid at {where}: {reason}") from error
+        raise _invalid(error) from error
 
     def check(value: Any) -> None:
         try:
@@ -84,7 +82,7 @@ def validator_check(validator: Any) -> Check:
     """
     validate = getattr(validator, "validate", None)
     if not callable(validate):
-        raise ConfigurationError(f"a validator has a method validate(value); {type(validator).__name__} has none")
+        raise ArgumentTypeError(f"a validator has a method validate(value); {type(validator).__name__} has none")
 
     def check(value: Any) -> None:
         try:
@@ -103,8 +101,14 @@ def offline(validator: Any) -> Any:
     A validator that was made with a registry of its own keeps it.
 
     Raises:
-        ConfigurationError: if it was made with a `RefResolver`, the old way to fetch schemas.
+        ConfigurationError: if its schema is not valid, or it was made with a `RefResolver`, the old way to fetch schemas.
     """
+    check_schema, schema = getattr(validator, "check_schema", None), getattr(validator, "schema", None)
+    if callable(check_schema) and schema is not None:
+        try:
+            check_schema(schema)
+        except Exception as error:
+            raise _invalid(error) from error
     validators, _ = _libraries() if type(validator).__module__.startswith("jsonschema") else (None, None)
     unset = getattr(validators, "_REMOTE_WARNING_REGISTRY", None)
     if getattr(validator, "_ref_resolver", None) is not None:
@@ -113,6 +117,12 @@ def offline(validator: Any) -> Any:
         return validator
     # Not `evolve`, which keeps how references are resolved.
     return type(validator)(validator.schema, format_checker=validator.format_checker, registry=_public_drafts())
+
+
+def _invalid(error: Exception) -> ConfigurationError:
+    where = getattr(error, "json_path", "$")
+    reason = _short(getattr(error, "message", None) or str(error) or type(error).__name__)
+    return ConfigurationError(f"the JSON Schema is not valid at {where}: {reason}")
 
 
 def _libraries() -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
 from streamrt.models import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -246,7 +246,7 @@ class _MessageClass:
                 f'Protobuf needs packages that are not installed ({error}): run pip install "streamrt[protobuf]"'
             ) from error
         if not isinstance(msg_type, type) or not issubclass(msg_type, Message) or msg_type is Message:
-            raise ConfigurationError(f"msg_type must be a class of Protobuf messages, not {msg_type!r}")
+            raise ArgumentTypeError(f"msg_type must be a class of Protobuf messages, not {msg_type!r}")
         self.type: type[Message] = msg_type
 
     def __eq__(self, other: object) -> bool:

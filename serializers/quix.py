@@ -27,10 +27,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from streamrt.errors import ConfigurationError, IgnoreMessage, SerializationError
+from streamrt.errors import IgnoreMessage, SerializationError, argument_error
 from streamrt.models import HeadersMapping
 from streamrt.serializers.base import Deserializer, SerializationContext, Serializer
-from streamrt.serializers.json import JSONDeserializer, JSONSerializer
+from streamrt.serializers.json import JSONDeserializer, JSONSerializer, default_dumps, default_loads
 
 _MODEL_KEY, _CODEC_ID, _SPLIT = "__Q_ModelKey", "__Q_CodecId", "__Q_SplitMessageId"
 _ENVELOPE = b'{"C":'
@@ -70,14 +70,17 @@ class QuixDeserializer(Deserializer):
 
     def __init__(
         self,
-        loads: Callable[[bytes], Any] | None = None,
+        loads: Callable[[bytes], Any] | None = default_loads,
         *,
         max_inflated_bytes: int = _MAX_INFLATED_BYTES,
         max_records: int = _MAX_RECORDS,
     ) -> None:
         for name, limit in (("max_inflated_bytes", max_inflated_bytes), ("max_records", max_records)):
             if not isinstance(limit, int) or limit < 1:
-                raise ConfigurationError(f"{name} must be a positive int, not {limit!r}")
+                raise argument_error(
+                    f"{name} must be a positive int, not {limit!r}",
+                    of_type=isinstance(limit, int) and not isinstance(limit, bool),
+                )
         self._json = JSONDeserializer(loads)
         self._max_inflated_bytes = max_inflated_bytes
         self._max_records = max_records
@@ -88,18 +91,35 @@ class QuixDeserializer(Deserializer):
         return True
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> list[dict[str, Any]]:  # noqa: D102
-        kind, content = self._open(value, ctx)
+        return self.deserialize(*self._open(value, ctx))
+
+    def deserialize(self, model_key: str, value: Any) -> list[dict[str, Any]]:
+        """Return the records that a value stands for.
+
+        Args:
+            model_key: what kind of data it is, as the header `__Q_ModelKey` says.
+            value: the value, read from JSON: a mapping, or a list of events.
+
+        Raises:
+            SerializationError: if the value is not of this kind, or the kind is unknown.
+            IgnoreMessage: if data of this kind holds no records.
+
+        Example:
+            >>> QuixDeserializer().deserialize("EventData", {"Timestamp": 10, "Id": "door", "Value": "open"})
+            [{'Timestamp': 10, 'Id': 'door', 'Value': 'open', 'Tags': {}}]
+        """
+        kind = _checked_kind(model_key, "model_key")
         if kind in (_TIMESERIES, _PARAMETERS):
-            return list(_rows(_mapping(content, "time series data"), self._max_records))
+            return list(_rows(_mapping(value, "time series data"), self._max_records))
         if kind == _EVENT:
-            return [_event(content)]
+            return [_event(value)]
         if kind != _EVENTS:
             raise SerializationError(f"the Quix model key {_short(kind)} is unknown")
-        if not isinstance(content, list):
-            raise SerializationError(f"{_EVENTS} must be a list, not a {type(content).__name__}")
-        if len(content) > self._max_records:
-            raise SerializationError(_too_many(len(content), self._max_records))
-        return [_event(event) for event in content]
+        if not isinstance(value, list):
+            raise SerializationError(f"{_EVENTS} must be a list, not a {type(value).__name__}")
+        if len(value) > self._max_records:
+            raise SerializationError(_too_many(len(value), self._max_records))
+        return [_event(event) for event in value]
 
     def _open(self, value: bytes, ctx: SerializationContext) -> tuple[str, Any]:
         """Return the model key and the content that goes with it."""
@@ -127,13 +147,18 @@ class QuixDeserializer(Deserializer):
         return kind, self._json(value, ctx) if parsed is None else parsed
 
 
-class _QuixSerializer(Serializer):
-    """What both formats share: the envelope, or the headers that say what the value is."""
+class QuixSerializer(Serializer):
+    """What both of Quix's formats share: the envelope, or the headers that say what the value is.
+
+    Args:
+        as_legacy: whether the value goes into a legacy envelope; else headers say what it is.
+        dumps: function from an object to JSON as bytes or str; orjson by default.
+    """
 
     _kind: str
     _legacy_kind: str
 
-    def __init__(self, as_legacy: bool = True, dumps: Callable[[Any], bytes | str] | None = None) -> None:
+    def __init__(self, as_legacy: bool = True, dumps: Callable[[Any], bytes | str] | None = default_dumps) -> None:
         self._as_legacy = as_legacy
         self._json = JSONSerializer(dumps)
 
@@ -142,7 +167,7 @@ class _QuixSerializer(Serializer):
         """Headers that say what the value is; none for the legacy format."""
         return {} if self._as_legacy else {_MODEL_KEY: self._kind, _CODEC_ID: "JT"}
 
-    def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:
+    def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
         if value is None:
             return None
         if not isinstance(value, Mapping):
@@ -160,7 +185,7 @@ class _QuixSerializer(Serializer):
         """Return the content of the record."""
 
 
-class QuixTimeseriesSerializer(_QuixSerializer):
+class QuixTimeseriesSerializer(QuixSerializer):
     """Writes mappings as Quix's time series data: one timestamp with its parameters and tags.
 
     Items are parameters: int, float, str, bytes or bytearray; those that are None are left out. `Timestamp` (ns) is
@@ -209,7 +234,7 @@ class QuixTimeseriesSerializer(_QuixSerializer):
         }
 
 
-class QuixEventsSerializer(_QuixSerializer):
+class QuixEventsSerializer(QuixSerializer):
     """Writes mappings as Quix's events.
 
     `Timestamp` (ns) is needed; `Id` and `Value` (str, empty by default) and `Tags` (a mapping) may be there; other items

@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.errors import SerializationError, argument_error
 from streamrt.models import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -148,7 +148,9 @@ def _text_codec(name: str) -> str:
         # Encoding, for deserializers too: decoding nothing succeeds with any name.
         "".encode(name)
     except (LookupError, TypeError, UnicodeError):
-        raise ConfigurationError(f"{name!r} is no text encoding of Python: give one such as 'utf_8'") from None
+        raise argument_error(
+            f"{name!r} is no text encoding of Python: give one such as 'utf_8'", of_type=isinstance(name, str)
+        ) from None
     return name
 
 

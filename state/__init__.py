@@ -1,7 +1,14 @@
 """State of stream processors: what operators see of it, transactions, stores, and the format of changelogs."""
 
 from streamrt.state.base import Transaction
-from streamrt.state.changelog import POSITION_KEY, Position, RestoredChanges, is_position, restore_changes
+from streamrt.state.changelog import (
+    POSITION_KEY,
+    Position,
+    RestoredChanges,
+    epoch_of,
+    is_position,
+    restore_changes,
+)
 from streamrt.state.encoding import Cell, dumps_exact, loads_exact, pack, unpack
 from streamrt.state.identity import Stamp, StoreIdentity
 from streamrt.state.memory import MemoryStore
@@ -36,6 +43,7 @@ __all__ = [
     "Transaction",
     "TransactionStatus",
     "dumps_exact",
+    "epoch_of",
     "is_position",
     "load_rocksdb",
     "loads_exact",

@@ -3,8 +3,14 @@
 Records of a changelog have exactly the keys and the value bytes of the store; a null value deletes. Each commit adds one
 **position record** under a key of its own, `POSITION_KEY`. Its value is JSON with a version: `{"v":1,"input_offset":...,
 "topic_id":...,"partitions":...,"stream_time":...}`, and of version 2 with `"inputs":{...}`, the offset of each topic, where
-state is made from several (see `identity.py`). So a changelog tells which input records its state contains, also when
+state is made from several, and of version 3 with `"observed":...`, the highest event time of the records that watermarks are
+made of (see `identity.py`). So a changelog tells which input records its state contains, also when
 the local files and the offsets of the group are gone.
+
+At least once, each record has a header, `e`: the **epoch** of its writer. It has ten bytes, which are compared from the
+left: six for the number of the claim of the input partition, four for the attempt at the work. In the order of the log, a
+record of a lower epoch than one before it comes from a writer that had lost the partition, and does not count. Exactly once,
+such a writer is fenced, and records have no header.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,28 +18,51 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamrt.errors import ChangelogError
-from streamrt.state.identity import decode_versioned, encode_with_inputs
+from streamrt.state.identity import Stamp, decode_versioned, encode_with_inputs
 from streamrt.state.layout import (
     EXPIRY_SPACE,
     FIRST_KEY,
     FIRST_LOCAL_SPACE,
-    HEAD_SPACE,
     LATEST_EXPIRY,
     POSITION_SPACE,
+    expiry_bound,
     expiry_key,
     split_expiry_key,
 )
 from streamrt.state.store import StorePartition
 
-__all__ = ["POSITION_KEY", "Position", "RestoredChanges", "is_position", "restore_changes"]
+__all__ = [
+    "POSITION_KEY",
+    "Position",
+    "RestoredChanges",
+    "epoch_of",
+    "is_position",
+    "restore_changes",
+]
 
 POSITION_KEY: Final = bytes((POSITION_SPACE,)) + b"position"
 """Key of the position record."""
 
-_VERSION = 2
+_VERSION = 3
 _EXPIRING_FLAG = 1
-_EXPIRY_START = bytes((EXPIRY_SPACE,))
 _EXPIRY_END = bytes((EXPIRY_SPACE + 1,))
+_NOTHING_KNOWN = bytes(8)
+
+
+def epoch_of(claim: int, attempt: int) -> bytes:
+    r"""Return the epoch of a writer.
+
+    Args:
+        claim: number of the claim of the input partition.
+        attempt: number of the attempt at the work under this claim.
+
+    Example:
+        >>> epoch_of(1, 2)
+        b'\x00\x00\x00\x00\x00\x01\x00\x00\x00\x02'
+        >>> epoch_of(1, 300) < epoch_of(2, 0)
+        True
+    """
+    return claim.to_bytes(6, "big") + attempt.to_bytes(4, "big")
 
 
 def is_position(key: bytes | None) -> bool:
@@ -56,6 +85,7 @@ class Position:
         partitions: partition count of the source topic.
         stream_time: highest event time seen, in milliseconds; None before the first record.
         inputs: offset of each source topic, where there are several.
+        observed: highest event time of the records that watermarks are made of, in milliseconds; None if there are none.
 
     Example:
         >>> position = Position(input_offset=12, topic_id=None, partitions=4, stream_time=1_000)
@@ -68,11 +98,20 @@ class Position:
     partitions: int
     stream_time: int | None
     inputs: Mapping[str, int] | None = None
+    observed: int | None = None
+
+    @classmethod
+    def of(cls, stamp: Stamp) -> "Position | None":
+        """Return what tells the same as the stamp of a store partition; None while that is restored part-way only."""
+        if stamp.input_offset is None:
+            return None
+        own = stamp.identity
+        return cls(stamp.input_offset, own.topic_id, own.partitions, stamp.stream_time, stamp.inputs, stamp.observed)
 
     def encode(self) -> bytes:
         """Return the value of the position record."""
         fields = dict(vars(self))
-        return encode_with_inputs(fields, fields.pop("inputs"))
+        return encode_with_inputs(fields, fields.pop("inputs"), fields.pop("observed"))
 
     @classmethod
     def decode(cls, data: bytes) -> "Position":
@@ -148,24 +187,35 @@ def restore_changes(
         if value and value[0] == _EXPIRING_FLAG:
             expiry = int.from_bytes(value[1:9], "big")
             index.append((expiry_key(expiry, key), b""))
-            if key[0] == HEAD_SPACE:
-                first = min(first, expiry)
-    if first < index_start(partition):
+            first = min(first, expiry)
+    known = None if partition is None else index_bound(partition)
+    if known is not None and first < known:
         index.append((FIRST_KEY, first.to_bytes(8, "big")))
-    if partition is not None and changes and _has_index(partition):
-        # Deletions first: a value that was written again with the same expiry keeps its entry.
-        return RestoredChanges(changes + overwritten_index(partition, [key for key, _ in changes]) + index, position)
-    return RestoredChanges(changes + index, position)
+    if partition is None or not changes:
+        return RestoredChanges(changes + index, position)
+    if known is None and not has_index(partition):
+        if index:
+            # From now on nobody has to look for entries, over what the restore deletes of them.
+            index.append((FIRST_KEY, _NOTHING_KNOWN))
+        return RestoredChanges(changes + index, position)
+    # Deletions first: a value that was written again with the same expiry keeps its entry.
+    return RestoredChanges(changes + overwritten_index(partition, [key for key, _ in changes]) + index, position)
 
 
-def _has_index(partition: StorePartition) -> bool:
-    return next(partition.scan(expiry_key(index_start(partition), b""), _EXPIRY_END), None) is not None
+def index_bound(partition: StorePartition) -> int | None:
+    """Return an expiry that no entry of the index is before; None if none was ever written, or by a former version."""
+    data = partition.get(FIRST_KEY)
+    return None if data is None else int.from_bytes(data, "big")
 
 
-def index_start(partition: StorePartition | None) -> int:
+def index_start(partition: StorePartition) -> int:
     """Return an expiry that no entry of the index is before; 0 if nothing is known."""
-    data = None if partition is None else partition.get(FIRST_KEY)
-    return 0 if data is None else int.from_bytes(data, "big")
+    return index_bound(partition) or 0
+
+
+def has_index(partition: StorePartition) -> bool:
+    """Tell whether a store without a bound has entries in its index. It reads over the remains of all that were deleted."""
+    return next(partition.scan(expiry_key(0, b""), _EXPIRY_END), None) is not None
 
 
 def overwritten_index(partition: StorePartition, keys: list[bytes]) -> list[tuple[bytes, bytes | None]]:
@@ -177,6 +227,6 @@ def overwritten_index(partition: StorePartition, keys: list[bytes]) -> list[tupl
     ]
 
 
-def expired(partition: StorePartition, bound: bytes) -> Iterable[tuple[int, bytes]]:
-    """Return expiry and data key of the index entries before a bound, the oldest first."""
-    return (split_expiry_key(key) for key, _ in partition.scan(_EXPIRY_START, bound))
+def expired(partition: StorePartition, start: int, stream_time: int) -> Iterable[tuple[int, bytes]]:
+    """Return expiry and data key of the index entries from an expiry on that a stream time has reached, the oldest first."""
+    return (split_expiry_key(key) for key, _ in partition.scan(expiry_key(start, b""), expiry_bound(stream_time)))

@@ -1,7 +1,8 @@
 """The directory of one RocksDB store partition: where it lies, who owns it, and whether it can be trusted.
 
-`<base_dir>/<topic>/<store>/<partition>/` holds the files of RocksDB and one of ours, the *seal*, `streamrt-store`: a line
-with a checksum, and a line of JSON with a version and one of three states:
+`<base_dir>/<topic>/<store>/<partition>/` is closed to other users (0700), as are the directories above it up to `base_dir`.
+It holds the files of RocksDB and one of ours, the *seal*, `streamrt-store`: a line with a checksum, and a line of JSON with a
+version and one of three states:
 
 ```
 new ----close----> closed ----open----> open ----close----> closed
@@ -23,6 +24,7 @@ What RocksDB would not say is checked here: it makes an empty database where `CU
 The owner holds a lock on the directory itself (`flock`), from before the seal is read until after it is written.
 """
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -37,7 +39,7 @@ import orjson
 
 from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
 
-__all__ = ["StoreDirectory", "escaped"]
+__all__ = ["StoreDirectory", "escaped", "make_private"]
 
 SEAL: Final = "streamrt-store"
 _NEW_SEAL: Final = "streamrt-store.tmp"
@@ -78,6 +80,25 @@ def escaped(name: str) -> str:
     return out
 
 
+def make_private(path: Path) -> None:
+    """Make a directory that other users cannot enter, and those above it that do not exist.
+
+    One that exists is closed, too, if it is ours; what lies above it is left as it is.
+
+    Raises:
+        OSError: if it cannot be made.
+    """
+    for missing in reversed([parent for parent in path.parents if not parent.exists()]):
+        with contextlib.suppress(FileExistsError):
+            missing.mkdir(mode=0o700)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+            path.chmod(0o700)
+
+
 class StoreDirectory:
     """The directory of one store partition.
 
@@ -93,6 +114,13 @@ class StoreDirectory:
         self.path = self._parents[-1] / str(int(partition))
         self.name = f"store {store!r} of {topic}[{partition}] in {self.path}"
         self._fd: int | None = None
+
+    @classmethod
+    def at(cls, path: Path) -> "StoreDirectory":
+        """Return the directory of a store partition that lies at a path, whatever its store is called."""
+        found = cls(path.parents[2], path.parts[-3], path.parts[-2], int(path.name))
+        found._parents, found.path, found.name = [path.parents[1], path.parents[0]], path, f"the store in {path}"
+        return found
 
     def lock(self, retries: int, backoff: float, *, create: bool) -> bool:
         """Become the owner.
@@ -194,7 +222,21 @@ class StoreDirectory:
             "application a state_dir of its own"
         )
 
+    def full(self, what: str, reason: object) -> StateError:
+        """Return the error that says that there is no room.
+
+        Args:
+            what: what cannot be done, such as `written`.
+            reason: what the system says.
+        """
+        return StateError(
+            f"{self.name} cannot be {what}, because its disk is full ({reason}): free space there, or move the state "
+            "directory to a larger disk, and start the application again"
+        )
+
     def _unusable(self, error: OSError) -> StateError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return self.full("written", error.strerror)
         reason = error.strerror or str(error)
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             reason = "it is a symbolic link or no directory, and links are not followed"
@@ -202,14 +244,12 @@ class StoreDirectory:
 
     def _make(self) -> None:
         base = self._parents[0].parent
-        base.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (base, *self._parents, self.path):
-            try:
-                folder.mkdir(mode=0o700)
-            except FileExistsError:
-                # The user may have put the base directory behind a link; nobody puts one below it.
-                if folder is not base and not stat.S_ISDIR(folder.lstat().st_mode):
-                    raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(folder)) from None
+        # The user may have put the base directory behind a link; nobody puts one below it.
+        make_private(base)
+        for folder in (*self._parents, self.path):
+            make_private(folder)
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(folder))
 
     def _try_lock(self, fd: int) -> bool | None:
         """Return whether the lock was free; None if the directory was deleted in the meantime."""
@@ -309,7 +349,10 @@ class StoreDirectory:
         text = orjson.dumps({"v": _VERSION, **fields})
         fd = os.open(self.path / _NEW_SEAL, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, _checksum(text) + b"\n" + text)
+            data = _checksum(text) + b"\n" + text
+            if os.write(fd, data) < len(data):
+                # A disk that has become full takes the beginning, and a seal that is cut would count as damage.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(fd)
         (self.path / _NEW_SEAL).replace(self.path / SEAL)

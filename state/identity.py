@@ -7,6 +7,12 @@ meaning is unknown; so are bytes that are no stamp at all.
 
 State that is made from several topics has version 2: `topic` holds their names, joined by `--`, `topic_id` their ids, joined
 by commas, `input_offset` is the sum of the offsets of all, and `"inputs":{...}` tells the offset of each topic.
+
+State of which watermarks are made has version 3: `"observed":...` is the highest event time of its records.
+
+Data that was written at least once has version 4: `"epoch":"..."` is the highest epoch of the changelog records that the data
+is made of, in hexadecimal digits (see `changelog.py`), and `"inputs"` and `"observed"` are there in any case, null
+where they are not known.
 """
 
 from collections.abc import Mapping
@@ -19,7 +25,7 @@ from streamrt.errors import StateError, StoreCorruptedError, StoreVersionError
 
 __all__ = ["Stamp", "StoreIdentity", "decode_versioned", "encode_versioned", "encode_with_inputs"]
 
-_VERSION = 2
+_VERSION = 4
 
 
 def encode_versioned(version: int, fields: dict[str, Any]) -> bytes:
@@ -27,9 +33,16 @@ def encode_versioned(version: int, fields: dict[str, Any]) -> bytes:
     return orjson.dumps({"v": version, **fields})
 
 
-def encode_with_inputs(fields: dict[str, Any], inputs: Mapping[str, int] | None) -> bytes:
-    """Return what state of one topic is described by in version 1, and state of several, with their offsets, in version 2."""
-    return encode_versioned(1, fields) if inputs is None else encode_versioned(2, {**fields, "inputs": dict(inputs)})
+def encode_with_inputs(fields: dict[str, Any], inputs: Mapping[str, int] | None, observed: int | None) -> bytes:
+    """Return what state is described by, in the lowest version that can tell it.
+
+    Version 1 has one topic, version 2 the offsets of several, version 3 an observed time as well.
+    """
+    if inputs is not None:
+        fields = {**fields, "inputs": dict(inputs)}
+    if observed is not None:
+        return encode_versioned(3, {**fields, "observed": observed})
+    return encode_versioned(1 if inputs is None else 2, fields)
 
 
 def decode_versioned(data: bytes, newest: int, what: str, error: type[StateError]) -> dict[str, Any]:
@@ -95,6 +108,8 @@ class Stamp:
         stream_time: highest event time seen, in milliseconds; None before the first record.
         written_at: wall clock, in milliseconds, at which the last commit was made, or the last replay began.
         inputs: offset of each source topic, where there are several and `input_offset` is not None.
+        observed: highest event time of the records that watermarks are made of, in milliseconds; None if there are none.
+        epoch: highest epoch of the changelog records that the data is made of; None if none of them has one.
 
     Example:
         >>> identity = StoreIdentity("shop", "orders", 0, "default", None, None, 4)
@@ -109,19 +124,23 @@ class Stamp:
     stream_time: int | None
     written_at: int
     inputs: Mapping[str, int] | None = None
+    observed: int | None = None
+    epoch: bytes | None = None
 
     def encode(self) -> bytes:
         """Return the bytes that go into the store."""
-        return encode_with_inputs(
-            {
-                **vars(self.identity),
-                "input_offset": self.input_offset,
-                "changelog_offset": self.changelog_offset,
-                "stream_time": self.stream_time,
-                "written_at": self.written_at,
-            },
-            self.inputs,
-        )
+        fields = {
+            **vars(self.identity),
+            "input_offset": self.input_offset,
+            "changelog_offset": self.changelog_offset,
+            "stream_time": self.stream_time,
+            "written_at": self.written_at,
+        }
+        if self.epoch is None:
+            return encode_with_inputs(fields, self.inputs, self.observed)
+        inputs = None if self.inputs is None else dict(self.inputs)
+        more = {"inputs": inputs, "observed": self.observed, "epoch": self.epoch.hex()}
+        return encode_versioned(4, {**fields, **more})
 
     @classmethod
     def decode(cls, data: bytes) -> "Stamp":
@@ -134,6 +153,7 @@ class Stamp:
         fields = decode_versioned(data, _VERSION, "the stamp of a store", StoreCorruptedError)
         try:
             identity = StoreIdentity(**{name: fields.pop(name) for name in StoreIdentity.__dataclass_fields__})
-            return cls(identity, **fields)
-        except (KeyError, TypeError) as error:
+            epoch = fields.pop("epoch", None)
+            return cls(identity, **fields, epoch=None if epoch is None else bytes.fromhex(epoch))
+        except (KeyError, TypeError, ValueError) as error:
             raise StoreCorruptedError(f"the stamp of a store lacks {error}: {data[:40]!r}") from None

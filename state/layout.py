@@ -34,7 +34,8 @@ before the items in each commit, so that numbers are not given twice if only hal
 
 One **bound of the index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, nothing is known, and
 reading the index begins at its start, where the remains of many deleted entries may lie. A restore that writes an earlier
-deadline lowers it.
+expiry or deadline lowers it. In stores with data it is never above stream time plus one, so no commit has to lower it, and
+versions of StreamRT that keep it for heads alone leave it right, too.
 
 An expiry below 0 or beyond 2**63 - 1 is cut to these bounds, so that the order of bytes is the order of time.
 """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import argument_error
 
 __all__ = ["CompressionType", "RocksDBOptions"]
 
@@ -29,6 +29,8 @@ class RocksDBOptions:
             for different sizes, the largest counts.
         write_buffer_budget: bytes of the write buffers of all stores of a process together; when they approach it, buffers
             are written early. Here, too, the largest counts.
+        object_cache_size: about how many bytes of decoded values all stores of a process together keep from commit to commit;
+            the largest counts. Stores of other kinds have it, too.
         bloom_filter_bits_per_key: size of the filters that spare reads of keys that do not exist; 0 for none.
         compression_type: `none`, `snappy`, `zlib`, `bz2`, `lz4`, `lz4hc` or `zstd`.
         db_log_dir: directory for RocksDB's own log files, which are for its developers; None keeps a short one beside the
@@ -56,6 +58,7 @@ class RocksDBOptions:
     max_write_buffer_number: int = 3
     block_cache_size: int = 256 * _MIB
     write_buffer_budget: int = 128 * _MIB
+    object_cache_size: int = 128 * _MIB
     bloom_filter_bits_per_key: int = 10
     compression_type: CompressionType = "lz4"
     db_log_dir: str | None = None
@@ -75,6 +78,7 @@ class RocksDBOptions:
             "max_write_buffer_number",
             "block_cache_size",
             "write_buffer_budget",
+            "object_cache_size",
             "max_evictions_per_flush",
         ):
             self._check(name, _is_int(getattr(self, name)) and getattr(self, name) >= 1, "a whole number above 0")
@@ -105,7 +109,14 @@ class RocksDBOptions:
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
-            raise ConfigurationError(f"RocksDBOptions({name}={getattr(self, name)!r}): expected {expected}")
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            kinds = (int, float) if _is_number(default) else type(default)
+            of_type = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
+            raise argument_error(f"RocksDBOptions({name}={value!r}): expected {expected}", of_type=of_type)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_int(value: object) -> bool:

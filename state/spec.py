@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ArgumentTypeError
 from streamrt.state.base import Transaction
 from streamrt.state.rocksdb import RocksDBStore
 from streamrt.state.store import DEFAULT_STORE, Store, checked_name
@@ -38,11 +38,11 @@ class StoreSpec:
     def __post_init__(self) -> None:
         checked_name(self.name)
         if not (isinstance(self.kind, type) and issubclass(self.kind, Store)):
-            raise ConfigurationError(
+            raise ArgumentTypeError(
                 f"{self.kind!r} is no kind of store: give MemoryStore, RocksDBStore or a subclass of streamrt.state.Store"
             )
         if not (isinstance(self.transaction, type) and issubclass(self.transaction, Transaction)):
-            raise ConfigurationError(
+            raise ArgumentTypeError(
                 f"{self.transaction!r} is no class of transactions: give StoreTransaction, TimedTransaction or another "
                 "subclass of streamrt.state.Transaction"
             )

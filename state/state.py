@@ -42,8 +42,8 @@ class State(abc.ABC):
         Args:
             key: the key in the state.
             value: the value; None is a value, too.
-            ttl: how long it lives, in event time: it is gone as soon as any record of the partition has a timestamp of at
-                least this record's timestamp plus `ttl`. None: for ever.
+            ttl: how long it lives, in event time: it is gone as soon as stream time, the highest timestamp of any record
+                that has reached the store in this partition, has advanced by `ttl`. None: for ever.
 
         Raises:
             SerializationError: if key or value has no JSON form.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import argument_error
 from streamrt.state.identity import Stamp
 from streamrt.state.options import RocksDBOptions
 
@@ -72,6 +72,16 @@ class StorePartition(abc.ABC):
             StateError: if the data cannot be written; the partition refuses further use.
         """
 
+    def flush(self, *, wait: bool = True) -> None:  # noqa: B027 - stores may have nothing to do
+        """Make what was written survive the process, where a store gathers writes first.
+
+        Args:
+            wait: whether to wait until it does; otherwise it will soon.
+
+        Raises:
+            StateError: if it cannot be written; the partition refuses further use.
+        """
+
     @abc.abstractmethod
     def approximate_size(self) -> int:
         """Return about how many bytes the data takes."""
@@ -128,7 +138,8 @@ def checked_name(name: str) -> str:
         ConfigurationError: if it is not.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"{name!r} cannot be the name of a store: use letters, digits, '.', '_' and '-', at most 120 of them"
+        raise argument_error(
+            f"{name!r} cannot be the name of a store: use letters, digits, '.', '_' and '-', at most 120 of them",
+            of_type=isinstance(name, str),
         )
     return name

@@ -41,7 +41,6 @@ from streamrt.state.layout import (
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.store import StorePartition
 from streamrt.state.timeline import (
-    CACHE_BYTES,
     ENTRY_BYTES,
     Refusing,
     Timeline,
@@ -110,8 +109,8 @@ class TimedTransaction(TimelineTransaction):
         clock: stream time, or a number below all timestamps; operators may read it, and move it by `advance`.
         due_from: no deadline is earlier, so `due(bound)` finds nothing while `bound < due_from`. Operators may read it for
             each record; it may be lower than the earliest deadline until `due` or `next_deadline` has looked.
-        observed: the highest event time, in milliseconds, that any record brought in this or an earlier transaction over the
-            same open partition; operators set it. It is not stored.
+        observed: the highest event time, in milliseconds, that any record brought of which watermarks are made; operators set
+            it. It is stored with the stamp.
         pack: makes a cell of a user's value, to be put into a head.
         unpack: makes the value of a cell, an object of its own each time.
 
@@ -156,7 +155,8 @@ class TimedTransaction(TimelineTransaction):
     ) -> None:
         super().__init__(partition, options, changelog)
         heads = _Heads()
-        self.observed: int | None = None
+        stamp = partition.stamp
+        self.observed: int | None = None if stamp is None else stamp.observed
         self.due_from: int = BEFORE_ALL
         # What the store says of the first entry of its index; None: not looked up yet.
         self._first: int | None = None
@@ -186,6 +186,10 @@ class TimedTransaction(TimelineTransaction):
     @property
     def dirty(self) -> bool:  # noqa: D102
         return bool(self._written or self._touched or self._local)
+
+    @property
+    def observed_time(self) -> int | None:  # noqa: D102
+        return self.observed
 
     # -- Record keys ---------------------------------------------------------------------------------------------
 
@@ -293,6 +297,8 @@ class TimedTransaction(TimelineTransaction):
                     self._local.append((expiry_key(deadline, _HEAD_START + prefix), None))
                     continue
             yield deadline, prefix, head.value
+            # It may have been dropped for the memory of another store, and read again.
+            head = self._heads.get(prefix, head)
             if head.deadline is not None and head.deadline <= deadline:
                 raise StateError(
                     f"the head of record key {self.key_of(prefix)!r} was due at {deadline} and was left with the deadline "
@@ -336,7 +342,8 @@ class TimedTransaction(TimelineTransaction):
 
     def _read_due(self, bound: int) -> None:
         """Read the next heads that are due, several at a time."""
-        self._make_room()
+        if self._size > self._limit:
+            self._fit()
         heads = self._heads
         wanted = [prefix for deadline, prefix in self._ahead if deadline <= bound and prefix not in heads]
         stored = self._partition.get_many([_HEAD_START + prefix for prefix in wanted])
@@ -366,7 +373,7 @@ class TimedTransaction(TimelineTransaction):
 
     def _read_head(self, prefix: bytes) -> _Head:
         if self._size > self._limit:
-            self._make_room()
+            self._fit()
         head = self._heads[prefix] = self._head_of(self._partition.get(_HEAD_START + prefix))
         return head
 
@@ -391,24 +398,18 @@ class TimedTransaction(TimelineTransaction):
             value = loads_exact(payload)
         return _Head(value, deadline, size)
 
-    def _make_room(self, used: Timeline | None = None) -> None:
-        if self._size <= self._limit:
-            return
-        # To half of it, so that it is not done for each head that is read.
-        excess = self._size - CACHE_BYTES // 2
+    def _forget(self, size: int) -> None:
         gone = []
         for prefix, head in self._heads.items():
-            if excess <= 0:
+            if size <= 0:
                 break
             if not head.written:
                 gone.append(prefix)
-                excess -= head.size
+                size -= head.size
                 self._size -= head.size
         for prefix in gone:
             del self._heads[prefix]
-        self._drop_lines(excess, used)
-        # What is written stays, whatever its size; it is not looked through again for each head either.
-        self._limit = max(CACHE_BYTES, self._size + CACHE_BYTES // 2)
+        self._drop_lines(size)
 
     # -- The end -------------------------------------------------------------------------------------------------
 
@@ -472,8 +473,9 @@ class TimedTransaction(TimelineTransaction):
                 head.exists = True
                 head.written = False
         self._settle_items()
-        self._limit = CACHE_BYTES
-        self._make_room()
+        self._in_use = None
+        if self._size > self._limit:
+            self._fit()
         # The cache outlives this transaction, which its attributes would hold.
         vars(heads).clear()
         vars(lines).clear()

@@ -7,7 +7,7 @@ only appends needs none on any key.
 Deletions from the front move the beginning of the list, and cut the list only when half of it is gone.
 """
 
-import abc
+import sys
 from bisect import bisect_left, insort
 from struct import Struct
 from typing import Any, Final, NoReturn
@@ -25,8 +25,7 @@ __all__ = ["Item", "TimelineTransaction"]
 Item = tuple[int, int, Any]
 """Event time, arrival number and value."""
 
-# What a partition's cache may hold. Python's objects take several times the bytes that they are stored in.
-CACHE_BYTES: Final = 64 * 1024 * 1024
+# Python's objects take several times the bytes that they are stored in.
 ENTRY_BYTES: Final = 300
 _ITEM_BYTES: Final = 150
 _GROWTH: Final = 4
@@ -133,11 +132,10 @@ class TimelineTransaction(Transaction):
         "_arrival",
         "_deleted",
         "_dumps",
-        "_limit",
+        "_in_use",
         "_lines",
         "_loads",
         "_own",
-        "_size",
         "_stored_arrival",
         "_touched",
         "pack",
@@ -156,8 +154,8 @@ class TimelineTransaction(Transaction):
         lines = _Timelines()
         lines.owner = self
         self._lines: dict[bytes, Timeline] = lines
-        self._size = 0
-        self._limit = CACHE_BYTES
+        # A timeline that is being read must stay.
+        self._in_use: Timeline | None = None
         self._arrival = self._stored_arrival = _UNREAD
         # Keys and values of items that are not in the store yet, by arrival number.
         self._added: dict[int, tuple[bytes, bytes]] = {}
@@ -246,25 +244,31 @@ class TimelineTransaction(Transaction):
                 return None if found is None else (found[0], found[2])
             self._reach(prefix, line, timestamp, 0 if found is None else found[0])
 
-    def delete_items(self, prefix: bytes, start: int, end: int) -> None:
+    def delete_items(self, prefix: bytes, start: int, end: int, most: int = sys.maxsize) -> int:
         """Delete the items in a range of time.
 
         Args:
             prefix: what `prefix` gives for the record key.
             start: first time, in milliseconds, inclusive.
             end: last time, exclusive.
+            most: after how many to stop; the earliest ones are deleted first. Where they are not read, all of one time are
+                deleted.
+
+        Returns:
+            How many were deleted.
         """
         line = self._lines[prefix]
+        unread = 0
         if start < line.complete:
             if start <= line.begin and end < line.complete:
-                self._delete_unread(prefix, line, end)
+                unread = self._delete_unread(prefix, line, end, most)
             else:
                 self._complete(prefix, line, start)
         items = line.items
         low = bisect_left(items, (start,), line.first)
-        high = bisect_left(items, (end,), low)
+        high = min(bisect_left(items, (end,), low), low + most - unread)
         if low >= high:
-            return
+            return unread
         added, deleted = self._added, self._deleted
         for time, number, _ in items[low:high]:
             if added.pop(number, None) is None:
@@ -273,6 +277,7 @@ class TimelineTransaction(Transaction):
         line.cut(low, high)
         self._size += line.size - before
         self._touch(prefix, line)
+        return unread + high - low
 
     def _touch(self, prefix: bytes, line: Timeline) -> None:
         if not line.written:
@@ -283,7 +288,9 @@ class TimelineTransaction(Transaction):
         """Read the items from a time on."""
         start = max(start, line.begin)
         if start < line.complete:
-            self._make_room(line)
+            self._in_use = line
+            if self._size > self._limit:
+                self._fit()
             before = line.size
             line.merge(self._read(prefix, line, start), start)
             self._size += line.size - before
@@ -307,15 +314,24 @@ class TimelineTransaction(Transaction):
         line.size += _GROWTH * size
         return found
 
-    def _delete_unread(self, prefix: bytes, line: Timeline, end: int) -> None:
-        """Delete what the store has before a time, without making objects of it."""
-        if end > line.begin:
-            space = b"\x03" + prefix
-            found = [key for key, _ in self._partition.scan(space + _TIME.pack(line.begin), space + _TIME.pack(end))]
-            line.begin = end
-            if found:
-                self._deleted += found
-                self._touch(prefix, line)
+    def _delete_unread(self, prefix: bytes, line: Timeline, end: int, most: int) -> int:
+        """Delete what the store has before a time, without making objects of it; return how many items that are."""
+        if end <= line.begin:
+            return 0
+        space = b"\x03" + prefix
+        scan = self._partition.scan(space + _TIME.pack(line.begin), space + _TIME.pack(end))
+        found: list[bytes] = []
+        line.begin = end
+        for key, _ in scan:
+            # Those of one time go together, or what is left could not be told from what is deleted.
+            if len(found) >= most and key[:-8] != found[-1][:-8]:
+                line.begin = _TIME_AND_NUMBER.unpack(key[-16:])[0]
+                break
+            found.append(key)
+        if found:
+            self._deleted += found
+            self._touch(prefix, line)
+        return len(found)
 
     def _read_arrival(self) -> int:
         data = self._partition.get(ARRIVAL_KEY)
@@ -342,26 +358,18 @@ class TimelineTransaction(Transaction):
                 del self._lines[prefix]
                 self._size -= line.size
 
-    def _drop_lines(self, excess: int, used: Timeline | None) -> None:
+    def _drop_lines(self, excess: int) -> None:
         """Forget timelines that are neither written nor in use, the oldest first, until so many bytes are free."""
         gone = []
         for prefix, line in self._lines.items():
             if excess <= 0:
                 break
-            if not line.written and line is not used:
+            if not line.written and line is not self._in_use:
                 gone.append(prefix)
                 excess -= line.size
                 self._size -= line.size
         for prefix in gone:
             del self._lines[prefix]
-
-    @abc.abstractmethod
-    def _make_room(self, used: Timeline | None = None) -> None:
-        """Forget what was not written if the cache has grown beyond its bound; called before something is read.
-
-        Args:
-            used: a timeline that is in use.
-        """
 
     def _release_items(self) -> None:
         self._lines = Refusing(self._status)

@@ -4,31 +4,35 @@ What a transaction reads and writes is kept in one dictionary, so an operation o
 look-up. The dictionary goes on to the next transaction over the same open partition, unless it has become too large.
 
 **Expiry.** An entry written with a time to live is gone for reads as soon as stream time, the highest timestamp that any
-record brought to the store, reaches the record's timestamp plus that time. That does not depend on when it is deleted, so
+record brought to the store, has advanced by that time since the entry was written. It counts from stream time and not from
+the record's timestamp, which may lie before: what a late record writes would be gone at once, and what it writes again, such
+as a list to which it adds, with it. That does not depend on when it is deleted, so
 results are the same whatever the commits. `prepare()` deletes what is expired, a bounded number of entries at a time, by an
-index in the store.
+index in the store. A bound beside it tells where the index begins: without it each look would pass the remains of all entries
+that were ever deleted. The bound is never above stream time plus one, and what is written later expires later than that.
 """
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, Final
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
-from streamrt.state.changelog import expired, overwritten_index
+from streamrt.state.changelog import expired, has_index, index_bound, overwritten_index
 from streamrt.state.encoding import dumps_of, loads_of
 from streamrt.state.layout import (
     BYTES_KEY,
+    FIRST_KEY,
     JSON_KEY,
+    LATEST_EXPIRY,
     NO_KEY_PREFIX,
     PLAIN,
     SHORT_BYTES_HEADS,
     Expiring,
     decode_value,
     encode_value,
-    expiry_bound,
     expiry_key,
     record_prefix,
 )
@@ -42,8 +46,7 @@ __all__ = ["StoreTransaction", "state_of"]
 _DEFAULT_OPTIONS: Final = RocksDBOptions()
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-# Of a partition's cache: beyond these, it begins anew. An entry costs about so much beside its bytes.
-_CACHE_BYTES: Final = 64 * 1024 * 1024
+# What an entry of the cache costs beside its bytes.
 _ENTRY_BYTES: Final = 200
 
 
@@ -57,6 +60,9 @@ class _Unknown(enum.Enum):
 
 
 _UNKNOWN: Final = _Unknown.UNKNOWN
+
+# Where the index begins, unless it is an expiry: not looked up yet, or there is no index.
+_UNREAD, _NO_INDEX = -2, -1
 
 
 class _Refusing(dict[bytes, Any]):
@@ -79,7 +85,7 @@ class StoreTransaction(Transaction):
 
     Args:
         partition: the open store partition.
-        options: `dumps`, `loads` and `max_evictions_per_flush` count here.
+        options: `dumps`, `loads`, `max_evictions_per_flush` and `object_cache_size` count here.
         changelog: whether there is a changelog. If not, the deletion of expired entries concerns nobody but the store, and
             `prepare()` leaves it out of what it returns.
 
@@ -103,10 +109,10 @@ class StoreTransaction(Transaction):
         "_changes",
         "_dumps",
         "_entries",
+        "_first",
         "_index",
         "_loads",
         "_max_evictions",
-        "_size",
         "_written",
     )
 
@@ -120,9 +126,10 @@ class StoreTransaction(Transaction):
         self._loads = loads_of(options)
         # What is known of the keys: payload, Expiring, or None for a missing one.
         self._entries: dict[bytes, bytes | Expiring | None] = {}
-        self._size = 0
+        # No entry of the index expires before that.
+        self._first = _UNREAD
         if self._cache is not None:
-            (self._entries, self._size), self._cache = self._cache, None
+            (self._entries, self._size, self._first), self._cache = self._cache, None
         # What the store has under the keys that this transaction has written.
         self._written: dict[bytes, bytes | Expiring | _Unknown | None] = {}
         self._changes: list[Change] = []
@@ -148,8 +155,8 @@ class StoreTransaction(Transaction):
         if timestamp > self.clock:
             self.clock = timestamp
         if type(key) is bytes and len(key) < 128:
-            return _State(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
-        return _State(self, self._prefix(key), timestamp)
+            return _State(self, SHORT_BYTES_HEADS[len(key)] + key)
+        return _State(self, self._prefix(key))
 
     def _decide(self) -> list[Change]:
         """Return one change for each key that was written, in the order of their first writes; expired entries follow."""
@@ -166,7 +173,11 @@ class StoreTransaction(Transaction):
         return chain(self._changes, self._index)
 
     def _keep(self) -> tuple[Any, ...] | None:
-        return (self._entries, self._size) if self._size <= _CACHE_BYTES else None
+        # Nothing is held back any more as changed.
+        self._written = {}
+        if self._size > self._limit:
+            self._fit()
+        return self._entries, self._size, self._first
 
     def _release(self) -> None:
         self._written = _Refusing(self._status)
@@ -192,19 +203,25 @@ class StoreTransaction(Transaction):
             raise StateError(f"a transaction that is {self._status.value} cannot read state")
         data = self._partition.get(key)
         value = None if data is None else decode_value(data)
-        self._size += _ENTRY_BYTES + len(key) + (0 if data is None else len(data))
-        if self._size > _CACHE_BYTES:
-            self._forget_unwritten()
+        self._size += _size_of(key, value)
+        if self._size > self._limit:
+            self._fit()
         self._entries[key] = value
         return value
 
-    def _forget_unwritten(self) -> None:
-        # In place: states hold on to the transaction, but the written entries must stay where they are.
-        kept = {key: self._entries[key] for key in self._written}
-        self._entries.clear()
-        self._entries.update(kept)
-        # Counted again when they are encoded; until then, only what is read counts.
-        self._size = 0
+    def _forget(self, size: int) -> None:
+        entries, written = self._entries, self._written
+        gone = []
+        for key, value in entries.items():
+            if size <= 0:
+                break
+            if key not in written:
+                gone.append(key)
+                freed = _size_of(key, value)
+                size -= freed
+                self._size -= freed
+        for key in gone:
+            del entries[key]
 
     def _encode(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
         """Return the changes of the written keys, and note those of the index."""
@@ -234,7 +251,7 @@ class StoreTransaction(Transaction):
                 else:
                     changes.append((key, encode_value(value)))
                     size += len(value.payload)
-        if unknown and self._has_index():
+        if unknown and self._index_start() != _NO_INDEX:
             index += overwritten_index(self._partition, unknown)
         # After the deletions: a value that is written again with the same expiry keeps its entry.
         index += [
@@ -247,8 +264,11 @@ class StoreTransaction(Transaction):
         """Return the deletions of expired entries that no record has touched, and note those of the index."""
         if self.clock == BEFORE_ALL:
             return []
+        first, after = self._index_start(), min(max(self.clock + 1, 0), LATEST_EXPIRY + 1)
+        if first >= after or (first == _NO_INDEX and not self._index):
+            return []
         done = {key for key, _ in self._index} if self._index else ()
-        due = expired(self._partition, expiry_bound(self.clock))
+        due = () if first == _NO_INDEX else expired(self._partition, first, self.clock)
         candidates = list(islice((entry for entry in due if expiry_key(*entry) not in done), self._max_evictions))
         evicted: list[Change] = []
         stored = self._partition.get_many([key for _, key in candidates])
@@ -260,13 +280,29 @@ class StoreTransaction(Transaction):
             value = decode_value(data)
             if isinstance(value, Expiring) and value.expiry == expiry:
                 evicted.append((key, None))
-                if key in self._entries:
+                if self._entries.get(key) is not None:
+                    self._size -= len(value.payload)
                     self._entries[key] = None
+        # There may be more of the last one's expiry.
+        self._first = after if len(candidates) < self._max_evictions else candidates[-1][0]
+        if self._first != first:
+            self._index.append((FIRST_KEY, self._first.to_bytes(8, "big")))
         return evicted
 
-    def _has_index(self) -> bool:
-        entries: Iterator[Any] = iter(expired(self._partition, expiry_bound(1 << 63)))
-        return next(entries, None) is not None
+    def _index_start(self) -> int:
+        """Return an expiry that no entry of the index is before, or `_NO_INDEX`."""
+        if self._first == _UNREAD:
+            bound = index_bound(self._partition)
+            if bound is None:
+                # A former version wrote none.
+                bound = 0 if has_index(self._partition) else _NO_INDEX
+            self._first = bound
+        return self._first
+
+
+def _size_of(key: bytes, value: "bytes | Expiring | None") -> int:
+    payload = value.payload if isinstance(value, Expiring) else value
+    return _ENTRY_BYTES + len(key) + (0 if payload is None else len(payload))
 
 
 def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State]:
@@ -290,15 +326,14 @@ def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State
 class _State(State):
     """The state of one record key, for one record.
 
-    An object for each record, since each has its timestamp; that is why it has three attributes and not more.
+    An object for each record; that is why it has two attributes and not more.
     """
 
-    __slots__ = ("_prefix", "_timestamp", "_transaction")
+    __slots__ = ("_prefix", "_transaction")
 
-    def __init__(self, transaction: StoreTransaction, prefix: bytes, timestamp: int) -> None:
+    def __init__(self, transaction: StoreTransaction, prefix: bytes) -> None:
         self._transaction = transaction
         self._prefix = prefix
-        self._timestamp = timestamp
 
     def get(self, key: Any, default: Any = None) -> Any:
         transaction = self._transaction
@@ -389,7 +424,7 @@ class _State(State):
         milliseconds = whole + bool(rest)
         if milliseconds <= 0:
             raise StateError(f"ttl must be longer than nothing, not {ttl}; delete the key instead")
-        return Expiring(self._timestamp + milliseconds, payload)
+        return Expiring(self._transaction.clock + milliseconds, payload)
 
 
 def _no_key(key: Any, error: TypeError) -> SerializationError:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamrt.config import (
     DEFAULT_CONSUMER_GROUP,
+    DEFAULT_STATE_CLEANUP_DELAY_S,
     DEFAULT_STATE_DIR,
     DEFAULT_TRANSACTION_INTERVAL_S,
     ApplicationConfig,
@@ -22,21 +22,31 @@ from streamrt.config import (
     producer_options,
     refuse_long_transactions,
     refuse_parameters,
+    require_amounts,
     require_types,
 )
 from streamrt.connectors import BaseSource, source_topic
 from streamrt.dataframe import StreamingDataFrame
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ConfigurationError,
+    InvalidOperationError,
+)
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.connection import connection_of
 from streamrt.kafka.java import java_client_options
 from streamrt.runtime import ErrorCallbacks, Output, TaskSpec
+from streamrt.runtime.cleanup import StoreCleanup
 from streamrt.runtime.directory import clear, instance_id, part_of_state_dir
 from streamrt.runtime.display import Display
-from streamrt.runtime.exits import readable_exit, stop_on_signals
+from streamrt.runtime.exits import StoppedError, end_readably, stop_on_signals, unless_stopped
+from streamrt.runtime.forget import forget_store
+from streamrt.runtime.leftovers import refuse_leftovers
 from streamrt.runtime.progress import Progress, ProgressSnapshot
 from streamrt.runtime.sources import SourceManager
 from streamrt.runtime.spec import ConsumerErrorCallback, ProcessingErrorCallback, ProducerErrorCallback
-from streamrt.runtime.state_setup import complete_spec
+from streamrt.runtime.state_setup import ClusterAdministration, complete_spec, set_up_topics
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
 from streamrt.topics import TimestampExtractor, Topic, TopicManager
@@ -44,6 +54,8 @@ from streamrt.topology import SourceOperator, Topology, TopologyBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
 
 logger = logging.getLogger("streamrt")
 
@@ -76,8 +88,7 @@ class Application:
             None when a delivery fails after its input was processed.
         on_message_processed: called with topic, partition and offset of each processed record, in the process that called
             `run()`, after the micro-batch, or in resident mode the commit, that the record is part of.
-        consumer_poll_timeout: seconds that the member of the consumer group waits in one poll, 0.05 at most: commits wait
-            for the end of a poll.
+        consumer_poll_timeout: seconds that the group's member waits in one poll, 0.05 at most: commits wait for its end.
         producer_poll_timeout: seconds that a producer waits for events each time it is polled.
         loglevel: level of the `streamrt` logger; None leaves logging alone.
         auto_create_topics: create the topics that do not exist.
@@ -91,13 +102,15 @@ class Application:
             the difference (`isolation.level=read_committed`). Sinks outside of Kafka are written at least once.
         processing_mode: "micro-batch" lets Spark read records in micro-batches, each of which takes 100 ms or more;
             "resident" keeps one task running in each of Spark's slots, which reads by itself and answers in milliseconds.
-        transaction_interval: exactly once in resident mode: seconds after its first record at which a transaction is
-            committed at the latest.
+        transaction_interval: exactly once in resident mode: the most seconds from a transaction's first record to its commit.
         auto_recover_from_source_offset_out_of_range: where the committed offset is no longer in the topic, go on as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
         broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits for ever.
+        state_cleanup_delay: seconds after which unused store files that changelogs can restore are deleted; None: never.
         quix_sdk_token: not supported: StreamRT connects to Kafka only.
         quix_config_builder: not supported, likewise.
+        max_partition_buffer_size: not supported: records of merged topics wait in Kafka.
+        state_recovery_offset_reset: "earliest", which is how state goes on where input records were deleted.
         spark_master: where to run: "local[*]", "local[2]", "spark://host:7077" and so on.
         spark_config: additional Spark settings.
         spark_session: a Spark session to use instead of starting one.
@@ -140,6 +153,8 @@ class Application:
         auto_create_topics: bool = True,
         use_changelog_topics: bool = True,
         quix_config_builder: Any = None,
+        max_partition_buffer_size: int | None = None,
+        state_recovery_offset_reset: Literal["earliest"] | None = None,
         topic_manager: TopicManager | None = None,
         request_timeout: float = 30.0,
         topic_create_timeout: float = 60.0,
@@ -148,11 +163,18 @@ class Application:
         transaction_interval: float = DEFAULT_TRANSACTION_INTERVAL_S,
         auto_recover_from_source_offset_out_of_range: bool = True,
         broker_availability_timeout: float = 120.0,
+        state_cleanup_delay: float | None = DEFAULT_STATE_CLEANUP_DELAY_S,
         spark_master: str = "local[*]",
         spark_config: Mapping[str, Any] | None = None,
         spark_session: SparkSession | None = None,
     ) -> None:
-        refuse_parameters(quix_sdk_token=quix_sdk_token, quix_config_builder=quix_config_builder)
+        end_readably()
+        refuse_parameters(
+            quix_sdk_token=quix_sdk_token,
+            quix_config_builder=quix_config_builder,
+            max_partition_buffer_size=max_partition_buffer_size,
+            state_recovery_offset_reset=state_recovery_offset_reset,
+        )
         require_types(
             broker_address=(broker_address, (str, ConnectionConfig), "a string or a ConnectionConfig"),
             state_dir=(state_dir, (str, Path), "a path"),
@@ -190,10 +212,11 @@ class Application:
             use_changelog_topics=use_changelog_topics,
             auto_recover_from_source_offset_out_of_range=auto_recover_from_source_offset_out_of_range,
             broker_availability_timeout=broker_availability_timeout,
+            state_cleanup_delay=state_cleanup_delay,
             spark_master=spark_master,
         )
         configure_logging(self._config.loglevel)
-        self._connection = _connection(broker_address, self._config.broker_address)
+        self._connection = connection_of(broker_address, self._config.broker_address)
         self._consumer_options = java_client_options(self._connection, consumer_extra_config)
         reads_aborted = self._consumer_options.java.get("isolation.level") == "read_uncommitted"
         if reads_aborted and self._config.processing_guarantee == "exactly-once":
@@ -338,7 +361,7 @@ class Application:
         if source is not None:
             topic = self.add_source(source, topic)
         if not isinstance(topic, Topic):
-            raise ConfigurationError(
+            raise ArgumentTypeError(
                 f"dataframe() needs a topic made by Application.topic() or a source, got {type(topic).__name__}"
             )
         self._topics.register(topic)
@@ -347,6 +370,8 @@ class Application:
 
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
+
+        Topics of the application that do not exist are created before the first record goes to them.
 
         Args:
             transactional: whether it shall be able to use transactions; needs `transactional.id` in
@@ -358,10 +383,17 @@ class Application:
                 producer.produce("flights", value=b'{"dep_delay": 90}', key=b"UA")
             ```
         """
-        return Producer(self._connection, extra_config=self._producer_extra_config, transactional=transactional)
+        return Producer(
+            self._connection,
+            extra_config=self._producer_extra_config,
+            transactional=transactional,
+            prepare=self._prepare_topic,
+        )
 
     def get_consumer(self, auto_commit_enable: bool = True) -> Consumer:
         """Return a consumer in the application's group with its settings, for use outside of dataframes.
+
+        Topics of the application that do not exist are created before the consumer subscribes to them.
 
         Args:
             auto_commit_enable: commit the stored offsets in the background. Offsets are stored by `store_offsets()`.
@@ -379,6 +411,7 @@ class Application:
             self._config.auto_offset_reset,
             auto_commit_enable=auto_commit_enable,
             extra_config={"enable.auto.offset.store": False, **self._consumer_extra_config},
+            prepare=self._prepare_topic,
         )
 
     def setup_topics(self) -> None:
@@ -390,10 +423,24 @@ class Application:
             TopicCreationError: if a topic cannot be created.
         """
         self._admin.wait_for_broker(self._config.broker_availability_timeout)
-        if self._config.auto_create_topics:
-            self._topics.create_all_topics()
-            self._topics.create_topics(self._sources.changelog_topics())
-        self._topics.validate_all_topics()
+        set_up_topics(self._topics, self._sources.changelog_topics(), create=self._config.auto_create_topics)
+
+    def rehearse_start(self, spec: TaskSpec, cluster: ClusterAdministration, base_dir: Path) -> TaskSpec:
+        """Run the checks of a start on another cluster, and return what tasks would be given there.
+
+        Args:
+            spec: what tasks do, as `task_spec` has described it.
+            cluster: the other cluster; missing topics are created in it.
+            base_dir: where store partitions would lie.
+
+        Raises:
+            StreamRTError: one of its subclasses, if the application would not start.
+        """
+        spec.dumps()
+        self._sources.refuse_unsendable()
+        topics = self._topics.on_cluster(cluster)
+        set_up_topics(topics, self._sources.changelog_topics(), create=True)
+        return complete_spec(spec, topics, cluster, base_dir, self._rocksdb_options, self._config)
 
     def clear_state(self) -> None:
         """Delete the state on this machine. What changelog topics hold is restored when the application runs again.
@@ -408,6 +455,26 @@ class Application:
             ```
         """
         clear(self._config.state_dir.absolute(), self._config.consumer_group)
+
+    def forget_store(self, topic: Topic | str | Sequence[Topic | str], store: str = "default") -> list[str]:
+        """Let one store begin again, empty, at the committed offsets, as `streamrt state forget` does.
+
+        Args:
+            topic: the topic that the store belongs to, or those that were merged.
+            store: the name of the store.
+
+        Returns:
+            What was deleted, one line each.
+
+        Raises:
+            InvalidOperationError: if an instance of the application is running, or there is no such store.
+
+        Example:
+            ```python
+            app.forget_store(orders, "tumbling_window_60000_count")
+            ```
+        """
+        return forget_store(self._admin, self._config, topic, store)
 
     def add_source(self, source: BaseSource, topic: Topic | None = None) -> Topic:
         """Run a source beside the dataframes: a process of its own that produces to a topic.
@@ -430,9 +497,7 @@ class Application:
             ```
         """
         if not isinstance(source, BaseSource):
-            raise ConfigurationError(
-                f"add_source() needs a source derived from BaseSource, got {type(source).__name__}"
-            )
+            raise ArgumentTypeError(f"add_source() needs a source derived from BaseSource, got {type(source).__name__}")
         chosen = self._topics.register(source_topic(source) if topic is None else topic)
         self._sources.register(source, chosen)
         return chosen
@@ -476,21 +541,22 @@ class Application:
             ```
         """
         if dataframe is not None and dataframe.builder is not self._builder:
-            raise InvalidOperationError("run() got a dataframe of another application")
-        for name, number in (("timeout", timeout), ("count", count)):
-            if not isinstance(number, int | float) or isinstance(number, bool) or number < 0:
-                raise ConfigurationError(f"run({name}=...) must be a number that is not negative, got {number!r}")
+            raise ArgumentValueError("run() got a dataframe of another application")
+        require_amounts("run", timeout=timeout, count=count)
         if not self.topology.sources and not self._sources.processes:
             raise InvalidOperationError("there is nothing to run: make a dataframe with Application.dataframe() first")
         if not self._running.acquire(blocking=False):
             raise InvalidOperationError("the application is running already")
         limited = timeout > 0 or count > 0
         try:
-            with stop_on_signals(self._stop), readable_exit():
+            with stop_on_signals(self._stop):
                 if not self.topology.sources:
                     self._run_sources()
                     return []
                 outputs = self._run(timeout, int(count), collect=collect and limited)
+        except StoppedError:
+            logger.info("stopped before anything was processed")
+            return []
         finally:
             self._stop.clear()
             self._discard.clear()
@@ -504,21 +570,21 @@ class Application:
 
         runner_type = runner_for(self._config, self.topology)
         display = Display(self.topology)
-        spec = self.task_spec(count_outputs=count > 0, collect=collect, live_tables=display.live)
-        spec.dumps()
-        logger.info(
-            "starting: consumer group %r at %s",
-            self._config.consumer_group,
-            self._connection.bootstrap_servers,
-        )
-        self.setup_topics()
+        described = self.task_spec(count_outputs=count > 0, collect=collect, live_tables=display.live)
+        described.dumps()
+        brokers = self._connection.bootstrap_servers
+        logger.info("starting: consumer group %r at %s", self._config.consumer_group, brokers)
+        unless_stopped(self._stop, self.setup_topics)
         self._progress = Progress()
         state_dir, group = self._config.state_dir.absolute(), self._config.consumer_group
-        cluster = self._admin.cluster_id(timeout=self._config.request_timeout)
-        stateful = any(map(spec.topology.stores, spec.topology.scopes))
+        cluster = unless_stopped(self._stop, lambda: self._admin.cluster_id(timeout=self._config.request_timeout))
+        stateful = any(map(described.topology.stores, described.topology.scopes))
         with part_of_state_dir(state_dir, group, cluster, needed=stateful) as part:
             base_dir = state_dir if part is None else part.path
-            spec = complete_spec(spec, self._topics, self._admin, base_dir, self._rocksdb_options, self._config)
+            complete = (described, self._topics, self._admin, base_dir, self._rocksdb_options, self._config)
+            spec = unless_stopped(self._stop, lambda: complete_spec(*complete))
+            leftovers = (spec.topology, group, self._admin, self._connection, self._config.request_timeout)
+            unless_stopped(self._stop, lambda: refuse_leftovers(*leftovers))
             configured = self._consumer_options.member.get("group.instance.id")
             settings = RunSettings(
                 connection=self._connection,
@@ -532,53 +598,32 @@ class Application:
                 partitions=self._topics.partition_counts(),
                 check=self._sources.check,
             )
+            ends = StopConditions(count, timeout)
             run = Run(
-                self._config,
-                settings,
-                spec,
-                self._admin,
-                StopConditions(count, timeout),
-                self._stop,
-                self._discard,
-                self._progress,
-                display,
+                self._config, settings, spec, self._admin, ends, self._stop, self._discard, self._progress, display
             )
             try:
-                with self._running_sources():
+                with self._sources.running(), StoreCleanup(part, self._config.state_cleanup_delay, self._progress):
                     outputs = runner_type(run).run()
             finally:
                 self._admin.close()
         logger.info("stopped after %d records", self._progress.records)
         return outputs
 
-    @contextlib.contextmanager
-    def _running_sources(self) -> Iterator[None]:
-        """Run the sources for as long as the context lasts."""
-        self._sources.start()
-        try:
-            yield
-        finally:
-            self._sources.stop()
-        self._sources.check()
+    def _prepare_topic(self, name: str) -> None:
+        """Create a topic of the application before a client outside of dataframes uses it."""
+        topic = self._topics.topics.get(name)
+        if topic is not None and self._config.auto_create_topics:
+            self._admin.wait_for_broker(self._config.broker_availability_timeout)
+            self._topics.create_topics([topic])
 
     def _run_sources(self) -> None:
         """Run sources that no dataframe reads, until they end or the application is stopped."""
-        self.setup_topics()
-        with self._running_sources():
+        unless_stopped(self._stop, self.setup_topics)
+        with self._sources.running():
             while self._sources.is_alive() and not self._stop.wait(_TICK_S):
                 self._sources.check()
 
     def __repr__(self) -> str:
         group, brokers = self._config.consumer_group, self._connection.bootstrap_servers
         return f"Application(consumer_group={group!r}, broker_address={brokers!r})"
-
-
-def _connection(given: str | ConnectionConfig | None, configured: str | None) -> ConnectionConfig:
-    if isinstance(given, ConnectionConfig):
-        return given
-    if configured is None:
-        raise ConfigurationError(
-            "broker_address is missing: give Application(broker_address='host:port'), set STREAMRT_BROKER_ADDRESS, or "
-            "start a broker on this machine with `streamrt dev kafka`"
-        )
-    return ConnectionConfig(bootstrap_servers=configured)

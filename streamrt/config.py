@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from typing_extensions import Self
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
 
 AutoOffsetReset = Literal["earliest", "latest", "error"]
 ProcessingGuarantee = Literal["at-least-once", "exactly-once"]
 ProcessingMode = Literal["micro-batch", "resident"]
 LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
 
+LOGGER_NAME = "streamrt"
 DEFAULT_CONSUMER_GROUP = "streamrt-default"
 DEFAULT_STATE_DIR = ".streamrt/state"
 DEFAULT_TRANSACTION_INTERVAL_S = 0.1
 DEFAULT_TRANSACTION_TIMEOUT_S = 60.0
+DEFAULT_STATE_CLEANUP_DELAY_S = 7 * 86_400.0
 
 
 class ApplicationConfig(BaseSettings):
@@ -56,6 +60,7 @@ class ApplicationConfig(BaseSettings):
     use_changelog_topics: bool = True
     auto_recover_from_source_offset_out_of_range: bool = True
     broker_availability_timeout: float = Field(default=120.0, ge=0)
+    state_cleanup_delay: float | None = Field(default=DEFAULT_STATE_CLEANUP_DELAY_S, ge=0)
     spark_master: str = Field(default="local[*]", min_length=1)
 
     @field_validator("*", mode="before")
@@ -63,8 +68,27 @@ class ApplicationConfig(BaseSettings):
     def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
         # Python counts True as 1.
         field = cls.model_fields[info.field_name or ""]
-        if isinstance(value, bool) and field.annotation in (int, float):
-            raise ValueError(f"must be a number, not {value}")
+        if isinstance(value, bool) and field.annotation in (int, float, float | None):
+            raise PydanticCustomError("number_type", "must be a number, not {value}", {"value": str(value)})
+        return value
+
+    @field_validator("consumer_group")
+    @classmethod
+    def _no_end_of_text(cls, value: str) -> str:
+        # Clients in C would take what is before it for the whole name.
+        if "\0" in value:
+            raise ValueError(f"must not contain the character NUL, got {value!r}")
+        return value
+
+    @field_validator("processing_guarantee")
+    @classmethod
+    def _group_that_transactions_take(cls, value: str, info: ValidationInfo) -> str:
+        group = info.data.get("consumer_group", "")
+        if value == "exactly-once" and not (group.isascii() and group.isprintable()):
+            raise ValueError(
+                f"'exactly-once' is not possible with consumer_group={group!r}: Kafka's client takes names of groups into "
+                "transactions only if all characters are printable ASCII; choose another name"
+            )
         return value
 
     @field_validator("transaction_interval")
@@ -95,18 +119,39 @@ class ApplicationConfig(BaseSettings):
         raise ValueError(f"must be a number, None, or one of {', '.join(get_args(LogLevel))}")
 
     @classmethod
-    def create(cls, **settings: Any) -> "ApplicationConfig":
+    def create(cls, **settings: Any) -> Self:
         """Build a configuration; settings that are left at their defaults may come from the environment.
 
         Raises:
             ConfigurationError: in one sentence per setting that cannot be honoured, naming it.
         """
         defaults = {name: field.default for name, field in cls.model_fields.items()}
-        given = {name: value for name, value in settings.items() if not _same(value, defaults.get(name))}
+        return cls._checked({name: value for name, value in settings.items() if not _same(value, defaults.get(name))})
+
+    def copy(self, **settings: Any) -> Self:
+        """Return a configuration with other values for some settings.
+
+        Args:
+            settings: the settings that change.
+
+        Raises:
+            ConfigurationError: if a setting is unknown or cannot be honoured.
+
+        Example:
+            >>> ApplicationConfig(consumer_group="readings").copy(commit_every=10).consumer_group
+            'readings'
+        """
+        return self._checked({**self.model_dump(), **settings})
+
+    @classmethod
+    def _checked(cls, given: Mapping[str, Any]) -> Self:
         try:
             return cls(**given)
         except ValidationError as error:
-            raise ConfigurationError("; ".join(_sentence(issue) for issue in error.errors())) from None
+            issues = error.errors()
+            # What pydantic calls `int_type` and the like is of a wrong type; `int_parsing` is a text that holds no int.
+            of_type = not all(issue["type"].endswith("_type") for issue in issues)
+            raise argument_error("; ".join(map(_sentence, issues)), of_type=of_type) from None
 
 
 def _same(value: object, default: object) -> bool:
@@ -121,11 +166,13 @@ def _sentence(issue: Any) -> str:
     return f"parameter {name!r} (environment variable STREAMRT_{name.upper()}): {reason}"
 
 
-def configure_logging(loglevel: int | str | None) -> bool:
+def configure_logging(loglevel: int | str | None, name: str = LOGGER_NAME, pid: bool = False) -> bool:
     """Give the `streamrt` logger a handler on stderr, unless it has one already.
 
     Args:
         loglevel: level as a number or a name; None leaves logging alone.
+        name: the name that lines begin with; by default that of the logger which wrote the line.
+        pid: let lines tell the number of the process, too.
 
     Returns:
         Whether anything was changed.
@@ -134,11 +181,13 @@ def configure_logging(loglevel: int | str | None) -> bool:
         >>> configure_logging(None)
         False
     """
-    logger = logging.getLogger("streamrt")
+    logger = logging.getLogger(LOGGER_NAME)
     if loglevel is None or logger.handlers:
         return False
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s"))
+    shown = "%(name)s" if name == LOGGER_NAME else name.replace("%", "%%")
+    process = " [%(process)d]" if pid else ""
+    handler.setFormatter(logging.Formatter(f"[%(asctime)s] [%(levelname)s]{process} [{shown}] %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(loglevel)
     logger.propagate = False
@@ -154,9 +203,14 @@ def refuse_parameters(**parameters: Any) -> None:
     reasons = {
         "quix_sdk_token": "StreamRT connects to Kafka itself: give broker_address",
         "quix_config_builder": "StreamRT connects to Kafka itself: give broker_address",
+        "max_partition_buffer_size": "records of merged topics wait in Kafka, and not in a buffer for each partition: bound "
+        "what is fetched at once by max.partition.fetch.bytes in consumer_extra_config",
+        "state_recovery_offset_reset": "state is kept where input records were deleted, and processing goes on with the "
+        "first record that is there, as 'earliest' says: leave it out, or set "
+        "auto_recover_from_source_offset_out_of_range=False",
     }
     for name, value in parameters.items():
-        if value is not None:
+        if value is not None and (name, value) != ("state_recovery_offset_reset", "earliest"):
             raise ConfigurationError(f"{name} is not supported: {reasons[name]}")
 
 
@@ -168,7 +222,22 @@ def require_types(**parameters: tuple[Any, Any, str]) -> None:
     """
     for name, (value, kind, words) in parameters.items():
         if value is not None and not isinstance(value, kind):
-            raise ConfigurationError(f"{name} must be {words}, got {type(value).__name__}")
+            raise ArgumentTypeError(f"{name} must be {words}, got {type(value).__name__}")
+
+
+def require_amounts(method: str, **parameters: Any) -> None:
+    """Refuse parameters of a method that are no numbers, or negative.
+
+    Raises:
+        ArgumentTypeError: if one of them is no number.
+        ArgumentValueError: if one of them is negative.
+    """
+    for name, number in parameters.items():
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or number < 0:
+            raise argument_error(
+                f"{method}({name}=...) must be a number that is not negative, got {number!r}", of_type=is_number
+            )
 
 
 def producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -189,7 +258,7 @@ def producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
         try:
             json.dumps(value)
         except TypeError:
-            raise ConfigurationError(
+            raise ArgumentTypeError(
                 f"producer_extra_config: {name} cannot be honoured, because a {type(value).__name__} cannot be sent to the "
                 "processes that produce"
             ) from None

@@ -5,6 +5,8 @@ All classes derive from `StreamRTError`, so one `except` clause catches what the
 """
 
 __all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "ChangelogError",
     "ColumnTypeError",
     "ConfigurationError",
@@ -38,6 +40,7 @@ __all__ = [
     "TopicCreationError",
     "TopicNotFoundError",
     "TransactionError",
+    "UnfinishedWindowError",
     "UnpicklableOperatorError",
     "ValueDeserializationError",
     "ValueSerializationError",
@@ -54,6 +57,32 @@ class ConfigurationError(StreamRTError, ValueError):
 
 class InvalidOperationError(StreamRTError):
     """A dataframe was built in a way that has no meaning, such as using a frame as a bool."""
+
+
+class UnfinishedWindowError(InvalidOperationError, AttributeError):
+    """A window was used like a dataframe before it was said what it computes, or when it is emitted."""
+
+
+class ArgumentValueError(ConfigurationError, InvalidOperationError):
+    """An argument has a value that cannot be used."""
+
+
+class ArgumentTypeError(ConfigurationError, InvalidOperationError, TypeError):
+    """An argument is of a type that cannot be used."""
+
+
+def argument_error(message: str, *, of_type: bool) -> ArgumentValueError | ArgumentTypeError:
+    """Return the error for an argument that cannot be used.
+
+    Args:
+        message: what is wrong.
+        of_type: whether the argument is of a right type, so that its value is wrong.
+
+    Example:
+        >>> type(argument_error("n must be positive", of_type=isinstance("1", int))).__name__
+        'ArgumentTypeError'
+    """
+    return ArgumentValueError(message) if of_type else ArgumentTypeError(message)
 
 
 class MissingColumnError(StreamRTError, KeyError):

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from typing_extensions import override
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ConfigurationError, argument_error
 
 __all__ = ["KeywordSettings"]
 
@@ -40,15 +40,17 @@ class KeywordSettings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             # `include_input=False` is what keeps secrets out: hide_input_in_errors covers only `str(error)`.
+            found = error.errors(include_url=False, include_context=False, include_input=False)
             problems = "; ".join(
                 f"{'.'.join(str(part) for part in problem['loc']) or 'the settings'}: "
                 f"{_PROBLEMS.get(problem['type']) or problem['msg'].removeprefix('Value error, ')}"
-                for problem in error.errors(include_url=False, include_context=False, include_input=False)
+                for problem in found
             )
+            of_type = not all(problem["type"].endswith("_type") for problem in found)
         else:
             return
         # Raised outside the handler: its context would be a ValidationError, which holds the values.
-        raise ConfigurationError(f"the {type(self).__name__} cannot be used: {problems}")
+        raise argument_error(f"the {type(self).__name__} cannot be used: {problems}", of_type=of_type)
 
     if not TYPE_CHECKING:  # a visible __setattr__ would switch off the type checkers' own refusal
 

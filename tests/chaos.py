@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from streamrt.kafka import Consumer, Producer, TopicAdmin, partition_for
-from tests.support import Program, unique, wait_until
+from tests.support import RunningProgram, unique, wait_until
 from tests.unit.window_model import Model, Record, Window
 
 PROGRAM = """
@@ -53,9 +53,11 @@ WINDOWS = {
     "hopping": Window("hopping", 2_000, 500, aggregation="count"),
 }
 KEYS = 100
+MOST_AHEAD = 3_000
+"""Records that lie before an application, which is killed now and then."""
 
 
-def kill_tree(program: Program) -> None:
+def kill_tree(program: RunningProgram) -> None:
     """Kill a program with everything that it has started, JVM and Python workers, at once."""
     root = psutil.Process(program.process.pid)
     victims = [root, *root.children(recursive=True)]
@@ -68,7 +70,7 @@ def kill_tree(program: Program) -> None:
     program.kill()
 
 
-def tasks_of(program: Program) -> list[psutil.Process]:
+def tasks_of(program: RunningProgram) -> list[psutil.Process]:
     """Return the Python processes in which Spark runs the tasks of a program: children of its daemon."""
     found: list[psutil.Process] = []
     for process in psutil.Process(program.process.pid).children(recursive=True):
@@ -101,15 +103,19 @@ class Flow:
     def produce(self, records: int) -> None:
         """Produce some records and wait until they are delivered."""
         with Producer(self._address) as producer:
-            for _ in range(records):
-                key = b"key-%d" % self._random.randrange(KEYS)
-                value = {"id": self.count}
-                # A millisecond for each record, but for some that come late.
-                timestamp = 1_000 + self.count - self.count * 31 % 40
-                producer.produce(self._source, json.dumps(value).encode(), key=key, timestamp=timestamp)
-                self.sent.setdefault(key, []).append(self.count)
-                self.records.append(Record(key, timestamp, value))
-                self.count += 1
+            self._produce(producer, records)
+
+    def _produce(self, producer: Producer, records: int) -> None:
+        for _ in range(records):
+            key = b"key-%d" % self._random.randrange(KEYS)
+            value = {"id": self.count}
+            # A millisecond for each record, but for some that come late.
+            timestamp = 1_000 + self.count - self.count * 31 % 40
+            producer.produce(self._source, json.dumps(value).encode(), key=key, timestamp=timestamp)
+            self.sent.setdefault(key, []).append(self.count)
+            self.records.append(Record(key, timestamp, value))
+            self.count += 1
+        producer.flush()
 
     def windows(self) -> dict[tuple[str, bytes], list[dict[str, Any]]]:
         """Return the windows that must come out, by name and key, in order."""
@@ -124,13 +130,15 @@ class Flow:
         return windows
 
     @contextmanager
-    def running(self, per_step: int, pause_s: float) -> Iterator[None]:
-        """Go on producing as long as the context lasts."""
+    def running(self, outputs: "Outputs", per_step: int, pause_s: float) -> Iterator[None]:
+        """Go on producing as long as the context lasts, but not too far ahead: a slow machine would never catch up."""
         over = threading.Event()
 
         def run() -> None:
-            while not over.wait(pause_s):
-                self.produce(per_step)
+            with Producer(self._address) as producer:
+                while not over.wait(pause_s):
+                    if self.count - outputs.count < MOST_AHEAD:
+                        self._produce(producer, per_step)
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -174,7 +182,7 @@ class Outputs:
             self.count += 1
         self._consumer.close()
 
-    def wait_for(self, count: int, timeout_s: float = 120.0) -> None:
+    def wait_for(self, count: int, timeout_s: float = 300.0) -> None:
         """Wait until so many records were counted; windows come besides."""
         wait_until(lambda: self.count >= count, timeout_s, f"{count} outputs")
 
@@ -198,7 +206,7 @@ def judge_windows(flow: Flow, outputs: Outputs) -> None:
     """Compare the windows that came out with those of the naive model: each once, and in order by key."""
     windows = flow.windows()
     count = sum(map(len, windows.values()))
-    wait_until(lambda: sum(map(len, list(outputs.windows.values()))) >= count, 120, f"{count} windows")
+    wait_until(lambda: sum(map(len, list(outputs.windows.values()))) >= count, what=f"{count} windows")
     for place in windows.keys() | outputs.windows:
         assert outputs.windows.get(place) == windows.get(place), place
 

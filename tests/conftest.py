@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamrt.testing.plugin import KafkaBroker
+from tests.hosts import HostedProgram, Hosts
 from tests.support import PROCESSING_MODES, Kafka, Program
 
 
@@ -25,6 +26,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     skips = {} if only is None else skipped_modes(*only.args, **only.kwargs)
     chosen = [pytest.param(mode, marks=skips.get(mode, ())) for mode in modes]
     metafunc.parametrize("processing_mode", chosen, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts programs, before anything is chosen by marks."""
+    for item in items:
+        if isinstance(item, pytest.Function) and {"program", "hosted"} & set(item.fixturenames):
+            item.add_marker("programs")
 
 
 def skipped_modes(mode: str, *, reason: str) -> dict[str, pytest.MarkDecorator]:
@@ -61,11 +70,39 @@ def kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> Kafka:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
-    """A function that starts a Python program; what still runs at the end is killed."""
+    """A function that starts a Python program, a text or a file; what still runs at the end is killed."""
     programs: list[Program] = []
 
-    def start(source: str, **environment: str) -> Program:
-        programs.append(Program(source, tmp_path / f"program_{len(programs)}.py", environment))
+    def start(source: str | Path, **environment: str) -> Program:
+        path = source
+        if isinstance(source, str):
+            path = tmp_path / f"program_{len(programs)}.py"
+            path.write_text(source)
+        programs.append(Program(Path(path), environment))
+        return programs[-1]
+
+    yield start
+    for started in programs:
+        started.kill()
+        # Shown where the test has failed.
+        print(*started.err, sep="", end="", file=sys.stderr)
+
+
+@pytest.fixture(scope="session")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Processes of the test run in which programs run one after another."""
+    made = Hosts(tmp_path_factory.mktemp("hosts"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hosted(hosts: Hosts, tmp_path: Path) -> Iterator[Callable[..., HostedProgram]]:
+    """A function that runs a Python program in a process which has run others; it is killed if it has not ended."""
+    programs: list[HostedProgram] = []
+
+    def start(source: str | Path, directory: Path = tmp_path, **environment: str) -> HostedProgram:
+        programs.append(hosts.play(source, directory, environment))
         return programs[-1]
 
     yield start

@@ -87,7 +87,7 @@ class Daemon:
                 raise AssertionError(f"it ended: {self._log.read_text()}")
             return text in self._log.read_text()
 
-        wait_until(seen, 60, f"{text!r} in {self._log}")
+        wait_until(seen, what=f"{text!r} in {self._log}")
 
     def kill(self) -> None:
         """Kill it with everything that it has started."""

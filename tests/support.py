@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 from streamrt import Application
 from streamrt.config import ProcessingMode
@@ -19,6 +19,7 @@ from streamrt.kafka import Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.models import TopicPartition
 from streamrt.topics import Topic
 
+ROOT = Path(__file__).resolve().parent.parent
 MASTER = "local[2]"
 PROCESSING_MODES = get_args(ProcessingMode)
 LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
@@ -40,7 +41,7 @@ def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 150.0, what: str = "the condition") -> Any:
+def wait_until(condition: Callable[[], Any], timeout_s: float = 300.0, what: str = "the condition") -> Any:
     """Wait until a function returns something true, and return it."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -106,8 +107,10 @@ class Kafka:
                     headers=headers,
                 )
 
-    def receive(self, topic: str, count: int, timeout_s: float = 90.0) -> list[Received]:
-        """Return the first `count` records of a topic; fewer if they do not come in time."""
+    def receive(
+        self, topic: str, count: int, timeout_s: float = 180.0, until: Callable[[Received], bool] = lambda record: False
+    ) -> list[Received]:
+        """Return the first `count` records of a topic, or those up to one; fewer if they do not come in time."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
         with Consumer(self.address, unique("reader"), "earliest") as consumer:
@@ -124,9 +127,13 @@ class Kafka:
                             message.partition(),
                         )
                     )
+                    if until(records[-1]):
+                        break
         return records
 
-    def receive_exactly(self, topic: str, count: int, timeout_s: float = 90.0, linger_s: float = 0.7) -> list[Received]:
+    def receive_exactly(
+        self, topic: str, count: int, timeout_s: float = 180.0, linger_s: float = 0.7
+    ) -> list[Received]:
         """Return the records of a topic; there must be exactly `count` for a moment after the last one came."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
@@ -177,48 +184,43 @@ def running(app: Application) -> Iterator[threading.Thread]:
         yield thread
     finally:
         app.stop()
-        thread.join(60)
+        thread.join(180)
         assert not thread.is_alive(), "the application did not stop"
     if errors:
         raise errors[0]
 
 
-class Program:
-    """A Python program in a process of its own, whose output can be waited for.
+class Process(Protocol):
+    """What tests ask of the process of a program, such as `Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return the exit code, if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal."""
+
+    def kill(self) -> None:
+        """Kill it."""
+
+
+class RunningProgram:
+    """A Python program in another process, whose output can be waited for.
 
     Args:
-        source: the program.
-        path: where to write it.
-        environment: additional environment variables.
+        process: the process.
     """
 
-    def __init__(self, source: str, path: Path, environment: dict[str, str] | None = None) -> None:
-        path.write_text(source)
-        root = str(Path(__file__).resolve().parent.parent)
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=path.parent,
-            env={
-                **os.environ,
-                "PYTHONPATH": root,
-                "PYTHONUNBUFFERED": "1",
-                "PYTHONFAULTHANDLER": "1",
-                **(environment or {}),
-            },
-        )
+    def __init__(self, process: Process) -> None:
+        self.process = process
         self.out: list[str] = []
         self.err: list[str] = []
-        self._readers = [
-            threading.Thread(target=lambda: self.out.extend(self.process.stdout or ()), daemon=True),
-            threading.Thread(target=lambda: self.err.extend(self.process.stderr or ()), daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
 
-    def wait_for(self, text: str, timeout_s: float = 150.0) -> None:
+    def wait_for(self, text: str, timeout_s: float = 300.0) -> None:
         """Wait until the program has printed a line with `text`, on either stream."""
 
         def seen() -> bool:
@@ -228,13 +230,13 @@ class Program:
 
         wait_until(seen, timeout_s, f"output with {text!r}, got {self.out} {self.err}")
 
-    def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 60.0) -> tuple[int, float]:
+    def end(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 120.0) -> tuple[int, float]:
         """Send a signal; return the exit code and the seconds that it took."""
         begun = time.monotonic()
         self.process.send_signal(how)
         return self.wait(timeout_s), time.monotonic() - begun
 
-    def wait(self, timeout_s: float = 150.0) -> int:
+    def wait(self, timeout_s: float = 300.0) -> int:
         """Wait for the end; return the exit code. A program that does not end tells what its threads do."""
         try:
             return self.process.wait(timeout_s)
@@ -244,6 +246,45 @@ class Program:
             raise
         finally:
             self.kill()
+
+    def kill(self) -> None:
+        """Kill the program if it still runs."""
+        raise NotImplementedError
+
+
+class Program(RunningProgram):
+    """A Python program in a process of its own. It costs the start of a Spark: see `tests.hosts`.
+
+    Args:
+        path: its file.
+        environment: additional environment variables.
+    """
+
+    process: "subprocess.Popen[str]"
+
+    def __init__(self, path: Path, environment: dict[str, str] | None = None) -> None:
+        super().__init__(
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", str(path)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=path.parent,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "PYTHONUNBUFFERED": "1",
+                    "PYTHONFAULTHANDLER": "1",
+                    **(environment or {}),
+                },
+            )
+        )
+        self._readers = [
+            threading.Thread(target=lambda: self.out.extend(self.process.stdout or ()), daemon=True),
+            threading.Thread(target=lambda: self.err.extend(self.process.stderr or ()), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
 
     def kill(self) -> None:
         """Kill the program if it still runs."""

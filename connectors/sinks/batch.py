@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.models import Headers
 
 __all__ = ["SinkBatch", "SinkItem"]
@@ -17,7 +17,7 @@ class SinkItem(NamedTuple):
         key: the key of the record.
         timestamp: its event time in milliseconds since the Unix epoch.
         headers: its headers, or None.
-        offset: the offset of the input record that the value came from.
+        offset: the offset of the input record that the value came from; negative where time has made it, and no record.
     """
 
     value: Any
@@ -33,7 +33,12 @@ class SinkBatch:
     One input record can give several items, which then share its offset: `apply(expand=True)` above the sink does that,
     and so do several branches that end in the same sink. After a crash the records behind the last commit are
     processed again, and may then be cut into batches at other places. A sink that writes under the key (topic,
-    partition, offset, number of the item within its offset), and replaces what is there, thus holds each result once.
+    partition, offset, number of the item within its offset), and replaces what is there, thus holds each result of a
+    record once.
+
+    What time has made, such as the result of a window that a watermark has closed, comes from no record. The items that
+    one tick of the clock has made share a negative number in place of an offset, which no other tick of the partition
+    has. After a crash such items may come again with another number.
 
     Args:
         topic: the topic that the input records came from.
@@ -73,7 +78,7 @@ class SinkBatch:
 
     @property
     def first_offset(self) -> int:
-        """Offset of the input record of the first item.
+        """Offset of the first item: that of its input record, or a negative number.
 
         Raises:
             InvalidOperationError: if the batch is empty.
@@ -82,7 +87,7 @@ class SinkBatch:
 
     @property
     def last_offset(self) -> int:
-        """Offset of the input record of the last item.
+        """Offset of the last item: that of its input record, or a negative number.
 
         Raises:
             InvalidOperationError: if the batch is empty.
@@ -135,7 +140,7 @@ class SinkBatch:
             [[0, 1], [2, 3], [4]]
         """
         if n < 1:
-            raise ConfigurationError(f"a batch was to be cut into chunks of {n} items: give at least 1")
+            raise ArgumentValueError(f"a batch was to be cut into chunks of {n} items: give at least 1")
         return (self._items[start : start + n] for start in range(0, len(self._items), n))
 
     def _item(self, place: int) -> SinkItem:

@@ -9,7 +9,7 @@ import orjson
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 from streamrt.connectors.sinks.base import DriverSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
-from streamrt.errors import ConfigurationError, InvalidOperationError, SinkError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, InvalidOperationError, SinkError, argument_error
 from streamrt.models import Headers
 
 __all__ = ["DataFrameFactory", "SparkSink"]
@@ -69,9 +69,12 @@ class SparkSink(DriverSink):
     ) -> None:
         super().__init__(on_client_connect_success, on_client_connect_failure)
         if not callable(write):
-            raise ConfigurationError(f"SparkSink got {write!r} to write with: give a function of a DataFrame")
+            raise ArgumentTypeError(f"SparkSink got {write!r} to write with: give a function of a DataFrame")
         if schema is not None and (not isinstance(schema, str) or not schema.strip()):
-            raise ConfigurationError(f"the schema of a SparkSink is {schema!r}: give DDL such as 'sku STRING, n INT'")
+            raise argument_error(
+                f"the schema of a SparkSink is {schema!r}: give DDL such as 'sku STRING, n INT'",
+                of_type=isinstance(schema, str),
+            )
         if metadata and schema is None:
             raise ConfigurationError(
                 "SparkSink(metadata=True) needs a schema: without one, the metadata are columns anyway"

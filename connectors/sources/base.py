@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
-from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
+from streamrt.errors import InvalidOperationError, ProducerError, argument_error
 from streamrt.models import HeadersMapping, HeaderValue
 from streamrt.topics import KafkaMessage, Topic
 
@@ -262,10 +262,13 @@ class Source(BaseSource):
     ) -> None:
         super().__init__(on_client_connect_success, on_client_connect_failure)
         if not isinstance(name, str) or not name:
-            raise ConfigurationError(f"a source is called {name!r}: give it a name, as a str")
-        if not 0 <= shutdown_timeout < math.inf:
-            raise ConfigurationError(
-                f"shutdown_timeout of source {name} is {shutdown_timeout}: give seconds, 0 or more"
+            raise argument_error(
+                f"a source is called {name!r}: give it a name, as a str", of_type=isinstance(name, str)
+            )
+        number = isinstance(shutdown_timeout, int | float) and not isinstance(shutdown_timeout, bool)
+        if not number or not 0 <= shutdown_timeout < math.inf:
+            raise argument_error(
+                f"shutdown_timeout of source {name} is {shutdown_timeout!r}: give seconds, 0 or more", of_type=number
             )
         self.name = name
         self.shutdown_timeout = shutdown_timeout

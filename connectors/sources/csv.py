@@ -8,7 +8,7 @@ from typing import Any
 
 from streamrt.connectors.dialects import dialect_settings
 from streamrt.connectors.sources.base import Source
-from streamrt.errors import ConfigurationError, SourceError
+from streamrt.errors import SourceError, argument_error
 
 __all__ = ["CSVSource"]
 
@@ -129,6 +129,7 @@ def checked_delay(name: str, delay: float) -> float:
     Raises:
         ConfigurationError: if it is negative or no number.
     """
-    if not 0 <= delay < math.inf:
-        raise ConfigurationError(f"delay of source {name} is {delay}: give seconds, 0 or more")
+    number = isinstance(delay, int | float) and not isinstance(delay, bool)
+    if not number or not 0 <= delay < math.inf:
+        raise argument_error(f"delay of source {name} is {delay!r}: give seconds, 0 or more", of_type=number)
     return delay

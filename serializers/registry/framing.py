@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from streamrt.errors import ConfigurationError, SchemaRegistryError, SerializationError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, SchemaRegistryError, SerializationError
 from streamrt.models import Headers
 from streamrt.serializers.base import BoundDeserializer, BoundSerializer, MessageField, SerializationContext
 from streamrt.serializers.registry.client import MAX_SCHEMA_ID, SchemaRegistry, open_registry
@@ -289,11 +289,11 @@ def checked_configs(
         ConfigurationError: if so.
     """
     if client is not None and not isinstance(client, SchemaRegistryClientConfig):
-        raise ConfigurationError(
+        raise ArgumentTypeError(
             f"schema_registry_client_config is a {type(client).__name__}: give a SchemaRegistryClientConfig"
         )
     if config is not None and not isinstance(config, SchemaRegistrySerializationConfig):
-        raise ConfigurationError(
+        raise ArgumentTypeError(
             f"schema_registry_serialization_config is a {type(config).__name__}: give a "
             f"SchemaRegistrySerializationConfig"
         )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streamrt.cli import dev, jars
+from streamrt.cli import dev, jars, state
 from streamrt.errors import StreamRTError
 
 __all__ = ["app", "main"]
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(dev.app, name="dev")
+app.add_typer(state.app, name="state")
 app.command("jars")(jars.jars)
 
 

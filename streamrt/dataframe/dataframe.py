@@ -9,7 +9,7 @@ from streamrt.connectors import BaseSink
 from streamrt.dataframe.joins import JoiningFrame
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.windows import WindowedFrame
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 from streamrt.operators import (
     Apply,
     Assign,
@@ -30,7 +30,7 @@ from streamrt.operators import (
 )
 from streamrt.operators.expression import Call, Column, Expression, Input, has_columns
 from streamrt.operators.expression import Literal as Constant
-from streamrt.operators.functions import require_callable
+from streamrt.operators.functions import require_callable, require_parameters
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import Store, StoreSpec
 from streamrt.topics import Topic
@@ -82,14 +82,14 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             A new frame.
 
         Raises:
-            InvalidOperationError: if `func` is not callable.
+            InvalidOperationError: if `func` is not callable, or not with these arguments.
 
         Example:
             ```python
             words = sdf.apply(lambda value: value["text"].split(), expand=True)
             ```
         """
-        require_callable("apply()", func)
+        require_parameters("apply()", func, metadata=metadata, stateful=stateful)
         return self._new(Apply(func, expand, metadata, self._store() if stateful else None))
 
     def update(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
@@ -104,14 +104,14 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             This frame: assigning it is not needed.
 
         Raises:
-            InvalidOperationError: if `func` is not callable.
+            InvalidOperationError: if `func` is not callable, or not with these arguments.
 
         Example:
             ```python
             sdf.update(lambda value: value.setdefault("unit", "mm"))
             ```
         """
-        require_callable("update()", func)
+        require_parameters("update()", func, metadata=metadata, stateful=stateful)
         return self._in_place(Update(func, metadata, self._store() if stateful else None))
 
     def filter(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
@@ -126,14 +126,14 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             A new frame.
 
         Raises:
-            InvalidOperationError: if `func` is not callable.
+            InvalidOperationError: if `func` is not callable, or not with these arguments.
 
         Example:
             ```python
             late = sdf.filter(lambda value: (value["dep_delay"] or 0) > 60)
             ```
         """
-        require_callable("filter()", func)
+        require_parameters("filter()", func, metadata=metadata, stateful=stateful)
         return self._new(Filter(func, metadata, self._store() if stateful else None))
 
     # -- Columns -------------------------------------------------------------------------------------------------
@@ -155,18 +155,19 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             return self._new(Where(self._absorb(item)))
         if isinstance(item, list) and item and all(isinstance(name, str) for name in item):
             return self._new(Apply(Project(tuple(item))))
-        raise InvalidOperationError(
+        raise argument_error(
             "a dataframe is indexed by a column name, a list of column names or a condition made of its columns, "
-            f"got {_kind(item)}"
+            f"got {_kind(item)}",
+            of_type=item == [],
         )
 
     def __setitem__(self, column: str, item: Any) -> None:
         if not isinstance(column, str):
-            raise InvalidOperationError(f"a column is named by a string, got {_kind(column)}")
+            raise ArgumentTypeError(f"a column is named by a string, got {_kind(column)}")
         expression: Expression
         if isinstance(item, StreamingSeries):
             if item.frame is not self:
-                raise InvalidOperationError(
+                raise ArgumentValueError(
                     f"column {column!r} can be set from columns of the same dataframe only: take the series from the "
                     "frame as it is now, after the last assignment to its variable"
                 )
@@ -207,11 +208,13 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             ```
         """
         if errors not in ("ignore", "raise"):
-            raise InvalidOperationError(f"drop() takes errors='raise' or errors='ignore', got {errors!r}")
+            raise argument_error(
+                f"drop() takes errors='raise' or errors='ignore', got {errors!r}", of_type=isinstance(errors, str)
+            )
         return self._in_place(Update(Drop(_column_names("drop()", columns), errors == "ignore")))
 
     def fill(self, *columns: str, **mapping: Any) -> StreamingDataFrame:
-        """Add missing columns, and replace None.
+        """Add missing columns, and replace None. Values that are no dicts, such as those of tombstones, stay as they are.
 
         Args:
             columns: columns that become None where they are missing.
@@ -226,7 +229,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             ```
         """
         if not columns and not mapping:
-            raise InvalidOperationError("fill() needs at least one column")
+            raise ArgumentValueError("fill() needs at least one column")
         names = _column_names("fill()", list(columns)) if columns else ()
         return self._in_place(Update(Fill((*((name, None) for name in names), *mapping.items()))))
 
@@ -301,7 +304,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         return self._new(SetHeaders(func))
 
     def print(self, pretty: bool = True, metadata: bool = False) -> StreamingDataFrame:
-        """Print each value to the standard output of the process that called `run()`.
+        """Print each value, as `{'value': ...}`, to the standard output of the process that called `run()`.
 
         Args:
             pretty: spread large values over several lines.
@@ -338,7 +341,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             metadata: show the columns `_key` and `_timestamp` too.
             timeout: seconds to wait for a full table where the output is not a terminal.
             live: redraw in place if possible.
-            live_slowdown: seconds between two drawings of a live table.
+            live_slowdown: seconds between two drawings of a live table; 0 draws as often as is useful, 20 times a second.
             columns: the columns to show; None shows all, an empty list only the metadata.
             column_widths: widths in characters by column.
 
@@ -351,8 +354,13 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             ```
         """
         for name, number in (("size", size), ("timeout", timeout), ("live_slowdown", live_slowdown)):
-            if not isinstance(number, int | float) or number <= 0:
-                raise InvalidOperationError(f"print_table({name}=...) must be a positive number, got {number!r}")
+            may_be_zero = name == "live_slowdown"
+            if not isinstance(number, int | float) or number < 0 or (number == 0 and not may_be_zero):
+                wanted = "a number that is not negative" if may_be_zero else "a positive number"
+                raise argument_error(
+                    f"print_table({name}=...) must be {wanted}, got {number!r}",
+                    of_type=isinstance(number, int | float),
+                )
         shown = None if columns is None else tuple(_column_names("print_table()", columns)) if columns else ()
         widths = tuple((column_widths or {}).items())
         return self._in_place(PrintTable(int(size), title, metadata, timeout, live, live_slowdown, shown, widths))
@@ -375,7 +383,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             ```
         """
         if not isinstance(sink, BaseSink):
-            raise InvalidOperationError(
+            raise ArgumentTypeError(
                 f"sink() needs an object of a class derived from BaseSink, such as ListSink(), got {_kind(sink)}"
             )
         self._builder.add(self._node, SinkOperator(sink))
@@ -458,14 +466,16 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
 def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
     """Return the function that makes the new key, and the name of the grouping."""
     if name is not None and (not isinstance(name, str) or not name):
-        raise InvalidOperationError(f"group_by(name=...) must be a string that is not empty, got {name!r}")
+        raise argument_error(
+            f"group_by(name=...) must be a string that is not empty, got {name!r}", of_type=isinstance(name, str)
+        )
     if isinstance(key, str):
         if not key:
-            raise InvalidOperationError("group_by() needs the name of a column, got an empty string")
+            raise ArgumentValueError("group_by() needs the name of a column, got an empty string")
         return ColumnKey(key), name or key
     require_callable("group_by() takes the name of a column or a function of the value; it", key)
     if name is None:
-        raise InvalidOperationError(
+        raise ArgumentValueError(
             "group_by() with a function needs a name, which becomes a part of the repartition topic's name: "
             "group_by(func, name='...')"
         )
@@ -475,7 +485,9 @@ def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callab
 def _column_names(method: str, names: Any) -> tuple[str, ...]:
     listed: Sequence[Any] = [names] if isinstance(names, str) else names
     if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
-        raise InvalidOperationError(f"{method} needs a column name or a list of column names, got {_kind(names)}")
+        raise argument_error(
+            f"{method} needs a column name or a list of column names, got {_kind(names)}", of_type=names == []
+        )
     return tuple(listed)
 
 

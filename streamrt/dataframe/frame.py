@@ -10,7 +10,7 @@ from typing_extensions import Self
 from streamrt.context import current_provider
 from streamrt.dataframe.series import Sink
 from streamrt.dataframe.trial import TrialContext, TrialStores
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.models import MessageContext
 from streamrt.operators import Apply
 from streamrt.operators.expression import METADATA, Call, Expression, Input, InState
@@ -113,7 +113,7 @@ class Frame:
         executors = self._compose(context, lambda *output: outputs.append(output))
         name = self._builder.build().origin(_topic(self._sources[0]).name) if topic is None else topic.name
         if name not in executors:
-            raise InvalidOperationError(
+            raise ArgumentValueError(
                 f"no dataframe reads topic {name!r}: test() takes one of the input topics, {', '.join(executors)}"
             )
         token = current_provider.set(context)
@@ -160,9 +160,9 @@ class Frame:
         """
         for other in others:
             if not isinstance(other, Frame):
-                raise InvalidOperationError(f"{operator.name}() needs another dataframe, got {type(other).__name__}")
+                raise ArgumentTypeError(f"{operator.name}() needs another dataframe, got {type(other).__name__}")
             if other._builder is not self._builder:
-                raise InvalidOperationError(
+                raise ArgumentValueError(
                     f"{operator.name}() got a dataframe of another application: make both with Application.dataframe() of "
                     "the same one"
                 )
@@ -203,7 +203,7 @@ class Frame:
         """Turn the operators between this frame and `frame` into one expression, and take them out of the graph."""
         path = self._builder.path(self._node, frame._node) if frame._builder is self._builder else None
         if not path:
-            raise InvalidOperationError(
+            raise ArgumentValueError(
                 "a dataframe used as a column or as a condition must be made from the frame that it is used in, "
                 'such as sdf["x"] = sdf.apply(...)'
             )
@@ -242,7 +242,7 @@ def _as_expression(operator: Operator, argument: Expression) -> Expression:
         metadata = METADATA if operator.metadata else ()
         state = () if operator.store is None else (InState(operator.store),)
         return Call(operator.function, (argument, *metadata, *state))
-    raise InvalidOperationError(
+    raise ArgumentValueError(
         f"a dataframe used as a column or as a condition may consist of apply() without expand only, not of {operator.name}"
     )
 

@@ -14,10 +14,13 @@ class MergingFrame(Frame):
     def concat(self, other: MergingFrame) -> Self:
         """Go on with the records of this dataframe and of another one, in the order of their timestamps.
 
-        Partition N of all topics of both is processed by one task, so the topics must have equal numbers of partitions; they
-        need not have anything else in common. What follows has state of its own, shared by the records of both. Records of
-        equal timestamp come in the order of the names of their topics. Order holds among the records that are in the topics;
-        nobody waits for those to come.
+        Partition N of all topics of both is processed by one task. What follows has state of its own, shared by the records
+        of both. Records of equal timestamp come in the order of the names of their topics, unless a `join_asof` of these
+        topics wants its right side first. Order holds among the records that are in the topics; nobody waits for those to
+        come.
+
+        The topics must have equal numbers of partitions if what follows has state or a `group_by`. Otherwise their numbers
+        may differ; then each topic has tasks of its own, and there is no order between the topics.
 
         Args:
             other: a dataframe of the same application, such as one of another topic or another branch of this one. A branch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from streamrt.context import current_provider
 from streamrt.dataframe.trial import TrialContext, TrialStores
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.models import Headers, MessageContext
 from streamrt.operators.expression import (
     METADATA,
@@ -60,7 +60,7 @@ class StreamingSeries:
             frame: the dataframe that the series belongs to.
 
         Raises:
-            InvalidOperationError: if `func` is not callable.
+            InvalidOperationError: if `func` is not callable, or `frame` is no dataframe.
 
         Example:
             ```python
@@ -68,6 +68,11 @@ class StreamingSeries:
             ```
         """
         require_callable("StreamingSeries.from_apply_callback()", func)
+        if not hasattr(frame, "builder"):
+            raise ArgumentTypeError(
+                "StreamingSeries.from_apply_callback() needs the dataframe that the series belongs to, not its id, got "
+                f"{type(frame).__name__}"
+            )
         return cls(Call(func, (Input("value"), *METADATA)), frame)
 
     @property
@@ -155,7 +160,7 @@ class StreamingSeries:
             ```
         """
         if ndigits is not None and (not isinstance(ndigits, int) or isinstance(ndigits, bool)):
-            raise InvalidOperationError(f"round() needs a number of digits, got {ndigits!r}")
+            raise ArgumentTypeError(f"round() needs a number of digits, got {ndigits!r}")
         digits = () if ndigits is None else (Literal(ndigits),)
         return self._with(Call(round, (self._expression, *digits)))
 
@@ -190,7 +195,7 @@ class StreamingSeries:
         timestamp: int = 0,
         headers: Any = None,
         ctx: MessageContext | None = None,
-    ) -> tuple[Any, Any, int, Any]:
+    ) -> list[tuple[Any, Any, int, Any]]:
         """Evaluate the series for one record.
 
         Args:
@@ -201,16 +206,17 @@ class StreamingSeries:
             ctx: what `message_context()` returns meanwhile.
 
         Returns:
-            The series' value with key, timestamp and headers.
+            A list of one output, as that of a dataframe's `test()`: the series' value, with key, timestamp and headers.
 
         Example:
             ```python
-            assert (sdf["a"] + 1).test({"a": 1})[0] == 2
+            [(value, key, timestamp, headers)] = (sdf["a"] + 1).test({"a": 1})
+            assert value == 2
             ```
         """
         token = current_provider.set(TrialContext(TrialStores(), key, timestamp, headers, ctx))
         try:
-            return self.compose_returning()(value, key, timestamp, headers)
+            return [self.compose_returning()(value, key, timestamp, headers)]
         finally:
             current_provider.reset(token)
 
@@ -223,13 +229,13 @@ class StreamingSeries:
 
     def _operand(self, other: Any) -> Expression:
         if isinstance(other, type(self._frame)):
-            raise InvalidOperationError(
+            raise ArgumentTypeError(
                 "a dataframe cannot be combined with a series: make it a column first, such as sdf['x'] = sdf.apply(...)"
             )
         if not isinstance(other, StreamingSeries):
             return Literal(other)
         if other._frame is not self._frame:
-            raise InvalidOperationError(
+            raise ArgumentValueError(
                 "two series can be combined only if they come from the same dataframe: take both columns from the frame "
                 "as it is now, after the last assignment to its variable"
             )
@@ -237,7 +243,7 @@ class StreamingSeries:
 
     def __getitem__(self, item: str | int) -> StreamingSeries:
         if not isinstance(item, str | int):
-            raise InvalidOperationError(f"an item of a series is named by str or int, got {type(item).__name__}")
+            raise ArgumentTypeError(f"an item of a series is named by str or int, got {type(item).__name__}")
         return self._with(Column(item, self._expression))
 
     def __add__(self, other: Any) -> StreamingSeries:

@@ -113,6 +113,10 @@ class TrialContext:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """Do nothing: no time passes while a dataframe is tried out."""
 
+    def begin_portion(self) -> Callable[[], bool]:
+        """Return a function that never says stop: nobody waits."""
+        return lambda: False
+
     def show(self, node_id: int, item: Any) -> None:
         """Print text as `sdf.print()` would; rows of tables are left out."""
         if isinstance(item, str):

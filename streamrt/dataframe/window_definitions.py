@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast, get_args
 
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.errors import ArgumentValueError, InvalidOperationError, UnfinishedWindowError, argument_error
+from streamrt.operators.durations import milliseconds
+from streamrt.topology import WatermarkStrategy, WhenAllIdle
 from streamrt.windows import (
     Aggregator,
     Collect,
@@ -31,7 +33,7 @@ from streamrt.windows.session import SessionWindow
 if TYPE_CHECKING:
     from streamrt.dataframe.windows import WindowedFrame
 
-__all__ = ["CountWindow", "CountWindowDefinition", "TimeWindow", "TimeWindowDefinition", "milliseconds"]
+__all__ = ["CountWindow", "CountWindowDefinition", "TimeWindow", "TimeWindowDefinition"]
 
 _IDLE_TIMEOUT_MS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -41,18 +43,41 @@ F = TypeVar("F", bound="WindowedFrame")
 W = TypeVar("W")
 
 
-class _Definition(Generic[F, W]):
+class _Unfinished:
+    """What is no dataframe yet, and says so to those who take it for one."""
+
+    _missing: ClassVar[str]
+    """What must be called first."""
+
+    if not TYPE_CHECKING:  # or type checkers would take any attribute for one
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise UnfinishedWindowError(f"a window has no {name} yet: {self._missing}")
+
+        def __getitem__(self, item: Any) -> NoReturn:
+            raise UnfinishedWindowError(f"a window has no columns yet: {self._missing}")
+
+        def __setitem__(self, item: Any, value: Any) -> NoReturn:
+            self[item]
+
+
+class _Definition(_Unfinished, Generic[F, W]):
     """Which records are in a window. Say what is to be computed of them.
 
     All methods return an object with `current()` and `final()`, which say when it is emitted. Values of None are skipped,
     except by `reduce` and `collect`.
     """
 
+    _missing = "say what it computes, such as .count(), and when it is emitted, by .final() or .current()"
+
     def __init__(self, frame: F, store: str, template: WindowOperator, name: str | None) -> None:
         if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
-            raise ConfigurationError(
+            raise argument_error(
                 f"a window cannot be called {name!r}: name=... becomes a part of the name of its store, so it is made of "
-                "letters, digits, '_' and '-'"
+                "letters, digits, '_' and '-'",
+                of_type=isinstance(name, str),
             )
         self._frame = frame
         self._store = store if name is None else f"{name}_{store}"
@@ -159,7 +184,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         template = cast("TimeWindowOperator", self._template)
         if isinstance(template, SessionWindow) and (names := aggregation.unmergeable()):
             wanted = "reduce() needs a merger" if aggregation.single else f"{', '.join(names)} need a merge(a, b)"
-            raise InvalidOperationError(
+            raise ArgumentValueError(
                 f"session_window(): a record may join two sessions, so their states are merged: {wanted}, a function that "
                 "takes the aggregates of the earlier and of the later session"
             )
@@ -175,15 +200,22 @@ class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
         return CountWindow(self._frame, store, replace(self._template, aggregation=aggregation))
 
 
-class TimeWindow(Generic[F]):
+class TimeWindow(_Unfinished, Generic[F]):
     """A window over event time with its aggregation: say when it is emitted."""
+
+    _missing = "say when it is emitted, by .final() or .current(), and go on with the frame that this returns"
 
     def __init__(self, frame: F, store: str, operator: TimeWindowOperator) -> None:
         self._frame = frame
         self._store = store
         self._operator = operator
 
-    def final(self, closing_strategy: ClosingStrategy = "key", idle_timeout_ms: int | timedelta | None = None) -> F:
+    def final(
+        self,
+        closing_strategy: ClosingStrategy = "key",
+        idle_timeout_ms: int | timedelta | None = None,
+        when_all_idle: WhenAllIdle | None = None,
+    ) -> F:
         """Emit each window once, when it closes.
 
         The value is `{"start": ..., "end": ..., "value": ...}`, for `agg()` `{"start": ..., "end": ..., <name>: ...}`,
@@ -198,6 +230,9 @@ class TimeWindow(Generic[F]):
                 time runs on by the wall clock when nothing comes at all; so all windows close.
             idle_timeout_ms: with "watermark", after how much time without records a partition is left out, in milliseconds
                 or as a timedelta; 10 seconds by default. Other strategies do not take it.
+            when_all_idle: with "watermark", what event time does while all partitions are idle. "advance", the default, lets
+                it run on with the wall clock, so that the last windows close. "hold" keeps it: windows wait for the next
+                record, and records that were held up before they came to Kafka are not late. Other strategies do not take it.
 
         Returns:
             A new frame.
@@ -211,9 +246,14 @@ class TimeWindow(Generic[F]):
             per_minute = sdf.tumbling_window(60_000).count().final(closing_strategy="watermark", idle_timeout_ms=30_000)
             ```
         """
-        return self._add(True, closing_strategy, idle_timeout_ms)
+        return self._add(True, closing_strategy, idle_timeout_ms, when_all_idle)
 
-    def current(self, closing_strategy: ClosingStrategy = "key", idle_timeout_ms: int | timedelta | None = None) -> F:
+    def current(
+        self,
+        closing_strategy: ClosingStrategy = "key",
+        idle_timeout_ms: int | timedelta | None = None,
+        when_all_idle: WhenAllIdle | None = None,
+    ) -> F:
         """Emit each window that a record changes, with each record, in the order of starts.
 
         Values are those of `final()`. Windows that close are not emitted again.
@@ -221,6 +261,7 @@ class TimeWindow(Generic[F]):
         Args:
             closing_strategy: which clock decides what is too late; see `final()`.
             idle_timeout_ms: see `final()`.
+            when_all_idle: see `final()`.
 
         Returns:
             A new frame.
@@ -236,23 +277,23 @@ class TimeWindow(Generic[F]):
             ```
         """
         _refuse_collectors(self._operator)
-        return self._add(False, closing_strategy, idle_timeout_ms)
+        return self._add(False, closing_strategy, idle_timeout_ms, when_all_idle)
 
-    def _add(self, final: bool, strategy: ClosingStrategy, idle_timeout_ms: int | timedelta | None) -> F:
-        idle = _IDLE_TIMEOUT_MS if strategy == "watermark" else None
-        if idle_timeout_ms is not None:
-            if strategy != "watermark":
-                raise ConfigurationError(
-                    f"idle_timeout_ms={idle_timeout_ms!r} has no meaning with closing_strategy={strategy!r}: only "
-                    "closing_strategy='watermark' waits for partitions"
-                )
-            idle = milliseconds("idle_timeout_ms=...", idle_timeout_ms)
-        operator = replace(self._operator, final=final, closing=Closing(strategy, idle))
-        return self._frame._windowed(self._store, operator)
+    def _add(
+        self,
+        final: bool,
+        strategy: ClosingStrategy,
+        idle_timeout_ms: int | timedelta | None,
+        when_all_idle: WhenAllIdle | None,
+    ) -> F:
+        closing = Closing(strategy, _watermark(strategy, idle_timeout_ms, when_all_idle))
+        return self._frame._windowed(self._store, replace(self._operator, final=final, closing=closing))
 
 
-class CountWindow(Generic[F]):
+class CountWindow(_Unfinished, Generic[F]):
     """A window of so many records with its aggregation: say when it is emitted."""
+
+    _missing = "say when it is emitted, by .final() or .current(), and go on with the frame that this returns"
 
     def __init__(self, frame: F, store: str, operator: WindowOperator) -> None:
         self._frame = frame
@@ -286,33 +327,32 @@ class CountWindow(Generic[F]):
         return self._frame._windowed(self._store, replace(self._operator, final=False))
 
 
+def _watermark(
+    strategy: ClosingStrategy, idle_timeout_ms: int | timedelta | None, when_all_idle: WhenAllIdle | None
+) -> WatermarkStrategy | None:
+    """Return how the watermark is made, if the strategy has one."""
+    if strategy != "watermark":
+        for name, given in (("idle_timeout_ms", idle_timeout_ms), ("when_all_idle", when_all_idle)):
+            if given is not None:
+                raise ArgumentValueError(
+                    f"{name}={given!r} has no meaning with closing_strategy={strategy!r}: only "
+                    "closing_strategy='watermark' waits for partitions"
+                )
+        return None
+    if when_all_idle not in (None, *get_args(WhenAllIdle)):
+        raise argument_error(
+            f"when_all_idle={when_all_idle!r}: it is 'advance' (event time runs on with the wall clock) or 'hold' (it waits "
+            "for the next record)",
+            of_type=isinstance(when_all_idle, str),
+        )
+    given = _IDLE_TIMEOUT_MS if idle_timeout_ms is None else idle_timeout_ms
+    idle = milliseconds("idle_timeout_ms=...", given, least=1)
+    return WatermarkStrategy(idle, when_all_idle or "advance")
+
+
 def _refuse_collectors(operator: WindowOperator) -> None:
     if operator.aggregation.collectors:
         raise InvalidOperationError(
             "current() cannot emit windows that collect values, all of which would be read again for each record: use "
             "final(), or an aggregation such as reduce()"
         )
-
-
-def milliseconds(what: str, given: int | timedelta, least: int = 1) -> int:
-    """Return a time in milliseconds.
-
-    Args:
-        what: what it is, for messages.
-        given: milliseconds or a timedelta.
-        least: the shortest one that is allowed.
-
-    Raises:
-        ConfigurationError: if it is too short or no whole number of milliseconds.
-    """
-    if isinstance(given, timedelta):
-        number, rest = divmod(given, timedelta(milliseconds=1))
-        if rest:
-            raise ConfigurationError(f"{what} is a whole number of milliseconds, got {given!r}")
-    elif isinstance(given, int) and not isinstance(given, bool):
-        number = given
-    else:
-        raise ConfigurationError(f"{what} takes an int of milliseconds or a timedelta, got {type(given).__name__}")
-    if number < least:
-        raise ConfigurationError(f"{what} must be at least {least} ms, got {number}")
-    return number

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from streamrt.dataframe.frame import Frame
-from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWindowDefinition, milliseconds
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWindowDefinition
+from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.topology import caller
+from streamrt.windows import (
+    Aggregator,
+    Collect,
+    Collector,
+    Count,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    Reduce,
+    Sum,
+)
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import WindowOperator
 from streamrt.windows.count import CountWindow
@@ -19,7 +37,28 @@ from streamrt.windows.late import OnLate
 from streamrt.windows.session import SessionWindow
 from streamrt.windows.sliding import SlidingWindow
 
-__all__ = ["WindowedFrame"]
+# Aggregations are found here, too, as in Quix Streams.
+__all__ = [
+    "Aggregator",
+    "Collect",
+    "Collector",
+    "Count",
+    "Earliest",
+    "First",
+    "Last",
+    "Latest",
+    "Max",
+    "Mean",
+    "Min",
+    "Reduce",
+    "Sum",
+    "WindowedFrame",
+]
+
+logger = logging.getLogger("streamrt")
+
+_SHORT_MS = 1_000
+"""Shorter windows given as a number are rather meant as so many seconds."""
 
 F = TypeVar("F", bound="WindowedFrame")
 
@@ -42,7 +81,7 @@ class WindowedFrame(Frame):
         its own; records without a key are left out.
 
         Args:
-            duration_ms: length of a window, in milliseconds or as a timedelta.
+            duration_ms: length of a window, in milliseconds or as a timedelta, which is rounded to milliseconds.
             grace_ms: how long after its end a window stays open for late records, likewise.
             name: begins the name of the store; tells apart windows of the same kind, length and aggregation.
             on_late: called for each record and each window that it is too late for, with value, key, event time (ms),
@@ -57,7 +96,7 @@ class WindowedFrame(Frame):
             The definition of a window: say what to compute next, such as `.sum()`, and when to emit it, such as `.final()`.
 
         Raises:
-            ConfigurationError: if a time is no whole number of milliseconds, too small, or `name` is not allowed.
+            ConfigurationError: if a time is too short, or `name` is not allowed.
             InvalidOperationError: if something else than a function was given for one.
 
         Example:
@@ -65,7 +104,7 @@ class WindowedFrame(Frame):
             hourly = sdf.tumbling_window(timedelta(hours=1), grace_ms=timedelta(minutes=5)).count().final()
             ```
         """
-        duration = milliseconds("tumbling_window(duration_ms=...)", duration_ms)
+        duration = _length("tumbling_window", "duration_ms", duration_ms)
         template = _fixed("tumbling_window", duration, duration, grace_ms, on_late, before_update, after_update)
         return TimeWindowDefinition(self, f"tumbling_window_{duration}", template, name)
 
@@ -97,7 +136,7 @@ class WindowedFrame(Frame):
             The definition of a window, as `tumbling_window` does.
 
         Raises:
-            ConfigurationError: if a time is no whole number of milliseconds, too small or too large, or `name` is not
+            ConfigurationError: if a time is too short or too long, or `name` is not
             allowed. InvalidOperationError: if something else than a function was given for one.
 
         Example:
@@ -105,10 +144,10 @@ class WindowedFrame(Frame):
             smooth = sdf.hopping_window(timedelta(hours=1), step_ms=timedelta(minutes=10)).mean().current()
             ```
         """
-        duration = milliseconds("hopping_window(duration_ms=...)", duration_ms)
-        step = milliseconds("hopping_window(step_ms=...)", step_ms)
+        duration = _length("hopping_window", "duration_ms", duration_ms)
+        step = milliseconds("hopping_window(step_ms=...)", step_ms, least=1)
         if step >= duration:
-            raise ConfigurationError(
+            raise ArgumentValueError(
                 f"hopping_window(step_ms={step}): it must be less than the duration of {duration} ms; tumbling_window() is "
                 "for windows that follow each other"
             )
@@ -137,7 +176,7 @@ class WindowedFrame(Frame):
             The definition of a window, as `tumbling_window` does.
 
         Raises:
-            ConfigurationError: if a time is no whole number of milliseconds, too small, or `name` is not allowed.
+            ConfigurationError: if a time is too short, or `name` is not allowed.
             InvalidOperationError: if `on_late` is no function.
 
         Example:
@@ -145,7 +184,7 @@ class WindowedFrame(Frame):
             last_minute = sdf.sliding_window(timedelta(minutes=1)).agg(mean=Mean("celsius"), n=Count()).current()
             ```
         """
-        duration = milliseconds("sliding_window(duration_ms=...)", duration_ms)
+        duration = _length("sliding_window", "duration_ms", duration_ms)
         template = SlidingWindow(
             **_times("sliding_window", grace_ms, on_late),
             duration_ms=duration,
@@ -174,7 +213,7 @@ class WindowedFrame(Frame):
             The definition of a window, as `tumbling_window` does.
 
         Raises:
-            ConfigurationError: if a time is no whole number of milliseconds, too small, or `name` is not allowed.
+            ConfigurationError: if a time is too short, or `name` is not allowed.
             InvalidOperationError: if `on_late` is no function.
 
         Example:
@@ -182,7 +221,7 @@ class WindowedFrame(Frame):
             visits = clicks.session_window(timedelta(minutes=30)).agg(clicks=Count(), pages=Collect("page")).final()
             ```
         """
-        gap = milliseconds("session_window(inactivity_gap_ms=...)", inactivity_gap_ms)
+        gap = _length("session_window", "inactivity_gap_ms", inactivity_gap_ms)
         template = SessionWindow(
             **_times("session_window", grace_ms, on_late),
             gap_ms=gap,
@@ -234,7 +273,7 @@ class WindowedFrame(Frame):
         size = _count("hopping_count_window(count=...)", count, 2)
         every = _count("hopping_count_window(step=...)", step, 1)
         if every > size:
-            raise ConfigurationError(
+            raise ArgumentValueError(
                 f"hopping_count_window(step={every}): it must be at most the count of {size}, or records would be in no "
                 "window"
             )
@@ -324,12 +363,27 @@ def _times(method: str, grace_ms: int | timedelta, on_late: OnLate | None) -> di
         "store": _NO_STORE,
         "aggregation": _NO_AGGREGATION,
         "final": True,
-        "grace_ms": milliseconds(f"{method}(grace_ms=...)", grace_ms, least=0),
+        "grace_ms": milliseconds(f"{method}(grace_ms=...)", grace_ms),
         "on_late": on_late,
     }
 
 
+def _length(method: str, argument: str, given: int | timedelta) -> int:
+    """Return the length of a window in milliseconds; one that may be meant as seconds is warned of."""
+    length = milliseconds(f"{method}({argument}=...)", given, least=1)
+    if length < _SHORT_MS and not isinstance(given, timedelta):
+        logger.warning(
+            "%s(%s=%d) defined at %s lasts %d milliseconds, since durations are in milliseconds: if seconds are meant, write "
+            "%s=timedelta(seconds=%d); write timedelta(milliseconds=%d) if not",
+            *(method, argument, length, caller(), length, argument, length, length),
+        )
+    return length
+
+
 def _count(what: str, given: int, least: int) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        raise ConfigurationError(f"{what} is a number of records, at least {least}, got {given!r}")
+        raise argument_error(
+            f"{what} is a number of records, at least {least}, got {given!r}",
+            of_type=isinstance(given, int) and not isinstance(given, bool),
+        )
     return given

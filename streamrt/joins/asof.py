@@ -39,6 +39,7 @@ class AsOfJoin(MergeOperator):
     """
 
     name: ClassVar[str] = "join_asof"
+    by_key: ClassVar[bool] = True
     how: AsOfHow
     merge: Merge
     grace_ms: int
@@ -96,6 +97,10 @@ class AsOfJoin(MergeOperator):
             retention.keep(transaction, prefix, timestamp)
 
         return left, right
+
+    def ranks(self, inputs: int) -> tuple[int, ...]:
+        """Return ranks by which a right record comes before left ones of its time: it is in force then."""
+        return (1, 0)
 
     def describe(self) -> str:  # noqa: D102
         return self.how

@@ -43,6 +43,7 @@ class IntervalJoin(MergeOperator):
     """
 
     name: ClassVar[str] = "join_interval"
+    by_key: ClassVar[bool] = True
     how: IntervalHow
     merge: Merge
     grace_ms: int

@@ -36,6 +36,7 @@ class LookupJoin(Operator):
     """
 
     name: ClassVar[str] = "join_lookup"
+    in_place: ClassVar[bool] = True
     lookup: BaseLookup[Any]
     fields: tuple[tuple[str, BaseField], ...]
     on: str | Callable[[Any, Any], Any] | None
@@ -85,7 +86,7 @@ class BufferedLookupJoin(LookupJoin):
     store: StoreSpec
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
-        enrich, store = self.enrich(), context.store(self.store)
+        enrich, store, begin_portion = self.enrich(), context.store(self.store), context.begin_portion
         is_resolved, grace, most = (
             self.buffer.is_resolved,
             int(cast("int", self.buffer.grace_ms)),
@@ -117,7 +118,6 @@ class BufferedLookupJoin(LookupJoin):
                 transaction.add_item(prefix, following, [value, timestamp, _stored(headers), now])
                 since = _oldest(transaction, prefix, first, following + 1)[1][3]
                 transaction.set_head(prefix, [first, following + 1, count + 1], since + grace)
-                note_time(transaction)
 
         def release(transaction: TimedTransaction, prefix: bytes, key: Any) -> None:
             """Look up again what waits for a key, and pass on what is resolved."""
@@ -139,27 +139,30 @@ class BufferedLookupJoin(LookupJoin):
                 first, (_, _, _, since) = _oldest(transaction, prefix, first, following)
                 transaction.set_head(prefix, [first, following, count - 1], since + grace)
 
-        def note_time(transaction: TimedTransaction) -> None:
-            # Deadlines are on the wall clock here, and so is the watermark that calls this task when one is reached.
-            transaction.observed = max(now, transaction.observed or 0)
-
-        def tick(tick: Tick, *, _node: Node = node) -> None:
-            nonlocal now
-            now = max(now, tick.now)
-            transaction = cast("TimedTransaction", store())
+        def give_up(transaction: TimedTransaction) -> None:
+            """Let go of those that have waited too long, until the portion is over."""
+            must_stop: Callable[[], bool] | None = None
             for _, prefix, _ in transaction.due(now):
                 key = transaction.key_of(prefix)
                 while (waiting := transaction.head(prefix)) is not None:
                     number, (value, timestamp, headers, since) = _oldest(transaction, prefix, waiting[0], waiting[1])
                     if since + grace > now:
                         break
+                    if must_stop is None:
+                        must_stop = begin_portion()
+                    elif must_stop():
+                        return
                     take(transaction, prefix, number)
                     if emit:
                         child(fresh(value), key, timestamp, _read(headers))
                     else:
                         dropped.note(key, grace)
-            if transaction.next_deadline is not None:
-                note_time(transaction)
+
+        def tick(tick: Tick, *, _node: Node = node) -> None:
+            nonlocal now
+            now = max(now, tick.now)
+            transaction = cast("TimedTransaction", store())
+            give_up(transaction)
 
         context.on_tick(node, tick)
         return run
@@ -167,9 +170,16 @@ class BufferedLookupJoin(LookupJoin):
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)
 
-    def watermarks(self) -> tuple[tuple[str, int | None], ...]:  # noqa: D102
-        # A partition counts as idle at once, so time runs on with the wall clock.
-        return ((self.store.name, 0),)
+    def wall_clock_stores(self) -> tuple[str, ...]:  # noqa: D102
+        return (self.store.name,)
+
+    @property
+    def holds_back_ms(self) -> int | None:
+        """A record that waited goes on with its own time, whatever time it is by then."""
+        return None
+
+    def resumes(self) -> bool:  # noqa: D102
+        return True
 
 
 def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) -> tuple[int, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from streamrt.errors import ColumnTypeError, ConfigurationError, InvalidOperationError
+from streamrt.errors import ColumnTypeError, ConfigurationError, argument_error
 
 __all__ = ["Merge", "OnMerge", "merge_of"]
 
@@ -36,7 +36,10 @@ def merge_of(method: str, on_merge: OnMerge) -> Merge:
     rule = _RULES.get(on_merge) if isinstance(on_merge, str) else None
     if rule is None:
         known = ", ".join(map(repr, _RULES))
-        raise InvalidOperationError(f"{method}(on_merge=...) must be one of {known} or a function, got {on_merge!r}")
+        raise argument_error(
+            f"{method}(on_merge=...) must be one of {known} or a function, got {on_merge!r}",
+            of_type=isinstance(on_merge, str),
+        )
     return rule(method)
 
 

@@ -8,11 +8,13 @@ of a key has a deadline, at which all that is too old is deleted at once.
 
 from itertools import islice
 
-from streamrt.state import NEVER, TimedTransaction
+from streamrt.state import TimedTransaction
 
 _SHARE = 8
-# One record deletes for so many keys at most, so that none takes long after a jump of stream time.
+# One record deletes for so many keys, and so many items, at most, so that none takes long after a jump of stream time. Nobody
+# needs to wait for the rest, since it changes no result: later records go on with it.
 _KEYS_AT_ONCE = 1_000
+_ITEMS_AT_ONCE = 10_000
 
 
 class Retention:
@@ -43,10 +45,16 @@ class Retention:
 
     def _expire(self, transaction: TimedTransaction, now: int) -> None:
         oldest = now - self.grace_ms
+        most = _ITEMS_AT_ONCE
         for _, prefix, _ in islice(transaction.due(now), _KEYS_AT_ONCE):
             if oldest > 0:
-                transaction.delete_items(prefix, 0, self._first_kept(transaction, prefix, oldest))
-            newest = transaction.latest_item(prefix, NEVER)
+                most -= transaction.delete_items(prefix, 0, self._first_kept(transaction, prefix, oldest), most)
+                if most <= 0:
+                    # This key may have more of them.
+                    transaction.set_head(prefix, 1, now + 1)
+                    break
+            # No item is later than stream time.
+            newest = transaction.latest_item(prefix, now)
             if newest is None or (self._in_force and newest[0] <= oldest):
                 transaction.delete_head(prefix)
             else:

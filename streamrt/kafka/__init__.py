@@ -4,7 +4,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamrt.kafka.admin import TopicAdmin, TopicConfig, TopicDefinition
 from streamrt.kafka.changelog import ChangelogBatch, ChangelogReader
-from streamrt.kafka.client import KafkaRequestError, partition_offsets, partitions_of
+from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, partition_offsets, partitions_of
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
 from streamrt.kafka.feed import PartitionFeed
@@ -17,7 +17,7 @@ from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName
 from streamrt.kafka.partitioner import murmur2, partition_for
 from streamrt.kafka.producer import Producer
 from streamrt.kafka.transactions import TransactionalWriter, WriterState, transactional_id
-from streamrt.kafka.writer import KafkaRecordWriter
+from streamrt.kafka.writer import KafkaRecordWriter, WriterFailedError
 
 __all__ = [
     "AutoOffsetReset",
@@ -38,6 +38,7 @@ __all__ = [
     "KafkaException",
     "KafkaRecordWriter",
     "KafkaRequestError",
+    "OffsetMetadata",
     "PartitionFeed",
     "Producer",
     "SecretsNotPicklableError",
@@ -45,6 +46,7 @@ __all__ = [
     "TopicConfig",
     "TopicDefinition",
     "TransactionalWriter",
+    "WriterFailedError",
     "WriterState",
     "as_connection",
     "java_client_options",

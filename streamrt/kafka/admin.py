@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic
 
 from streamrt.errors import TopicCreationError
@@ -163,6 +163,50 @@ class TopicAdmin(OffsetRequests):
         if failures:
             listed = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
             raise TopicCreationError(f"{len(failures)} of {len(requested)} topics could not be created: {listed}")
+
+    def topic_names(self, prefix: str, timeout: float = 30) -> list[str]:
+        """Return the names of the topics that begin with a prefix, sorted.
+
+        Args:
+            prefix: what they begin with.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if they could not be read in time.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask() -> list[str]:
+            found = self._client.list_topics(timeout=seconds_left(deadline)).topics
+            return sorted(name for name in found if name.startswith(prefix))
+
+        return retry("the names of the topics could not be read", ask, deadline)
+
+    def group_is_active(self, group: str, timeout: float = 30) -> bool:
+        """Tell whether a consumer group has members.
+
+        Args:
+            group: name of the group.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if no coordinator told in time.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask() -> bool:
+            # With `describe_consumer_groups`, librdkafka 2.16 ends the process if the coordinator goes away meanwhile.
+            future = self._client.list_consumer_groups(request_timeout=seconds_left(deadline))
+            answer, error = self._settle(future, seconds_left(deadline))
+            if error is not None:
+                raise KafkaException(error)
+            if answer is None or answer.errors:
+                # A coordinator may have to load its groups first.
+                raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+            states = {found.group_id: found.state for found in answer.valid}
+            return states.get(group) not in (None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+
+        return retry(f"the state of group {group} could not be read", ask, deadline)
 
     def delete_topics(self, topic_names: Collection[str], timeout: float = 30) -> None:
         """Delete topics; those that do not exist are passed over.

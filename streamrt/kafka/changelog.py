@@ -6,7 +6,7 @@ two may become visible at any moment, so a reader that stopped at the stable off
 committed changes, and nobody would notice. Hence: `read` ends when its position has reached `end`, and never below.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 from confluent_kafka import Message
@@ -14,6 +14,7 @@ from confluent_kafka import Message
 from streamrt.errors import ChangelogError
 from streamrt.kafka.reader import PartitionReader
 from streamrt.models import TopicPartition
+from streamrt.models.headers import EPOCH_HEADER
 
 __all__ = ["ChangelogBatch", "ChangelogReader"]
 
@@ -29,12 +30,14 @@ class ChangelogBatch(NamedTuple):
         values: the values; None deletes.
         timestamps: milliseconds since the Unix epoch.
         next_offset: the offset after all that the batch covers; up to here the partition is read.
+        epochs: the epochs of their writers; None where a record has none.
     """
 
     keys: list[bytes]
     values: list[bytes | None]
     timestamps: list[int]
     next_offset: int
+    epochs: list[bytes | None]
 
 
 class ChangelogReader(PartitionReader):
@@ -89,6 +92,7 @@ class ChangelogReader(PartitionReader):
                 list(map(Message.value, messages)),
                 [timestamp for _, timestamp in map(Message.timestamp, messages)],
                 next_offset,
+                [_epoch(headers) for headers in map(Message.headers, messages)],
             )
 
     def last_position(
@@ -125,3 +129,11 @@ class ChangelogReader(PartitionReader):
 
     def _failure(self, message: str) -> Exception:
         return ChangelogError(message)
+
+
+def _epoch(headers: Sequence[tuple[str, bytes | str | None]] | None) -> bytes | None:
+    """Return the epoch that the headers of a record tell."""
+    for name, value in headers or ():
+        if name == EPOCH_HEADER and isinstance(value, bytes):
+            return value
+    return None

@@ -16,6 +16,7 @@ __all__ = [
     "ClientLogger",
     "ErrorCallback",
     "KafkaRequestError",
+    "OffsetMetadata",
     "Throttle",
     "build_client",
     "callback",
@@ -252,14 +253,18 @@ def request_error(what: str, error: KafkaError | KafkaException) -> KafkaRequest
     return KafkaRequestError(f"{what}: {cause.str()} ({cause.name()})", cause.code(), is_retriable(cause))
 
 
+OffsetMetadata = str | Mapping[TopicPartition, str | None] | None
+"""Text to store with committed offsets: one for all, or one for each partition."""
+
+
 def partition_offsets(
-    offsets: Mapping[TopicPartition, int], metadata: str | None = None
+    offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None
 ) -> list[ConfluentTopicPartition]:
     """Return `offsets` as confluent-kafka wants them.
 
     Args:
         offsets: an offset for each partition.
-        metadata: text to store with each offset when they are committed.
+        metadata: text to store with each offset when they are committed, or a text for each partition.
 
     Example:
         >>> [entry] = partition_offsets({TopicPartition("orders", 1): 5})
@@ -267,7 +272,12 @@ def partition_offsets(
         ('orders', 1, 5)
     """
     return [
-        ConfluentTopicPartition(partition.topic, partition.partition, offset, metadata or "")
+        ConfluentTopicPartition(
+            partition.topic,
+            partition.partition,
+            offset,
+            (metadata.get(partition) if isinstance(metadata, Mapping) else metadata) or "",
+        )
         for partition, offset in offsets.items()
     ]
 

@@ -4,13 +4,13 @@ import contextlib
 import json
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex, get_args
 
-from pydantic import Field, ImportString, SecretStr, field_validator
+from pydantic import Field, ImportString, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 from typing_extensions import Self, override
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError
 from streamrt.settings import KeywordSettings
 
 __all__ = ["ConnectionConfig", "HoldsSecrets", "OAuthCallback", "SecretsNotPicklableError", "as_connection"]
@@ -22,6 +22,9 @@ OAuthCallback = Callable[[str], tuple[Any, ...]]
 _MASK = "***"
 _ALIASES = {"sasl.mechanisms": "sasl.mechanism", "metadata.broker.list": "bootstrap.servers"}
 _UNDERSCORED = frozenset({"oauth_cb"})
+
+
+_NO_URL = "the address of a broker is host:port, without http:// in front of it"
 
 
 class SecretsNotPicklableError(ConfigurationError, TypeError):
@@ -43,7 +46,7 @@ class ConnectionConfig(KeywordSettings):
 
     Nothing is read from the environment. Values that carry a secret are masked in `repr`, in `str` and in
     error messages. An instance cannot be changed and cannot be pickled; `to_secret_json` moves it to another
-    process.
+    process. `sasl_mechanisms`, librdkafka's other name of `sasl_mechanism`, is taken as well.
 
     Every option is described in the
     [configuration of librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md).
@@ -118,6 +121,22 @@ class ConnectionConfig(KeywordSettings):
     if TYPE_CHECKING:  # secrets are given as plain strings
 
         def __init__(self, **values: Any) -> None: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name_for_the_mechanism(cls, values: dict[str, Any]) -> dict[str, Any]:
+        rest = {name: value for name, value in values.items() if name != "sasl_mechanisms"}
+        given = [value for value in (values.get("sasl_mechanism"), values.get("sasl_mechanisms")) if value is not None]
+        if len(given) == 2 and given[0] != given[1]:
+            raise ValueError("sasl_mechanism and sasl_mechanisms are the same setting, and were given different values")
+        return {**rest, "sasl_mechanism": given[0]} if given else rest
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _no_urls(cls, value: str) -> str:
+        if _has_url(value):
+            raise ValueError(_NO_URL)
+        return value
 
     @field_validator("security_protocol", "sasl_oauthbearer_method", mode="before")
     @classmethod
@@ -271,8 +290,8 @@ def as_connection(broker_address: "str | ConnectionConfig") -> ConnectionConfig:
     if isinstance(broker_address, ConnectionConfig):
         return broker_address
     if isinstance(broker_address, str):
-        return ConnectionConfig(bootstrap_servers=broker_address)
-    raise ConfigurationError(
+        return _at(broker_address)
+    raise ArgumentTypeError(
         f"broker_address is a {type(broker_address).__name__}: give 'host:port' or a ConnectionConfig"
     )
 
@@ -286,3 +305,35 @@ def field_of(option: str) -> str | None:
 
 def _option_of(field: str) -> str:
     return field if field in _UNDERSCORED else field.replace("_", ".")
+
+
+def connection_of(given: str | ConnectionConfig | None, configured: str | None) -> ConnectionConfig:
+    """Return the connection that an application was given, or that is configured elsewhere.
+
+    Args:
+        given: what it was given.
+        configured: the address that holds without a `ConnectionConfig`.
+
+    Raises:
+        ConfigurationError: if there is neither.
+    """
+    if isinstance(given, ConnectionConfig):
+        return given
+    if configured is None:
+        raise ConfigurationError(
+            "broker_address is missing: give Application(broker_address='host:port'), set STREAMRT_BROKER_ADDRESS, or "
+            "start a broker on this machine with `streamrt dev kafka`"
+        )
+    return _at(configured)
+
+
+def _at(addresses: str) -> ConnectionConfig:
+    if _has_url(addresses):
+        raise ArgumentValueError(f"broker_address cannot be used: {_NO_URL}")
+    return ConnectionConfig(bootstrap_servers=addresses)
+
+
+def _has_url(addresses: str) -> bool:
+    """Tell whether an address begins with something else than a security protocol, which librdkafka takes there."""
+    schemes = (address.strip().rpartition("://")[0].lower() for address in addresses.split(","))
+    return any(scheme and scheme not in get_args(SecurityProtocol) for scheme in schemes)

@@ -45,6 +45,7 @@ class Consumer(HoldsSecrets):
         error_callback: called with the errors of the client; by default they are logged.
         on_commit: called with the outcome of every commit; by default failed ones are logged.
         extra_config: options of librdkafka; the other parameters win over them.
+        prepare: called with the name of each topic before it is subscribed to, to create it for instance.
 
     Raises:
         ConfigurationError: if `auto_offset_reset` is none of the three.
@@ -64,6 +65,7 @@ class Consumer(HoldsSecrets):
         error_callback: ErrorCallback | None = None,
         on_commit: CommitCallback | None = None,
         extra_config: Mapping[str, Any] | None = None,
+        prepare: Callable[[str], None] | None = None,
     ) -> None:
         if auto_offset_reset not in ("earliest", "latest", "error"):
             raise ConfigurationError(
@@ -83,6 +85,7 @@ class Consumer(HoldsSecrets):
                 "on_commit": callback(on_commit or _log_failed_commits(logger)),
             },
         )
+        self._prepare = prepare
         self._inner: ConfluentConsumer | None = None
         self._closed = False
 
@@ -109,7 +112,11 @@ class Consumer(HoldsSecrets):
         """
         callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         given = {name: callback(call) for name, call in callbacks.items() if call is not None}
-        self._client.subscribe(topics, **given)
+        client = self._client
+        if self._prepare is not None:
+            for topic in topics:
+                self._prepare(topic)
+        client.subscribe(topics, **given)
 
     def unsubscribe(self) -> None:
         """Leave the group.

@@ -81,7 +81,7 @@ _LOST_ADVICE = "see the retention of the topic"
 class PartitionFeed:
     """Reads committed records of assigned partitions, each partition from a given offset on.
 
-    It is a member of no group and commits nothing. The client is created with the first assignment and kept. Used by one
+    It is a member of no group and commits nothing. The client is created with the first partition and kept. Used by one
     thread.
 
     Args:
@@ -92,7 +92,8 @@ class PartitionFeed:
     Example:
         ```python
         with contextlib.closing(PartitionFeed(connection)) as feed:
-            feed.assign({TopicPartition("orders", 0): 17})
+            feed.add({TopicPartition("orders", 0): 17})
+            feed.resume([TopicPartition("orders", 0)])
             for place, batch in feed.poll(timeout_s=0.1, records=10_000):
                 print(place, batch.offsets, batch.values)
         ```
@@ -112,35 +113,45 @@ class PartitionFeed:
         )
         self._client: ConfluentConsumer | None = None
         self._looked_up: set[str] = set()
+        self._known: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
         self._failures: dict[TopicPartition, Exception] = {}
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions, from these offsets on; what was read and not returned is forgotten.
-
-        Partitions that were read before and are named again go on where they are asked to, not where they were. None of them
-        is paused afterwards.
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, too, from these offsets on, once they are resumed. Others go on as they were.
 
         Raises:
             ConfigurationError: if librdkafka refuses the options.
-            KafkaRequestError: if the client does not take the partitions.
+            InvalidOperationError: if one of them is assigned already.
         """
-        self._positions = dict(positions)
-        self._paused.clear()
-        self._ends.clear()
-        self._failures.clear()
-        self._told.clear()
+        known = sorted(positions.keys() & self._positions.keys())
+        if known:
+            raise InvalidOperationError(f"{known[0]} is assigned to the feed already")
         if self._client is None:
             if not positions:
                 return
             self._client = build_client(ConfluentConsumer, self._options)
+        # Of partitions that were added to a topic the client knows nothing yet, as of a topic that it has not asked for.
+        self._looked_up -= {place.topic for place in positions if place not in self._known}
+        self._known.update(positions)
         look_up(self._client, (place.topic for place in positions), self._looked_up)
-        try:
-            self._client.assign(partition_offsets(positions))
-        except KafkaException as error:
-            raise request_error("the client did not take its input partitions", error) from error
+        self._positions.update(positions)
+        self._paused.update(positions)
+
+    def remove(self, places: Iterable[TopicPartition]) -> None:
+        """Read these partitions no longer; what was read of them and not returned is forgotten. Others go on as they were.
+
+        Raises:
+            KafkaRequestError: if the client does not let go of them.
+        """
+        going = [place for place in dict.fromkeys(places) if place in self._positions]
+        self._drop(self._reading(going))
+        for place in going:
+            del self._positions[place]
+            self._ends.pop(place, None)
+        self._paused.difference_update(going)
 
     def poll(self, timeout_s: float, records: int) -> list[tuple[TopicPartition, InputBatch]]:
         """Return what there is, at least one record if one comes in time; records of a partition are in order.
@@ -203,6 +214,7 @@ class PartitionFeed:
         """Let go of the connections, and of the assignment. A closed feed connects again when it is assigned partitions."""
         client, self._client = self._client, None
         self._looked_up.clear()
+        self._known.clear()
         self._positions.clear()
         self._paused.clear()
         self._ends.clear()

@@ -26,6 +26,7 @@ from typing_extensions import Self
 
 from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
+    OffsetMetadata,
     error_in,
     is_retriable,
     log_error_to,
@@ -37,9 +38,11 @@ from streamrt.kafka.client import (
 from streamrt.kafka.connection import ConnectionConfig, as_connection
 from streamrt.kafka.consumer import Consumer
 from streamrt.kafka.group_state import (
+    MEMBER_DEFAULTS,
     CommitRequest,
     GroupAssignment,
     GroupFencedError,
+    GroupPlace,
     GroupState,
     advice_for,
     is_fatal,
@@ -61,10 +64,6 @@ _PROBE_S = 1.0
 _LEAVE_S = 5.0
 _EAGER_S = 0.1
 _EAGER_POLL_S = 0.002
-_DEFAULTS = {
-    # librdkafka's own 60 s outlast a session: a broker that went away would be noticed too late.
-    "socket.timeout.ms": 10_000,
-}
 
 
 class GroupMember:
@@ -120,7 +119,7 @@ class GroupMember:
         self._patience_s = broker_availability_timeout
         self._logger = logger
         self._log_error = log_error_to(logger)
-        options: dict[str, Any] = {**_DEFAULTS, **(member_options or {})}
+        options: dict[str, Any] = {**MEMBER_DEFAULTS, **(member_options or {})}
         # Tasks that join topics need the same partition number of each, which this assignor gives.
         options["partition.assignment.strategy"] = "range"
         if group_instance_id is not None:
@@ -143,10 +142,12 @@ class GroupMember:
         self._state = GroupState.NEW
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._generation = 0
+        self._unbroken = False
         self._commits = 0
         self._error: Exception | None = None
         # Used in the member's thread alone.
         self._fatal: KafkaError | None = None
+        self._place: GroupPlace | None = None
         self._sent: CommitRequest | None = None
         self._away_since: float | None = None
         self._lost: frozenset[TopicPartition] | None = None
@@ -187,14 +188,10 @@ class GroupMember:
         self._thread.start()
 
     def assignment(self, timeout: float) -> frozenset[TopicPartition] | None:
-        """Return the partitions that the member owns, once it has an assignment.
+        """Return the partitions of `current_assignment`, or None.
 
         Args:
-            timeout: seconds to wait.
-
-        Returns:
-            The partitions, none of them if the group has more members than partitions; or None after the
-            timeout.
+            timeout: seconds to wait for an assignment.
 
         Raises:
             StreamRTError: what made the member fail.
@@ -209,7 +206,8 @@ class GroupMember:
             timeout: seconds to wait for an assignment.
 
         Returns:
-            The assignment, or None after the timeout or once the member is closed.
+            The assignment, without partitions if the group has more members than partitions; or None after the timeout or
+            once the member is closed.
 
         Raises:
             StreamRTError: what made the member fail.
@@ -221,7 +219,7 @@ class GroupMember:
                 raise self._error
             if self._state is not GroupState.ASSIGNED:
                 return None
-            return GroupAssignment(self._generation, self._assigned)
+            return GroupAssignment(self._generation, self._assigned, self._unbroken)
 
     def commit(
         self,
@@ -229,7 +227,7 @@ class GroupMember:
         *,
         generation: int | None = None,
         timeout: float = 30.0,
-        metadata: str | None = None,
+        metadata: OffsetMetadata = None,
     ) -> None:
         """Commit offsets of partitions that the member owns, and return when the group has them.
 
@@ -241,7 +239,7 @@ class GroupMember:
                 one.
             timeout: seconds to wait for the group's answer. While partitions are given back, a broker that just went
                 away can make it `session.timeout.ms`.
-            metadata: text to store with each offset; brokers allow 4096 bytes by default.
+            metadata: text to store with each offset, or one for each partition; brokers allow 4096 bytes by default.
 
         Raises:
             GroupFencedError: if a partition is not the member's any more. Whoever owns it starts at the
@@ -261,16 +259,19 @@ class GroupMember:
                 self._commits -= 1
                 self._changed.notify_all()
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Give the partitions back, which calls `on_revoke`, and end. Closing twice does nothing.
 
         A dynamic member leaves the group; a static one keeps its place until its session times out.
+
+        Args:
+            timeout: seconds to wait for the end; None for as long as it takes.
         """
         self._stopping.set()
         if self._thread.is_alive():
             # From inside a callback it only leaves word: the member's thread waits for the callback.
             if threading.current_thread() not in (self._thread, self._teller):
-                self._thread.join()
+                self._thread.join(timeout)
         elif self._state is GroupState.NEW:
             self._move(GroupState.CLOSED)
 
@@ -408,12 +409,13 @@ class GroupMember:
         if self._state is GroupState.FAILED:
             return
         consumer.assign(partitions)
-        if partitions:
-            consumer.pause(partitions)
+        consumer.pause(partitions)
         # After a loss, a commit of the former generation may still be under way.
         self._settle()
+        former, self._place = self._place, GroupPlace.of(consumer)
         with self._changed:
             self._assigned = partitions_of(partitions)
+            self._unbroken = self._place is not None and self._place.follows(former)
             self._generation += 1
             self._enter(GroupState.ASSIGNED)
         self._logger.info(
@@ -459,7 +461,7 @@ class GroupMember:
             # librdkafka drops the assignment when it is fenced; the reason is the news, not the loss.
             self._examine(None)
             return
-        lost = self._drop(GroupState.JOINING)
+        lost, self._place = self._drop(GroupState.JOINING), None
         if lost:
             self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, names_of(lost))
         self._lost = lost
@@ -513,7 +515,7 @@ class GroupMember:
             )
 
     def _commit_until(
-        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: str | None
+        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: OffsetMetadata
     ) -> None:
         while True:
             error = self._request_commit(offsets, generation, deadline, metadata)
@@ -530,7 +532,7 @@ class GroupMember:
                 self._check_owned(offsets, generation)
 
     def _request_commit(
-        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: str | None
+        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: OffsetMetadata
     ) -> KafkaError | None:
         """Let the member's thread commit once, and wait for the result."""
         request = CommitRequest(offsets, generation, deadline, metadata)
@@ -558,8 +560,7 @@ class GroupMember:
 
     def _serve(self, timeout: float) -> None:
         """Commit the next offsets that are asked for, inside a callback."""
-        request = self._next_request(timeout)
-        if request is not None:
+        if (request := self._next_request(timeout)) is not None:
             self._commit_now(request)
 
     def _commit_now(self, request: CommitRequest) -> None:

@@ -22,18 +22,31 @@
 """
 
 import enum
+import struct
 import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException
 
 from streamrt.errors import StreamRTError
-from streamrt.kafka.client import request_error
+from streamrt.kafka.client import OffsetMetadata, request_error
 from streamrt.models import TopicPartition
 
 __all__ = ["GroupAssignment", "GroupFencedError", "GroupState"]
 
+MEMBER_DEFAULTS = {
+    # librdkafka's own 60 s outlast a session: a broker that went away would be noticed too late.
+    "socket.timeout.ms": 10_000,
+    # How soon partitions that are added to a topic are seen. librdkafka's own 5 minutes leave their records waiting.
+    "topic.metadata.refresh.interval.ms": 10_000,
+    # By these a member hears that the group shares its partitions out anew. All members stand still from when the first one
+    # hears of it until the last one has: up to 3 s with librdkafka's own value.
+    "heartbeat.interval.ms": 500,
+}
+_METADATA = b"CGMDv2:"
+_GENERATION = struct.Struct("=i")
 
 _FENCED = frozenset(
     {
@@ -93,17 +106,64 @@ _SUCCESSORS = {
 
 
 class GroupAssignment(NamedTuple):
-    """Partitions and the generation in which they are the member's."""
+    """Partitions and the generation in which they are the member's.
+
+    Attributes:
+        generation: counts the assignments of the member.
+        partitions: what it owns.
+        unbroken: whether the group has had no other generation since the member's assignment before: what the member owned
+            then and owns now, no other member can have owned in between.
+    """
 
     generation: int
     partitions: frozenset[TopicPartition]
+    unbroken: bool = False
+
+    def follows(self, generation: int) -> bool:
+        """Tell whether no other member can have owned, in between, what is owned now and was owned in a former generation.
+
+        Args:
+            generation: of the former assignment.
+        """
+        return self.unbroken and self.generation == generation + 1
+
+
+class GroupPlace(NamedTuple):
+    """Where a member is in the history of its group.
+
+    Attributes:
+        member: id that the group's coordinator gave the member. A member that was away for too long gets another one.
+        generation: the group's own number of the assignment.
+
+    Example:
+        >>> GroupPlace(b"one", 7).follows(GroupPlace(b"one", 6)), GroupPlace(b"one", 8).follows(GroupPlace(b"one", 6))
+        (True, False)
+    """
+
+    member: bytes
+    generation: int
+
+    @classmethod
+    def of(cls, consumer: ConfluentConsumer) -> "GroupPlace | None":
+        """Return the place of a member that was just assigned partitions; None if this librdkafka does not tell it."""
+        # "CGMDv2:", generation, group id, 0, member id, 0, and more. Else, the client keeps the generation to itself.
+        metadata = bytes(consumer.consumer_group_metadata())
+        start = len(_METADATA) + _GENERATION.size
+        ids = metadata[start:].split(b"\0")
+        if not metadata.startswith(_METADATA) or len(ids) < 3 or not ids[1]:
+            return None
+        return cls(ids[1], *_GENERATION.unpack_from(metadata, len(_METADATA)))
+
+    def follows(self, former: "GroupPlace | None") -> bool:
+        """Tell whether no other generation lies between two assignments of one member."""
+        return former is not None and self == (former.member, former.generation + 1)
 
 
 class CommitRequest:
     """A commit that waits for the member's thread, and its result."""
 
     def __init__(
-        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: str | None = None
+        self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: OffsetMetadata = None
     ) -> None:
         self.offsets = offsets
         self.metadata = metadata

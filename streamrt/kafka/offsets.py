@@ -7,11 +7,19 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import Literal
 
+from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from streamrt.kafka.client import KafkaRequestError, error_in, partition_offsets, request_error
+from streamrt.kafka.client import (
+    KafkaRequestError,
+    OffsetMetadata,
+    build_client,
+    error_in,
+    partition_offsets,
+    request_error,
+)
 from streamrt.kafka.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.requests import AdminRequests, retry, seconds_left
 from streamrt.models import TopicPartition
@@ -24,10 +32,15 @@ _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
-# The leader of a partition is another one than the client thinks, has been elected again, or is being elected.
+# The leader of a partition is another one than the client thinks, has been elected again, or is being elected, or it does not
+# know yet that it is the leader.
 _MOVED = frozenset(
     {
         KafkaError._NOENT,
+        # What it knows may be older than the partition.
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -129,6 +142,48 @@ class OffsetRequests(AdminRequests):
                 `KafkaError.UNSTABLE_OFFSET_COMMIT` if a transaction is still open.
         """
         return self._groups.read(group, partitions, True, time.monotonic() + timeout)
+
+    def committed_now(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a consumer group has committed, though a transaction may be about to change it: nobody may start there.
+
+        Args:
+            group: name of the group.
+            partitions: which ones.
+            timeout: seconds to wait for the answer; above 0.
+
+        Raises:
+            KafkaRequestError: if the offsets could not be read in time.
+        """
+        return self._groups.read(group, partitions, False, time.monotonic() + timeout)
+
+    def set_committed(self, group: str, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
+        """Commit offsets of a group that has no members.
+
+        Args:
+            group: name of the group.
+            offsets: the next offset to read of each partition.
+            metadata: text to store with each offset, or one for each partition.
+
+        Raises:
+            KafkaRequestError: if the group does not take them, such as one that has members.
+        """
+        if not offsets:
+            return
+        client = build_client(
+            ConfluentConsumer,
+            {**self._options, "error_cb": self._log_error, "group.id": group, "enable.auto.commit": False},
+        )
+        try:
+            entries = client.commit(offsets=partition_offsets(offsets, metadata), asynchronous=False) or []
+            error = next((entry.error for entry in entries if entry.error is not None), None)
+        except KafkaException as raised:
+            error = error_in(raised)
+        finally:
+            client.close()
+        if error is not None:
+            raise request_error(f"the offsets of group {group} could not be set", error)
 
     def bounds(self, partition: TopicPartition, timeout: float = 30) -> tuple[int, int]:
         """Return the first offset of a partition and its high watermark, whatever transactions are open.

@@ -1,17 +1,20 @@
 """A producer that connects on first use."""
 
+import contextlib
 import logging
 import time
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
 from streamrt.kafka.client import ErrorCallback, KafkaRequestError, build_client, callback, client_options
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 from streamrt.models import HeadersMapping, HeaderValue
@@ -27,13 +30,55 @@ _DEFAULTS = {
     # Without it a retry of librdkafka can write a record twice or out of order.
     "enable.idempotence": True,
 }
+_DROPPED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""How a record fails that `purge`, or the end of a transaction, was to drop."""
+_LAST_FLUSH_S = 5.0
+
+
+class Undelivered:
+    """Counts the records that were not delivered, and logs the first one of each kind.
+
+    Args:
+        logger: where the log lines go.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        """Take the outcome of one record."""
+        if error is None or error.code() in _DROPPED:
+            return
+        kind = str(message.topic()), error.str()
+        self._counts[kind] += 1
+        if self._counts[kind] == 1:
+            self._logger.error("a record for topic %s was not delivered: %s", *kind)
+
+    def raise_any(self) -> None:
+        """Raise what was counted since the last call.
+
+        Raises:
+            ProducerError: if any record was not delivered.
+        """
+        counts, self._counts = self._counts, Counter()
+        if not counts:
+            return
+        number = counts.total()
+        kinds = ", ".join(f"{count} for topic {topic} ({why})" for (topic, why), count in counts.items())
+        topics = {topic for topic, _ in counts}
+        raise ProducerError(
+            f"{number} {'record was' if number == 1 else 'records were'} not delivered: {kinds}; with on_delivery, produce() "
+            "tells of each record",
+            topics.pop() if len(topics) == 1 else None,
+        )
 
 
 class Producer(HoldsSecrets):
     """Writes records to Kafka; a thin layer over `confluent_kafka.Producer`.
 
     The client is created on first use, so that a producer costs nothing until then. As a context manager it
-    flushes at the end.
+    flushes at the end. One that is not used any more sends what it still has, for a few seconds.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
@@ -43,6 +88,7 @@ class Producer(HoldsSecrets):
         flush_timeout: default timeout of `flush` in seconds; None waits for ever.
         transactional: whether the transaction methods may be used; `extra_config` must name a
             `transactional.id`.
+        prepare: called with the name of each topic before the first record goes to it, to create it for instance.
 
     Raises:
         ConfigurationError: if `transactional` and `transactional.id` do not go together.
@@ -61,6 +107,7 @@ class Producer(HoldsSecrets):
         extra_config: Mapping[str, Any] | None = None,
         flush_timeout: float | None = None,
         transactional: bool = False,
+        prepare: Callable[[str], None] | None = None,
     ) -> None:
         if transactional != bool((extra_config or {}).get("transactional.id")):
             # A made-up id would fence nobody: the id must be the one that a predecessor used.
@@ -70,6 +117,11 @@ class Producer(HoldsSecrets):
         )
         self._flush_timeout = -1.0 if flush_timeout is None else flush_timeout
         self._transactional = transactional
+        self._prepare = prepare
+        self._prepared: set[str] = set()
+        self._logger = logger
+        self._undelivered = Undelivered(logger)
+        self._take = callback(self._undelivered.take)
         self._inner: ConfluentProducer | None = None
 
     def produce(
@@ -95,22 +147,24 @@ class Producer(HoldsSecrets):
             timestamp: milliseconds since the Unix epoch; by default now.
             poll_timeout: seconds of one try to get room when the client's buffer is full.
             buffer_error_max_tries: how many such tries there are; 0 does not wait for room.
-            on_delivery: called by a later `poll` or `flush` with the outcome.
+            on_delivery: called by a later `poll` or `flush` with the outcome. Without it, `flush` raises if the record is not
+                delivered.
 
         Raises:
             BufferError: if the buffer is still full after the last try.
             KafkaException: if the record is refused, because it is too large for example.
         """
         client = self._client
-        options: dict[str, Any] = {}
+        if self._prepare is not None and topic not in self._prepared:
+            self._prepare(topic)
+            self._prepared.add(topic)
+        options: dict[str, Any] = {"on_delivery": self._take if on_delivery is None else callback(on_delivery)}
         if partition is not None:
             options["partition"] = partition
         if timestamp is not None:
             options["timestamp"] = timestamp
         if headers is not None:
             options["headers"] = dict(headers) if isinstance(headers, Mapping) else list(headers)
-        if on_delivery is not None:
-            options["on_delivery"] = callback(on_delivery)
         # Serving the callbacks first makes room without a wait.
         client.poll(0)
         try:
@@ -151,10 +205,15 @@ class Producer(HoldsSecrets):
 
         Returns:
             How many records are still on their way.
+
+        Raises:
+            ProducerError: if records that have no `on_delivery` were not delivered since the last call.
         """
         if self._inner is None:
             return 0
-        return int(self._inner.flush(self._flush_timeout if timeout is None else timeout))
+        remaining = int(self._inner.flush(self._flush_timeout if timeout is None else timeout))
+        self._undelivered.raise_any()
+        return remaining
 
     def purge(self) -> None:
         """Drop what was not sent yet; its delivery callbacks are called with an error."""
@@ -224,6 +283,8 @@ class Producer(HoldsSecrets):
     def _client(self) -> ConfluentProducer:
         if self._inner is None:
             self._inner = build_client(ConfluentProducer, self._options)
+            if not self._transactional:
+                weakref.finalize(self, _send_the_rest, self._inner, self._logger)
         return self._inner
 
     @property
@@ -248,7 +309,12 @@ class Producer(HoldsSecrets):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        remaining = self.flush()
+        try:
+            remaining = self.flush()
+        except ProducerError:
+            if exc_value is None:
+                raise
+            return
         if remaining and exc_value is None:
             raise KafkaRequestError(
                 f"{remaining} records were not delivered within {self._flush_timeout:g} s: the brokers "
@@ -256,3 +322,16 @@ class Producer(HoldsSecrets):
                 KafkaError._TIMED_OUT,
                 retriable=True,
             )
+
+
+def _send_the_rest(client: ConfluentProducer, logger: logging.Logger) -> None:
+    """Send what a producer has that nobody uses any more."""
+    remaining = len(client)
+    with contextlib.suppress(KafkaException):  # after a fatal error nothing can be sent
+        remaining = client.flush(_LAST_FLUSH_S) if remaining else 0
+    if remaining:
+        logger.error(
+            "%d records were not delivered: their producer was given up while no broker took them; call flush(), or use the "
+            "producer in a with statement",
+            remaining,
+        )

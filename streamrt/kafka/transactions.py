@@ -40,6 +40,7 @@ from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError, TransactionError
 from streamrt.kafka.client import (
     ClientLogger,
+    OffsetMetadata,
     build_client,
     client_options,
     error_in,
@@ -377,14 +378,14 @@ class TransactionalWriter:
             return errors or [error]
         return []
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         """Commit the records of the transaction, and the offsets with them. Without either it does nothing.
 
         Afterwards the next transaction may begin if `usable` says so.
 
         Args:
             offsets: the next offset to read of each input partition.
-            metadata: text to store with the offsets; brokers allow 4096 bytes by default.
+            metadata: text to store with the offsets, or one for each partition; brokers allow 4096 bytes by default.
 
         Raises:
             TransactionError: if the transaction failed, another producer has taken the id, or the outcome is not known.

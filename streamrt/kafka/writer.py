@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as ConfluentProducer
 
 from streamrt.errors import ProducerError
-from streamrt.kafka.client import build_client, client_options, error_in
+from streamrt.kafka.client import KafkaRequestError, build_client, client_options, error_in
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import Headers
 
@@ -49,6 +49,27 @@ _REFUSED_BY_BROKERS = _TOO_LARGE | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
+# What librdkafka says of the records that a fatal error takes along, or a producer that must begin a new sequence. Nothing is
+# wrong with any of them.
+_LOST_WITH_PRODUCER = frozenset(
+    {
+        KafkaError._FATAL,
+        KafkaError._GAPLESS_GUARANTEE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._PURGE_QUEUE,
+        KafkaError.DUPLICATE_SEQUENCE_NUMBER,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+    }
+)
+
+
+class WriterFailedError(KafkaRequestError):
+    """A producer met a fatal error, and records that it had taken may be lost; the work is tried again with a new producer.
+
+    It is about no single record, so nothing can be skipped for it.
+    """
 
 
 class KafkaRecordWriter:
@@ -86,8 +107,13 @@ class KafkaRecordWriter:
 
     @property
     def failed(self) -> bool:
-        """Whether the producer met a fatal error and must be replaced."""
+        """Whether the producer met a fatal error and must be replaced. What it had taken and did not deliver is lost."""
         return self._fatal is not None
+
+    @property
+    def delivered(self) -> bool:
+        """Whether each record that was taken is delivered, or has failed, as the next `flush` tells."""
+        return len(self._producer) == 0
 
     def produce(
         self,
@@ -110,6 +136,7 @@ class KafkaRecordWriter:
 
         Raises:
             ProducerError: if the record is refused at once, such as one that is too large.
+            WriterFailedError: if the producer met a fatal error.
         """
         while True:
             try:
@@ -117,7 +144,13 @@ class KafkaRecordWriter:
             except BufferError:
                 self._serve(self._producer.poll, _FULL_QUEUE_WAIT_S)
             except KafkaException as error:
-                raise refused_record(topic, value, key, error_in(error)) from error
+                reason = error_in(error)
+                if reason.code() == KafkaError._FATAL:
+                    # What it was is told by an event.
+                    self._fatal = self._fatal or reason
+                    self._serve(self._producer.poll, 0.0)
+                    raise self._failure() from error
+                raise refused_record(topic, value, key, reason) from error
             else:
                 break
         self._unpolled += 1
@@ -138,14 +171,17 @@ class KafkaRecordWriter:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
 
         librdkafka gives a record up after `message.timeout.ms`, so this ends.
+
+        Raises:
+            WriterFailedError: if the producer met a fatal error: which of its records are lost is not known then, because
+                reports about them may be lost, too.
         """
-        while self._serve(self._producer.flush, 1.0) > 0:
-            if self._fatal is not None:
-                break
+        while self._serve(self._producer.flush, 1.0) > 0 and self._fatal is None:
+            pass
+        if self._fatal is not None:
+            raise self._failure()
         self._unpolled = self._hurried = 0
         errors, self._errors = self._errors, []
-        if self._fatal is not None:
-            errors.append(ProducerError(f"the Kafka producer cannot go on: {self._fatal.str()}"))
         return errors
 
     def close(self) -> None:
@@ -161,9 +197,20 @@ class KafkaRecordWriter:
             self._on_client_error(raised_in_callback(error))
             return 1
 
+    def _failure(self) -> WriterFailedError:
+        reason = self._fatal or KafkaError(KafkaError._FATAL)
+        return WriterFailedError(
+            f"the Kafka producer met a fatal error ({reason.str()}), and records may be lost with it",
+            reason.code(),
+            True,
+        )
+
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._errors.append(lost_record(message, error))
+        if error is None:
+            return
+        if error.code() in _LOST_WITH_PRODUCER:
+            self._fatal = self._fatal or error
+        self._errors.append(lost_record(message, error))
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.fatal():

@@ -6,6 +6,9 @@ HeaderValue = str | bytes | None
 Headers = list[tuple[str, HeaderValue]]
 HeadersMapping = Mapping[str, HeaderValue]
 
+EPOCH_HEADER = "e"
+"""Tells the epoch of the writer of a changelog record; see `streamrt.state.changelog`."""
+
 
 def merge_headers(original: Headers | None, other: HeadersMapping) -> Headers:
     """Return `original` with the headers of `other` appended; those of the same name are replaced.

@@ -1,7 +1,7 @@
 """Records and what is known about them beside their value."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from streamrt.models.headers import Headers
 from streamrt.models.timestamps import MessageTimestamp, TimestampType
@@ -66,6 +66,35 @@ class Record:
     def leader_epoch(self) -> int | None:
         """Epoch of the partition's leader, where it is known."""
         return self.context.leader_epoch
+
+
+@runtime_checkable
+class ConsumedMessage(Protocol):
+    """A record that a consumer has returned, with the methods of `confluent_kafka.Message`."""
+
+    def topic(self) -> str:
+        """Name of the topic."""
+
+    def partition(self) -> int:
+        """Number of the partition."""
+
+    def offset(self) -> int:
+        """Offset in the partition."""
+
+    def key(self) -> bytes | None:
+        """The key's bytes, or None."""
+
+    def value(self) -> bytes | None:
+        """The value's bytes, or None for a tombstone."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Type (see `TimestampType`) and milliseconds since the Unix epoch."""
+
+    def headers(self) -> Headers | None:
+        """The headers, or None."""
+
+    def leader_epoch(self) -> int | None:
+        """Epoch of the partition's leader, where it is known."""
 
 
 class RawRecord:

@@ -4,6 +4,7 @@ Their instances are plain data, so a topology that holds them can be pickled, co
 """
 
 import copy
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ class Assign(Operator):
     """Sets a column to what an expression over the value yields: `sdf["column"] = ...`."""
 
     name: ClassVar[str] = "assign"
+    in_place: ClassVar[bool] = True
     column: Any
     expression: Expression
 
@@ -123,6 +125,8 @@ class Drop:
 class Fill:
     """Adds missing columns and replaces None, in place. A function for `Update`.
 
+    What has no columns, such as the value of a tombstone, stays as it is.
+
     Attributes:
         defaults: pairs of a column and what it gets where it is missing or None.
 
@@ -137,12 +141,11 @@ class Fill:
 
     def __call__(self, value: Any) -> None:
         """Fill the columns."""
+        if not isinstance(value, MutableMapping):
+            return
         for column, default in self.defaults:
-            try:
-                if value.get(column) is None:
-                    value[column] = copy.deepcopy(default)
-            except (AttributeError, TypeError) as error:
-                raise _not_columnar(value, f"fill column {column!r}") from error
+            if value.get(column) is None:
+                value[column] = copy.deepcopy(default)
 
     def __str__(self) -> str:
         return "fill " + ", ".join(column for column, _ in self.defaults)

@@ -1,11 +1,22 @@
 """What operators share about the functions that users give them."""
 
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentTypeError
 from streamrt.models import Headers
 from streamrt.topology import StateAccess
+
+# Which arguments make operators pass what, beside the value, to a function.
+_PASSED = {
+    (): (),
+    ("stateful=True",): ("state",),
+    ("metadata=True",): ("key", "timestamp", "headers"),
+    ("metadata=True", "stateful=True"): ("key", "timestamp", "headers", "state"),
+}
+_STATE_MISSING = re.compile(r"missing \d+ required positional arguments?: .*'state'")
 
 
 def require_callable(operator: str, function: Any) -> None:
@@ -15,7 +26,67 @@ def require_callable(operator: str, function: Any) -> None:
         InvalidOperationError: if `function` is not callable.
     """
     if not callable(function):
-        raise InvalidOperationError(f"{operator} needs a function, got {type(function).__name__}")
+        raise ArgumentTypeError(f"{operator} needs a function, got {type(function).__name__}")
+
+
+def require_parameters(operator: str, function: Callable[..., Any], *, metadata: bool, stateful: bool) -> None:
+    """Refuse a function that cannot be called with what an operator passes, when the dataframe is built.
+
+    Functions whose parameters are not known, such as many that are written in C, are not judged.
+
+    Args:
+        operator: the method of the dataframe, such as `apply()`.
+        function: the function of the user.
+        metadata: whether it is passed key, timestamp and headers.
+        stateful: whether it is passed the state.
+
+    Raises:
+        ArgumentTypeError: if `function` is not callable, or takes other arguments.
+
+    Example:
+        >>> require_parameters("apply()", lambda value, state: value, metadata=False, stateful=True)
+    """
+    require_callable(operator, function)
+    try:
+        # Of a decorated function, it is the decorator's that is called.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    given = tuple(name for name, on in (("metadata=True", metadata), ("stateful=True", stateful)) if on)
+    if _takes(signature, _PASSED[given]):
+        return
+    fitting = [" and ".join(options) for options, names in _PASSED.items() if options and _takes(signature, names)]
+    cure = "change the parameters of the function"
+    if fitting:
+        cure = f"pass {' or '.join(fitting)} to {operator}, or {cure}"
+    elif given and _takes(signature, ()):
+        cure = f"leave out {' and '.join(given)}, or {cure}"
+    passed, taken = ", ".join(("value", *_PASSED[given])), ", ".join(signature.parameters)
+    raise ArgumentTypeError(
+        f"{operator} calls {function_name(function)} with ({passed}), but its parameters are ({taken}): {cure}"
+    )
+
+
+def state_advice(error: BaseException) -> str:
+    """Return what to do about an error if a function was called without the `State` that it takes, or nothing.
+
+    Example:
+        >>> state_advice(TypeError("add_up() missing 1 required positional argument: 'state'"))
+        "; pass stateful=True to the operator if 'state' is to be the State of the record's key"
+        >>> state_advice(TypeError("unsupported operand"))
+        ''
+    """
+    if isinstance(error, TypeError) and _STATE_MISSING.search(str(error)):
+        return "; pass stateful=True to the operator if 'state' is to be the State of the record's key"
+    return ""
+
+
+def _takes(signature: inspect.Signature, more: tuple[str, ...]) -> bool:
+    try:
+        signature.bind("value", *more)
+    except TypeError:
+        return False
+    return True
 
 
 def function_name(function: Callable[..., Any]) -> str:

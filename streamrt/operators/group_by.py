@@ -76,6 +76,7 @@ class Rekey(Operator):
     """
 
     name: ClassVar[str] = "group_by"
+    regroups: ClassVar[bool] = True
     key: Callable[[Any], Any]
     group: str
 

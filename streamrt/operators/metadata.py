@@ -72,7 +72,7 @@ def checked_timestamp(timestamp: Any) -> int:
 
 
 def checked_headers(headers: Any) -> Headers | None:
-    """Return headers as a list of pairs, or None where there are none.
+    """Return headers as a list of pairs; None stays None.
 
     Raises:
         TypeError: if they are not a collection of (name, value) pairs.
@@ -89,4 +89,4 @@ def checked_headers(headers: Any) -> Headers | None:
         if value is not None and not isinstance(value, str | bytes):
             raise TypeError(f"the value of header {name!r} must be bytes, str or None, got {type(value).__name__}")
         pairs.append((name, value))
-    return pairs or None
+    return pairs

@@ -11,7 +11,7 @@ from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 @dataclass(frozen=True)
 class Print(Operator):
-    """Shows each value as text.
+    """Shows each value as the text of a dict.
 
     Attributes:
         pretty: spread large values over several lines.
@@ -19,15 +19,18 @@ class Print(Operator):
     """
 
     name: ClassVar[str] = "print"
+    in_place: ClassVar[bool] = True
     pretty: bool = True
     metadata: bool = False
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
         show, node_id, metadata = context.show, node.id, self.metadata
-        render = partial(pprint.pformat, sort_dicts=False) if self.pretty else str
+        render = partial(pprint.pformat, indent=2, sort_dicts=False) if self.pretty else str
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            shown = {"value": value, "key": key, "timestamp": timestamp, "headers": headers} if metadata else value
+            shown = {"value": value}
+            if metadata:
+                shown.update(key=key, timestamp=timestamp, headers=headers)
             show(node_id, render(shown))
             child(value, key, timestamp, headers)
 
@@ -44,12 +47,13 @@ class PrintTable(Operator):
         metadata: show `_key` and `_timestamp` as columns.
         timeout: seconds after which a table that is not full is printed, where the output is not a terminal.
         live: redraw the table in place where the output is a terminal.
-        live_slowdown: seconds between two drawings of a live table.
+        live_slowdown: seconds between two drawings of a live table; 0 for as many as are useful.
         columns: the columns to show; None shows all.
         column_widths: widths in characters by column.
     """
 
     name: ClassVar[str] = "print_table"
+    in_place: ClassVar[bool] = True
     size: int = 5
     title: str | None = None
     metadata: bool = True

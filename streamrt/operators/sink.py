@@ -24,6 +24,7 @@ class SinkOperator(OutletOperator):
     """
 
     name: ClassVar[str] = "sink"
+    in_place: ClassVar[bool] = True
     sink: BaseSink
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102

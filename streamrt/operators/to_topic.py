@@ -22,6 +22,7 @@ class ToTopic(Operator):
     """
 
     name: ClassVar[str] = "to_topic"
+    in_place: ClassVar[bool] = True
     topic: Topic | TopicSelector
     key: Callable[[Any], Any] | None = None
 

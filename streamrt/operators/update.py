@@ -25,6 +25,7 @@ class Update(Operator):
     """
 
     name: ClassVar[str] = "update"
+    in_place: ClassVar[bool] = True
     function: Callable[..., Any]
     metadata: bool = False
     store: StoreSpec | None = None

@@ -1,6 +1,6 @@
 """Tasks, and what they need: the same code under Spark and in the test driver."""
 
-from streamrt.runtime.batch import BatchContext
+from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter
 from streamrt.runtime.homes import ChangelogSettings, SourceState, StateSettings

@@ -5,54 +5,27 @@ open when it is committed is used by the one that follows it.
 """
 
 import bisect
-import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamrt.connectors import SinkBatch
 from streamrt.errors import ProducerError, SinkError
+from streamrt.kafka import WriterFailedError
 from streamrt.models import OffsetRange, Tick, TopicPartition
+from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session, SessionStatus, flush_writer, take_back
 from streamrt.runtime.merge import Merge, Run
 from streamrt.runtime.report import Failure, Output, Report, StoreTime
 from streamrt.runtime.task import Limits, Task, TaskFailed
-from streamrt.runtime.troubles import PASSING, TROUBLES, note_failure, note_trouble, trace_of
+from streamrt.runtime.troubles import PASSING, TROUBLES, close_session, note_failure, note_trouble, trace_of
 
 if TYPE_CHECKING:
     from streamrt.runtime.tasks import Tasks
 
 _SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the topic"
-
-
-@dataclass(frozen=True)
-class BatchContext:
-    """What a batch must know.
-
-    Attributes:
-        positions: offsets below which records have been processed already, by input partition.
-        seconds: how long after its first record a micro-batch stops between two records; in resident tasks, how long records
-            are processed before the task looks for other things to do.
-        outputs: how many outputs may still come; None for no limit.
-        workers: the process that made the last commit, by task.
-        stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
-            common are named as in `Topology.scopes`.
-        now: wall clock, in milliseconds since the Unix epoch.
-        watermarks: stream-wide watermarks by stream and store, where they are wanted and known.
-        behind: tasks that may read records again which watermarks were made of before they were committed. Time passes for
-            them as far as their own records bring it: otherwise these would be late.
-    """
-
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
-    seconds: float = float("inf")
-    outputs: int | None = None
-    workers: Mapping[TopicPartition, str] = field(default_factory=dict)
-    stateful: frozenset[TopicPartition] = frozenset()
-    now: int = 0
-    watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    behind: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass
@@ -83,6 +56,8 @@ class Batch:
     Attributes:
         report: what is done so far.
         aborted: the tasks whose sessions were given up; their records must be processed again.
+        paused: whether operators of a task had to stop in the middle of what is due. What they have done is committed before
+            they go on, so that it does not gather in memory.
     """
 
     def __init__(
@@ -91,6 +66,7 @@ class Batch:
         self.report = Report()
         self.context = context
         self.aborted: set[TopicPartition] = set()
+        self.paused = False
         self._tasks = tasks
         self._carried = carried
         self._limits: Limits | None = None
@@ -110,7 +86,7 @@ class Batch:
     def position(self, place: TopicPartition) -> int:
         """Return the offset of the next record to process."""
         done = self.report.ranges.get(place)
-        return self.context.positions.get(place, 0) if done is None else done.end
+        return self.context.position(place) if done is None else done.end
 
     def take(self, chunk: Chunk) -> bool:
         """Process a chunk, or put it by until all are there; return whether more may follow."""
@@ -125,30 +101,45 @@ class Batch:
         self._cut = not going_on
         return going_on
 
-    def take_all(self, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """Process chunks for a while, without ending any session.
+    def begin_slice(self) -> None:
+        """Begin a time slice: it lasts from the next work on, whichever tasks do it."""
+        self._limits = None
+
+    def take_turn(self, task: TopicPartition, chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
+        """Process records of one task, or what it has left over, for the rest of the time slice; its session stays open.
 
         Args:
-            chunks: records, in order within each partition.
+            task: the task.
+            chunks: its records, in order within each partition; none to let it go on with what it has left over.
 
         Returns:
-            What is left because time is up, enough outputs are there, or a session was given up.
+            The records that are left, and whether another task may follow. None may if time is up, enough outputs are there,
+            or a session was given up.
         """
-        self._limits, self._cut = None, False
-        taken = list(chunks)
+        waiting = [chunk for chunk in chunks if self.left(chunk)]
         going_on = True
-        for chunk in taken:
-            if not going_on:
-                break
-            going_on = self.take(chunk)
-        if going_on:
-            self._take_gathered()
-        self._gathered.clear()
-        return [
+        if not chunks:
+            going_on = self._enter(task) is not None
+        elif not waiting:
+            return [], True
+        elif task.topic in self._tasks.merged:
+            delivered: dict[TopicPartition, list[Chunk]] = {}
+            for chunk in waiting:
+                delivered.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
+            going_on = self._take_merged(task, delivered)
+        else:
+            going_on = all(self._take(chunk, task) for chunk in waiting)
+        rest = [
             chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
-            for chunk in taken
+            for chunk in waiting
             if self.left(chunk)
         ]
+        return rest, going_on
+
+    def unfinished(self, task: TopicPartition) -> bool:
+        """Tell whether a task has work left over, for which it needs no record."""
+        session = self._sessions.get(task)
+        return session is not None and session.unfinished
 
     def _take(self, chunk: Chunk, place: TopicPartition) -> bool:
         session = self._enter(place)
@@ -165,7 +156,7 @@ class Batch:
         if session is None:
             self.report.complete = False
             return False
-        start = {place: self.position(place) for place in session.inputs}
+        start = {place: self.position(place) for place in self._tasks.merge_order(task)}
         merge = Merge(delivered, start, self._tasks.task(task.topic).times, self._tasks.clients)
         try:
             return self._process(merge.runs(), session, merge)
@@ -180,9 +171,16 @@ class Batch:
                 break
             self._cut = not self._take_merged(task, delivered)
 
-    def tick(self, place: TopicPartition) -> None:
-        """Let time pass for a task, without records."""
-        self._enter(place)
+    def tick(self, place: TopicPartition) -> bool:
+        """Let time pass for a task, without records.
+
+        Returns:
+            False if it could not do all that is due, because the time slice is over, or for a reason that the report tells.
+        """
+        if self._limits is not None and self._tasks.clock() >= self._limits.deadline:
+            self.report.unfinished[place] = True
+            return False
+        return self._enter(place) is not None
 
     def settle(self) -> None:
         """Process what was put by, and commit what is processed."""
@@ -199,7 +197,12 @@ class Batch:
                 for session, publish in zip(prepared, self._publishing(prepared), strict=True):
                     self._commit(session, publish)
                 return
-            refusal = self._flush(prepared)
+            try:
+                refusal = self._flush(prepared)
+            except WriterFailedError as failed:
+                for session in prepared:
+                    self._meet(session, failed)
+                return
             for session in prepared:
                 if refusal is None:
                     self._commit(session, session.publish)
@@ -289,7 +292,7 @@ class Batch:
         if former:
             # The partition comes a second time in one batch: what it left must be in the stores.
             self._settle_prepared()
-            if self.report.failure is not None or place in self.report.interrupted:
+            if self.report.failure is not None or place in self.report.interrupted or place in self.report.locked:
                 return None
         session = None if self._carried is None else self._carried.get(place)
         if session is None:
@@ -297,7 +300,7 @@ class Batch:
             try:
                 session.open(known=self.context.stateful)
             except TROUBLES as trouble:
-                session.close()
+                close_session(session, self.report)
                 self.aborted.add(place)
                 note_trouble(self.report, session, trouble)
                 return None
@@ -312,50 +315,66 @@ class Batch:
         self._work[place] = _Work()
         task.begin(session)
         for each, start in session.start.items():
-            begin = former[each].start if each in former else self.context.positions.get(each, 0)
+            begin = former[each].start if each in former else self.context.position(each)
             ranges[each] = OffsetRange(*each, begin, start)
         return session if self._is_timely(session) else None
 
     def _is_timely(self, session: Session) -> bool:
         """Tell a session what time it is if it does not know; return whether records may follow."""
-        known = self._work[session.place].told is self.context
+        known = self._work[session.place].told is self.context and not session.unfinished
         return known or not self._tasks.task(session.place.topic).collector.ticks or self._tick(session)
 
     def _tick(self, session: Session) -> bool:
-        """Tell the operators what time it is; return whether records may follow."""
+        """Tell the operators what time it is, once they have done what was due before; return whether records may follow."""
         task, report, place = self._tasks.task(session.place.topic), self.report, session.place
-        before = task.collector.outputs
-        self._work[place].told = self.context
+        collector = task.collector
+        before = collector.outputs
+        collector.deadline, collector.unfinished = self._slice().deadline, False
         try:
             first = session.inputs[0]
-            watermarks = self.context.watermarks.get(place.topic, {})
-            if place in self.context.behind:
-                watermarks = _as_far_as(session.stores.times(), watermarks)
-            task.tick(Tick(self.context.now, watermarks), first, self.position(first))
+            if session.unfinished:
+                # At the time at which it became due.
+                task.tick(Tick(self.context.now, {}), first, self.position(first))
+            if not collector.unfinished and self._work[place].told is not self.context:
+                self._work[place].told = self.context
+                watermarks = self.context.watermarks.get(place, {})
+                if place in self.context.behind:
+                    watermarks = _as_far_as(session.stores.times(), watermarks)
+                task.tick(Tick(self.context.now, watermarks), first, self.position(first))
         except TaskFailed as failed:
             self._give_up(session, failed.failure)
             return False
         except TROUBLES as trouble:
             self._meet(session, trouble)
             return False
-        outputs = task.collector.outputs - before
+        outputs = collector.outputs - before
         self._work[place].outputs += outputs
         report.outputs += outputs
-        return True
+        self._note_unfinished(session, collector.unfinished)
+        return not session.unfinished
+
+    def _note_unfinished(self, session: Session, unfinished: bool) -> None:
+        session.unfinished = unfinished
+        self.paused = self.paused or unfinished
+
+    def _slice(self) -> Limits:
+        """Return when the time slice is over. It begins with the first work."""
+        if self._limits is None:
+            # Whatever came before, waiting for data, restoring, passing over records, is not this task's work.
+            self._limits = Limits(self._tasks.clock() + self.context.seconds, self.context.outputs)
+        return self._limits
 
     def _process(self, runs: Iterable[Run], session: Session, merge: Merge | None = None) -> bool:
         """Process records of a session and note the progress; return whether more may follow."""
         task, report = self._tasks.task(session.place.topic), self.report
-        if self._limits is None:
-            # Whatever came before, waiting for data, restoring, passing over records, is not this task's work.
-            self._limits = Limits(time.monotonic() + self.context.seconds, self.context.outputs)
-        limits, before = self._limits, task.collector.outputs
+        limits, before = self._slice(), task.collector.outputs
         if limits.outputs is not None:
             limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
         whole = self._tasks.spec.transactional or bool(task.stores)
         # The first offset and the next one, by input.
         done: dict[TopicPartition, tuple[int, int]] = {}
         records, finished = 0, True
+        task.collector.unfinished = False
         try:
             for chunk, start, stop in runs:
                 place = TopicPartition(chunk.topic, chunk.partition)
@@ -388,6 +407,7 @@ class Batch:
             report.ranges[place] = OffsetRange(*place, begin, end)
         if merge is not None:
             finished = not merge.left({place: end for place, (_, end) in done.items()})
+        self._note_unfinished(session, task.collector.unfinished)
         report.complete = report.complete and finished
         outputs = task.collector.outputs - before
         work = self._work[session.place]
@@ -397,10 +417,9 @@ class Batch:
         report.outputs += outputs
         return finished and not self._over(task, limits)
 
-    @staticmethod
-    def _over(task: Task, limits: Limits) -> bool:
+    def _over(self, task: Task, limits: Limits) -> bool:
         enough = limits.outputs is not None and task.collector.outputs >= limits.outputs
-        return enough or time.monotonic() >= limits.deadline
+        return enough or task.collector.unfinished or self._tasks.clock() >= limits.deadline
 
     def _finish(self, session: Session) -> bool:
         """Bring a session to its commit; return whether another one may follow."""
@@ -416,7 +435,7 @@ class Batch:
 
     def _close(self, session: Session) -> None:
         """Close a session for good."""
-        session.close()
+        close_session(session, self.report)
         if self._carried is not None:
             self._carried.pop(session.place, None)
 
@@ -435,7 +454,7 @@ class Batch:
             self._note_times(session)
             self._gather(session)
             if self._carried is None:
-                session.close()
+                close_session(session, self.report)
             return True
         sinks = self._tasks.sinks
         try:
@@ -478,6 +497,10 @@ class Batch:
 
     def _note_times(self, session: Session) -> None:
         self.report.times.update({(session.place, store): time for store, time in session.times.items()})
+        self.report.unfinished[session.place] = session.unfinished
+        if not session.unfinished or self._carried is None:
+            # What is left over may be earlier than what was sent. The driver waits for the end where sessions do not go on.
+            self.report.sent.update({(session.place, topic): time for topic, time in session.sent.items()})
 
     def _changelogs(self) -> set[str]:
         state = self._tasks.spec.state

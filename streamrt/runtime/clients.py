@@ -1,8 +1,10 @@
 """The edges of a task: what it needs from Kafka. The Spark runner gives it real clients, tests give it memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from streamrt.kafka import CommittedOffset, OffsetMetadata
 from streamrt.models import Headers, TopicPartition
 from streamrt.runtime.chunk import Chunk
 
@@ -31,10 +33,15 @@ class RecordWriter(Protocol):
 
         Raises:
             ProducerError: if the record is refused at once, such as one that is too large.
+            WriterFailedError: if the writer cannot go on, and may have lost what it had taken.
         """
 
     def flush(self) -> list[Exception]:
-        """Wait until each record is delivered or has failed; return one error for each that failed."""
+        """Wait until each record is delivered or has failed; return one error for each that failed.
+
+        Raises:
+            WriterFailedError: if the writer cannot go on, and may have lost what it had taken.
+        """
 
 
 class TransactionWriter(RecordWriter, Protocol):
@@ -44,7 +51,7 @@ class TransactionWriter(RecordWriter, Protocol):
     def usable(self) -> bool:
         """Whether another transaction may begin; after any trouble a new writer must be made."""
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         """Commit the records and the offsets of the input.
 
         Raises:
@@ -74,6 +81,10 @@ class ChangelogRecords(Protocol):
     def next_offset(self) -> int:
         """The offset after all that these records cover."""
 
+    @property
+    def epochs(self) -> Sequence[bytes | None]:
+        """The epochs of their writers, at least once; None where a record has none."""
+
 
 class TaskClients(Protocol):
     """Gives tasks what they need from Kafka. Used by one thread."""
@@ -85,17 +96,34 @@ class TaskClients(Protocol):
     def writer(self) -> RecordWriter:
         """Return the writer of tasks that produce at least once; the same one each time."""
 
-    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
-        """Return the writer of a task; fences every earlier one of that task.
+    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+        """Return the transactional writer that this process has for a task, if it may go on."""
+
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+        """Return a new writer for a task, which is kept; fences every earlier writer with the same id.
 
         Args:
             task: the task: an input partition, or what stands for those of several topics.
-            topic: an input topic of the task.
-            reuse: whether this process made the task's last commit, so that the writer which did may go on.
+            owner: the input partition that the transactional id belongs to.
 
         Raises:
             TransactionError: if Kafka does not let the writer begin.
         """
+
+    def claiming(self, owner: TopicPartition, topic: str) -> AbstractContextManager[TransactionWriter]:
+        """Return a new writer for a moment; fences every earlier writer with the same id.
+
+        Args:
+            owner: what the transactional id belongs to.
+            topic: a topic that exists.
+
+        Raises:
+            TransactionError: if Kafka does not let the writer begin.
+        """
+
+    @property
+    def delivered(self) -> bool:
+        """Whether all that was handed to the writer of tasks is in Kafka, or was refused."""
 
     def hurry(self) -> None:
         """Send what writers hold back to send it with more; called when there is nothing more to do."""
@@ -105,6 +133,14 @@ class TaskClients(Protocol):
 
     def committed(self, place: TopicPartition) -> int | None:
         """Return the committed offset of the group, once no transaction is about to move it."""
+
+    def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of input partitions with what is stored with them.
+
+        Args:
+            places: the input partitions.
+            stable: whether to wait until no transaction is about to move one of them.
+        """
 
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
         """Return the first offset of a partition and its high watermark, whatever transactions are open."""

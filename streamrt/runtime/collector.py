@@ -8,6 +8,7 @@ from typing import Any
 
 from streamrt.connectors import BaseSink
 from streamrt.errors import KeySerializationError, SchemaRegistryError, TransactionError, ValueSerializationError
+from streamrt.kafka import WriterFailedError
 from streamrt.models import Headers, Tick, merge_headers
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
@@ -15,12 +16,19 @@ from streamrt.runtime.clients import RecordWriter, no_writer
 from streamrt.runtime.report import Output
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
-from streamrt.serializers import BoundSerializer, MessageField
+from streamrt.serializers import SERIALIZERS, BoundSerializer, MessageField, Serializer
 from streamrt.state import State, StoreSpec, StoreTransaction, Transaction
 from streamrt.topics import Topic
 from streamrt.topology import Executor, Node
 
 logger = logging.getLogger("streamrt")
+
+_PORTION_S = 1.0
+"""What is done in it must be committed, which takes about as long: both together are no longer than a time slice."""
+
+_BY_TYPE = {bytes: "bytes", str: "str", int: "int", float: "double"}
+"""Names of the serializers for plain types; JSON has a form for most others."""
+_PLAIN = frozenset(SERIALIZERS[name] for name in (*_BY_TYPE.values(), "json"))
 
 StateFunction = Callable[[Any, int], State]
 """Takes a record's key and event time (ms), and returns the state of the key."""
@@ -43,12 +51,16 @@ class Collector:
         on_error: decides about a record that cannot be produced: True skips it.
         position: tells topic, partition and offset of the input record.
         lines: gathers what operators show, in order, as pairs of a node's id and an item.
+        clock: gives seconds; only differences count.
 
     Attributes:
         writer: where records go; set for each session.
         states: gives the state of a store, by its name; set for each session by `use`.
         transactions: the running transactions, by name of their store; set for each session by `use`.
         ticks: what operators want to be called when time has passed, each with its node.
+        sent: the highest event time that was sent into each exchange that watermarks pass, by topic; set for each session.
+        deadline: value of the clock at which the time slice is over; set before records and ticks.
+        unfinished: whether one of them had to since this was set to False.
     """
 
     def __init__(
@@ -58,11 +70,18 @@ class Collector:
         on_error: Callable[[Exception, Any, Any, int, "Headers | None"], bool],
         position: Callable[[], tuple[str, int, int]],
         lines: list[tuple[int, Any]],
+        clock: Callable[[], float],
     ) -> None:
         self.writer: RecordWriter = no_writer
+        self.deadline = float("inf")
+        self.unfinished = False
+        self._clock = clock
         self.states: dict[str, StateFunction] = {}
         self.transactions: dict[str, Transaction] = {}
         self.ticks: list[tuple[Node, Callable[[Tick], None]]] = []
+        self.sent: dict[str, int] = {}
+        self._timed = spec.topology.timed_exchanges.keys()
+        self._exchanges = spec.topology.exchanges.keys()
         self._sinks = sinks
         self._on_error = on_error
         self._position = position
@@ -108,18 +127,25 @@ class Collector:
                 data = to_value(value, headers)
                 # A key of None stays one: JSON would write `null`, and all such records would share a partition.
                 raw_key = None if key is None else to_key(key, headers)
-                self.writer.produce(name, data, raw_key, timestamp, headers and checked_headers(headers))
-            except (SchemaRegistryError, TransactionError):
+                # A record has either headers or none: Kafka knows no empty list of them.
+                sent = checked_headers(headers) or None if headers else None
+                self.writer.produce(name, data, raw_key, timestamp, sent)
+            except (SchemaRegistryError, TransactionError, WriterFailedError):
                 # It is not about this record: all of the range is processed again.
                 raise
             except Exception as error:
-                clear = _explain(error, name, (to_value, value), (to_key, key), headers)
+                clear = _explain(error, topic, (to_value, value), (to_key, key), headers, name in self._exchanges)
                 if not self._on_error(clear, value, key, timestamp, headers):
                     raise OutputRefused(clear) from error
             else:
                 self.produced += 1
 
-        return send
+        def send_timed(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            send(value, key, timestamp, headers)
+            if timestamp > self.sent.get(name, -1):
+                self.sent[name] = timestamp
+
+        return send_timed if name in self._timed else send
 
     def state(self, store: StoreSpec) -> StateFunction:
         """Return the function that gives the state of a record's key, in a store of the running session."""
@@ -154,6 +180,17 @@ class Collector:
         """Have a function called when time has passed."""
         self.ticks.append((node, callback))
 
+    def begin_portion(self) -> Callable[[], bool]:
+        """Return a function that tells whether the time slice, or the portion, is over; if so, the task is not finished."""
+        clock = self._clock
+        end = min(self.deadline, clock() + _PORTION_S)
+
+        def must_stop() -> bool:
+            self.unfinished = self.unfinished or clock() >= end
+            return self.unfinished
+
+        return must_stop
+
     def show(self, node_id: int, item: Any) -> None:
         """Keep something for the report; of a live table only the last rows."""
         rows = self._rows.get(node_id)
@@ -170,15 +207,16 @@ class Collector:
 
 def _explain(
     error: Exception,
-    topic: str,
+    topic: Topic,
     value: tuple[BoundSerializer, Any],
     key: tuple[BoundSerializer, Any],
     headers: Headers | None,
+    grouped: bool,
 ) -> Exception:
-    """Return an error that tells whether it was the value or the key that could not be serialized."""
-    for part, (serialize, item), kind in (
-        ("value", value, ValueSerializationError),
-        ("key", key, KeySerializationError),
+    """Return an error that tells whether it was the value or the key that could not be serialized, and what could do it."""
+    for part, (serialize, item), kind, serializer in (
+        ("value", value, ValueSerializationError, topic.value_serializer),
+        ("key", key, KeySerializationError, topic.key_serializer),
     ):
         if item is None and kind is KeySerializationError:
             continue
@@ -186,10 +224,32 @@ def _explain(
             serialize(item, headers)
         except Exception as again:  # noqa: BLE001 - serializers are users' code
             reason = str(again) or type(again).__name__
-            clear = kind(f"the {part} of a record for topic {topic!r} cannot be serialized: {reason}")
+            message = f"the {part} of a record for topic {topic.name!r} cannot be serialized: {reason}"
+            fitting = _fitting(item, serializer)
+            if fitting is not None and grouped:
+                message += f"; give group_by() {part}_serializer={fitting!r} and {part}_deserializer={fitting!r}"
+            elif fitting is not None:
+                message += (
+                    f"; declare the topic with {part}_serializer={fitting!r} for {part}s of type {type(item).__name__}"
+                )
+            clear = kind(message)
             clear.__cause__ = error
             return clear
     return error
+
+
+def _fitting(item: Any, refusing: Serializer) -> str | None:
+    """Return the name of another plain serializer for what one of them refuses, if there is one."""
+    if type(refusing) not in _PLAIN:
+        return None
+    for name in (_BY_TYPE.get(type(item), "json"), "json"):
+        serializer = SERIALIZERS[name]()
+        try:
+            serializer.bind("", MessageField.VALUE)(item, None)
+        except Exception:  # noqa: BLE001, S112 - then it does not fit
+            continue
+        return None if type(serializer) is type(refusing) else name
+    return None
 
 
 def _nothing(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:

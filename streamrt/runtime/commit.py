@@ -12,7 +12,8 @@ A *session* is the work of one task between two commits: on its input partition,
 2. process the records; outputs are handed to the writer as they arise, changes of state stay in memory;
 3. flush the sinks;
 4. produce changelog records, and one position record for each changelog;
-5. flush the writer: every output and every change is durable, or the range does not advance;
+5. flush the writer: every output and every change is durable, or the range does not advance. Where others have written to a
+   changelog meanwhile, write their keys again, or give up if they have taken the partition over (`streamrt.runtime.foreign`);
 6. write changes and stamp to the stores, in one batch each;
 7. report; the driver commits the offsets of reported ranges to the consumer group.
 
@@ -22,7 +23,8 @@ A session that follows another one, in resident tasks, begins at 2.
 
 **Exactly-once**, one Kafka transaction for each session:
 
-1. take the transactional id of the task, which aborts and fences every earlier holder;
+1. take the transactional ids of all inputs, and of whoever claims them, which aborts and fences every earlier holder:
+   see `streamrt.runtime.fencing`;
 2. compare the committed offset of each input with the expected one: equal, go on; ahead, drop the records below it;
    behind, fail. Either of 1 and 2 alone lets duplicates through;
 3. open the stores and restore them, see above;
@@ -44,11 +46,14 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from streamrt.errors import ProducerError, StateError
+from streamrt.errors import ChangelogError, ProducerError, StateError, StoreCorruptedError, TransactionError
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter, no_writer
 from streamrt.runtime.faults import reached
+from streamrt.runtime.fencing import take_inputs
+from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.report import Failure, Report, StoreTime
+from streamrt.runtime.sent import what_was_sent
 from streamrt.runtime.spec import ErrorCallbacks
 from streamrt.runtime.stores import TaskStores
 
@@ -101,6 +106,8 @@ class Session:
         end: offset after the last record that was processed.
         writer: where outputs go.
         times: where event time was in the stores when the session ended.
+        sent: the highest event time that was sent into exchanges, by topic, since the stores were opened.
+        unfinished: whether operators have, or may have, work left over that a tick must go on with before the next record.
     """
 
     def __init__(
@@ -114,6 +121,8 @@ class Session:
         self.clients = clients
         self.stores = stores
         self.times: Mapping[str, StoreTime] = {}
+        self.sent: dict[str, int] = {}
+        self.unfinished = False
 
     transactional = False
 
@@ -151,7 +160,13 @@ class Session:
         self._move(SessionStatus.PREPARED)
 
     def publish(self) -> None:
-        """Make the work official for Kafka; `prepare` came before. It may run in any thread, and uses the writer alone."""
+        """Make the work official for Kafka; `prepare` came before, and the writer is flushed.
+
+        Raises:
+            TransactionError: if another process has taken the partition over.
+            KafkaRequestError: if the changelogs cannot be looked at, or set right.
+        """
+        self.stores.defend(self.writer)
         self._move(SessionStatus.PUBLISHED)
 
     def store(self) -> None:
@@ -164,15 +179,17 @@ class Session:
         """Return the open session that follows this one, which is committed, over the same stores.
 
         Returns:
-            None if a new one must be opened, because the stores or the writer cannot go on.
+            None if a new one must be opened, because the writer cannot go on.
         """
-        if self.status is not SessionStatus.COMMITTED or not self.stores.renew():
+        if self.status is not SessionStatus.COMMITTED:
             return None
+        self.stores.renew()
         following = copy.copy(self)
         following.start = dict(self.end)
         following.end = dict(self.end)
         following.status = SessionStatus.OPEN
         following.times = {}
+        following.sent = dict(self.sent)
         return following
 
     def go_on(self) -> None:
@@ -185,15 +202,23 @@ class Session:
             self._move(SessionStatus.ABORTED)
         self.end = self.start
 
-    def close(self) -> None:
-        """Close the stores; what is not committed is dropped."""
+    def close(self) -> StateError | None:
+        """Close the stores; what is not committed is dropped.
+
+        Returns:
+            Why the application cannot go on: a store cannot be written, because the disk is full for example. What is
+            official is in the changelog, but each session to come would read it from there again.
+        """
         if self.status not in (SessionStatus.COMMITTED, SessionStatus.ABORTED):
             self.abort()
         try:
             self.stores.close()
-        except StateError as error:
-            # What is official is written, and the rest is dropped; the next session sees what the stores can be trusted with.
+        except StoreCorruptedError as error:
+            # The next session restores it.
             logger.warning("a store of %s could not be closed: %s", self.place, error)
+        except StateError as error:
+            return error
+        return None
 
     def _move(self, status: SessionStatus) -> None:
         if status not in self.status.successors:
@@ -210,7 +235,8 @@ class ExactlyOnceSession(Session):
         stores: the task's stores.
         expected: offset at which the group is, as the driver knows it, for each input partition.
         reuse: whether this process made the task's last commit.
-        metadata: stored with the committed offset.
+        metadata: composes what is stored with the committed offset of each input.
+        exchanges: the exchanges that the task sends into, as `Topology.sends` tells.
     """
 
     transactional = True
@@ -223,11 +249,13 @@ class ExactlyOnceSession(Session):
         expected: Mapping[TopicPartition, int],
         *,
         reuse: bool,
-        metadata: str | None,
+        metadata: CommitMetadata,
+        exchanges: Mapping[str, frozenset[str]],
     ) -> None:
         super().__init__(place, clients, stores, expected)
         self._reuse = reuse
         self._metadata = metadata
+        self._exchanges = exchanges
         self._transaction: TransactionWriter | None = None
 
     def open(self, *, known: Collection[TopicPartition], deadline: float | None = None) -> None:
@@ -235,12 +263,13 @@ class ExactlyOnceSession(Session):
 
         Raises:
             StateError: if an offset of the group was moved back.
-            TransactionError: if Kafka does not let us begin.
+            TransactionError: if Kafka does not let us begin, or another process has taken over meanwhile.
             RestoreInterrupted: at the deadline.
         """
         reached("opened")
-        topic = self.inputs[0].topic
-        self.writer = self._transaction = self.clients.transactional(self.place, topic=topic, reuse=self._reuse)
+        self.writer = self._transaction = take_inputs(
+            self.clients, self.place, self.inputs, self._metadata, reuse=self._reuse
+        )
         reached("fenced")
         for place, expected in self.start.items():
             committed = self.clients.committed(place)
@@ -253,19 +282,26 @@ class ExactlyOnceSession(Session):
             self.start[place] = committed
         self.end = dict(self.start)
         reached("checked")
-        super().open(known=known, deadline=deadline)
+        try:
+            super().open(known=known, deadline=deadline)
+        except ChangelogError as refusal:
+            if all(self.clients.committed(place) == at for place, at in self.start.items()):
+                raise
+            # The store and the offsets were read at different times, and somebody has committed in between.
+            raise TransactionError(f"another process works on {self.place}", fenced=True) from refusal
 
     def publish(self) -> None:
-        """Commit the transaction.
+        """Commit the transaction. It may run in any thread, and uses the writer alone.
 
         Raises:
             TransactionError: if the transaction was aborted or fenced, or its outcome is not known.
         """
         if self._transaction is None:
             raise RuntimeError(f"the session of {self.place} is not open")
-        self._transaction.commit(self.end, self._metadata)
+        sent = what_was_sent(self.sent, self.times, self._exchanges)
+        self._transaction.commit(self.end, self._metadata.encode_all(self.end, sent=dict.fromkeys(self.end, sent)))
         reached("committed")
-        super().publish()
+        self._move(SessionStatus.PUBLISHED)
 
     def go_on(self) -> None:
         """Keep the writer, which is this session's own."""
@@ -280,11 +316,12 @@ class ExactlyOnceSession(Session):
             self._transaction.abort()
         super().abort()
 
-    def close(self) -> None:
+    def close(self) -> StateError | None:
         """Close the stores, and let go of a writer that cannot be used again."""
-        super().close()
+        error = super().close()
         if self._transaction is not None and not self._transaction.usable:
             self.clients.release(self.place)
+        return error
 
 
 def flush_writer(
@@ -299,6 +336,10 @@ def flush_writer(
 
     Returns:
         None, or kind, message and cause of the failure that a lost record is.
+
+    Raises:
+        WriterFailedError: if the writer cannot go on. Nobody may choose to do without what is lost with it: that may be
+            anything, also changes of state.
     """
     refusal = None
     for error in writer.flush():

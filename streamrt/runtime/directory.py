@@ -6,6 +6,9 @@
 <state_dir>/<group>/<n>/          its store partitions
 ```
 
+All of it is closed to other users (0700). So is the state directory itself if it holds nothing else; otherwise, as with
+`/tmp`, that is its owner's affair.
+
 Copies of an application that share a state directory get numbers: the lowest free one. So a second process never
 touches the files of the first, and a restarted one finds what it left.
 """
@@ -18,11 +21,12 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, StateError, StoreVersionError
+from streamrt.state.directory import make_private
 
 logger = logging.getLogger("streamrt")
 
@@ -70,7 +74,9 @@ class StateDirectory:
             ConfigurationError: if 1,000 copies run already.
         """
         root = group_directory(state_dir, group)
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(root)
+        if _has_only_applications(state_dir, root):
+            make_private(state_dir)
         for number in range(_MOST):
             descriptor = _lock(root / f"{number}.lock")
             if descriptor is None:
@@ -163,25 +169,78 @@ def clear(state_dir: Path, group: str) -> None:
     root = group_directory(state_dir, group)
     if not root.is_dir() or root.is_symlink():
         return
+    with locked_parts(state_dir, group) as parts:
+        # Nothing else: a copy that starts now takes another part.
+        for directory in parts:
+            shutil.rmtree(directory)
+        (root / "owner.json").unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked_parts(state_dir: Path, group: str) -> Iterator[list[Path]]:
+    """Lock all parts of an application's state directory for as long as the context lasts.
+
+    Args:
+        state_dir: the state directory.
+        group: the consumer group.
+
+    Yields:
+        The directories of the parts.
+
+    Raises:
+        InvalidOperationError: if a copy of the application is running.
+    """
+    root = group_directory(state_dir, group)
+    if not root.is_dir() or root.is_symlink():
+        yield []
+        return
     descriptors: list[int] = []
-    parts = {lock.stem for lock in root.glob("*.lock")}
-    parts |= {child.name for child in root.iterdir() if child.is_dir() and not child.is_symlink()}
+    names = {lock.stem for lock in root.glob("*.lock")}
+    names |= {child.name for child in root.iterdir() if child.is_dir() and not child.is_symlink()}
     try:
-        for part in sorted(parts):
-            descriptor = _lock(root / f"{part}.lock")
+        for name in sorted(names):
+            descriptor = _lock(root / f"{name}.lock")
             if descriptor is None:
                 raise InvalidOperationError(
-                    f"the state in {root} is in use by a running copy of the application: stop it before it is cleared"
+                    f"the state in {root} is in use by a running instance of the application: stop it first"
                 )
             descriptors.append(descriptor)
-        # Nothing else: a copy that starts now takes another part.
-        for directory in (root / part for part in parts):
-            if directory.is_dir() and not directory.is_symlink():
-                shutil.rmtree(directory)
-        (root / "owner.json").unlink(missing_ok=True)
+        parts = (root / name for name in sorted(names))
+        yield [part for part in parts if part.is_dir() and not part.is_symlink()]
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def free_parts(root: Path, wanted: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield parts of an application's directory that no running instance has, each locked while it is looked at.
+
+    Args:
+        root: the directory of the consumer group.
+        wanted: tells whether a part is worth a look. An instance that starts meanwhile cannot take it.
+    """
+    for lock in sorted(root.glob("*.lock")):
+        part = root / lock.stem
+        if not part.is_dir() or part.is_symlink() or not wanted(part):
+            continue
+        descriptor = _lock(lock)
+        if descriptor is None:
+            continue
+        try:
+            yield part
+        finally:
+            os.close(descriptor)
+
+
+def _has_only_applications(state_dir: Path, root: Path) -> bool:
+    """Tell whether a state directory holds nothing but directories of this user's applications, such as `root`."""
+    with os.scandir(state_dir) as entries:
+        return all(
+            entry.is_dir(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            and (Path(entry.path) == root or Path(entry.path, "owner.json").is_file())
+            for entry in entries
+        )
 
 
 def _lock(path: Path) -> int | None:

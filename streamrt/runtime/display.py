@@ -13,6 +13,9 @@ from rich.table import Table
 from streamrt.operators import PrintTable
 from streamrt.topology import Topology
 
+_REDRAWS = 20.0
+"""The most drawings of a live table in a second that anybody can follow."""
+
 
 class Display:
     """Prints lines, and draws tables: in place on a terminal, one after the other elsewhere.
@@ -86,7 +89,7 @@ class Display:
         drawn = [state for state in self._tables.values() if self._redraws(state)]
         if self._live is None:
             pause = max(state.operator.live_slowdown for state in drawn)
-            self._live = Live(console=self._console, refresh_per_second=min(20.0, 1 / pause))
+            self._live = Live(console=self._console, refresh_per_second=min(_REDRAWS, 1 / pause if pause else _REDRAWS))
             self._live.start()
         self._live.update(Group(*(state.render() for state in drawn)))
 

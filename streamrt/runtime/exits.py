@@ -1,4 +1,4 @@
-"""How a program ends: by signals at a boundary, and by errors with one sentence."""
+"""How a program ends: by signals at a boundary, or at once while it starts, and by errors with one sentence."""
 
 import contextlib
 import logging
@@ -6,12 +6,63 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
+from concurrent.futures import Future, wait
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType, TracebackType
+from typing import TypeVar
 
 from streamrt.errors import StreamRTError
 
 logger = logging.getLogger("streamrt")
+
+R = TypeVar("R")
+
+_LOOK_S = 0.05
+_PACKAGE = __name__.partition(".")[0]
+
+
+class StoppedError(Exception):
+    """The application was stopped before it had begun. It never leaves `run()`."""
+
+
+def unless_stopped(stop: threading.Event, work: Callable[[], R]) -> R:
+    """Return what a function returns, unless the application is stopped before that.
+
+    The function runs in a thread of its own, which is left alone then: requests to a broker that does not answer cannot be
+    interrupted. It must do nothing that matters after a stop.
+
+    Args:
+        stop: set when the application shall stop.
+        work: the function.
+
+    Raises:
+        StoppedError: if the application was stopped first.
+    """
+    answer = None if stop.is_set() else in_background("streamrt-start", work)
+    while answer is not None and not stop.is_set():
+        if wait([answer], _LOOK_S).done:
+            return answer.result()
+    raise StoppedError
+
+
+def in_background(name: str, work: Callable[[], R]) -> "Future[R]":
+    """Call a function in a thread that the end of the process does not wait for, and return its result to come.
+
+    Args:
+        name: name of the thread.
+        work: the function.
+    """
+    answer: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return answer
 
 
 @contextlib.contextmanager
@@ -37,22 +88,30 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def readable_exit() -> Iterator[None]:
-    """Let a script that does not catch our errors end with one sentence instead of a stack trace."""
-    try:
-        yield
-    except StreamRTError as error:
-        if sys.excepthook is sys.__excepthook__:
-            sys.excepthook = _excepthook(error)
-        raise
+def end_readably() -> None:
+    """Let a script that does not catch our errors, or that is interrupted, end with one sentence instead of a stack trace.
+
+    The stack trace is shown where the level of the logs is DEBUG, and in an interactive Python. Whoever has set
+    `sys.excepthook` keeps it.
+    """
+    if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
+        sys.excepthook = _show
 
 
-def _excepthook(expected: StreamRTError) -> Callable[..., Any]:
-    def hook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-        if error is expected:
-            print(f"streamrt: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - the process ends
-        else:
-            sys.__excepthook__(kind, error, traceback)
+def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    if not isinstance(error, StreamRTError | KeyboardInterrupt) or logger.isEnabledFor(logging.DEBUG):
+        sys.__excepthook__(kind, error, traceback)
+        return
+    sentence = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{kind.__name__}: {error}"
+    print(f"streamrt: {sentence}{_place(traceback)}", file=sys.stderr)  # noqa: T201 - the process ends
 
-    return hook
+
+def _place(traceback: TracebackType | None) -> str:
+    """Return which line of the user's program has called us with what was wrong; for what happens in `run()`, nothing."""
+    place = ""
+    for frame, line in walk_tb(traceback):
+        code = frame.f_code
+        if frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+            return "" if code.co_name == "run" else place
+        place = f" ({Path(code.co_filename).name}:{line})"
+    return place

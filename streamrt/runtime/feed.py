@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from streamrt.kafka import GroupAssignment, InputBatch
+from streamrt.kafka import GroupAssignment, InputBatch, OffsetMetadata
 from streamrt.models import TopicPartition
 
 __all__ = ["Feed", "Join", "Member"]
@@ -12,12 +12,11 @@ __all__ = ["Feed", "Join", "Member"]
 class Feed(Protocol):
     """Reads the committed records of assigned partitions, each from a given offset on. Used by one thread."""
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions, from these offsets on; what was read and not returned is forgotten.
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, too, from these offsets on, once they are resumed."""
 
-        Partitions that were read before and are named again go on where they are asked to, not where they were. None of them
-        is paused afterwards.
-        """
+    def remove(self, places: Iterable[TopicPartition]) -> None:
+        """Read these partitions no longer; what was read of them and not returned is forgotten."""
 
     def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
         """Return what there is, at least one record if one comes in time; records of a partition are in order.
@@ -70,7 +69,7 @@ class Member(Protocol):
         *,
         generation: int | None = None,
         timeout: float = 30.0,
-        metadata: str | None = None,
+        metadata: OffsetMetadata = None,
     ) -> None:
         """Commit offsets of partitions that the member owns, and return when the group has them.
 

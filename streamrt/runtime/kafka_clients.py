@@ -1,15 +1,17 @@
 """What tasks need from Kafka, by real clients: one set for each process that runs tasks."""
 
+import contextlib
 import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streamrt.errors import ChangelogError
 from streamrt.kafka import (
     ChangelogReader,
+    CommittedOffset,
     ConnectionConfig,
     InputReader,
     KafkaRecordWriter,
@@ -79,22 +81,43 @@ class KafkaTaskClients:
             self._writer = KafkaRecordWriter(self._connection, self._options, self._poll_timeout)
         return self._writer
 
-    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
-        """Return the writer of a task; fences every earlier one of that task.
+    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+        """Return the transactional writer that this process has for a task, if it may go on."""
+        writer = self._transactional.get(task)
+        if writer is None or not writer.usable:
+            return None
+        self._transactional.move_to_end(task)
+        return writer
+
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+        """Return a new writer for a task, which is kept; fences every earlier writer with the same id.
 
         Raises:
             TransactionError: if Kafka does not let the writer begin.
         """
-        writer = self._transactional.get(task)
-        if writer is not None and reuse and writer.usable:
-            self._transactional.move_to_end(task)
-            return writer
         self.release(task)
         while self._kept_writers is not None and len(self._transactional) >= self._kept_writers:
             self.release(next(iter(self._transactional)))
+        writer = self._transactional[task] = self._begin(owner, owner.topic)
+        return writer
+
+    @contextlib.contextmanager
+    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
+        """Return a new writer for a moment; fences every earlier writer with the same id.
+
+        Raises:
+            TransactionError: if Kafka does not let the writer begin.
+        """
+        writer = self._begin(owner, topic)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+    def _begin(self, owner: TopicPartition, topic: str) -> TransactionalWriter:
         writer = TransactionalWriter(
             self._connection,
-            transactional_id(_PREFIX, self._group, *task),
+            transactional_id(_PREFIX, self._group, *owner),
             self._group,
             self._options,
             self._poll_timeout,
@@ -104,8 +127,12 @@ class KafkaTaskClients:
         except BaseException:
             writer.close()
             raise
-        self._transactional[task] = writer
         return writer
+
+    @property
+    def delivered(self) -> bool:
+        """Whether nothing that was handed to the writer is on its way."""
+        return self._writer is None or self._writer.delivered
 
     def hurry(self) -> None:
         """Send what the writer holds back. What transactional ones hold nobody sees before the commit."""
@@ -121,6 +148,11 @@ class KafkaTaskClients:
     def committed(self, place: TopicPartition) -> int | None:
         """Return the committed offset of the group, once no transaction is about to move it."""
         return self._admin.committed_stable(self._group, [place], timeout=_ANSWER_S)[place].offset
+
+    def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of input partitions with what is stored with them."""
+        ask = self._admin.committed_stable if stable else self._admin.committed_now
+        return ask(self._group, list(places), timeout=_ANSWER_S)
 
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
         """Return the first offset of a partition and its high watermark, whatever transactions are open."""
@@ -170,10 +202,9 @@ class KafkaTaskClients:
         """Tell whether a partition has committed records in an offset range, which may hold markers only."""
         low, _ = self.bounds(place)
         if start < low:
-            # Retention and purges take processed records and markers alike; nobody can tell any more which they were.
-            logger.info(
-                "%s: what lay between offsets %d and %d is deleted; assuming that it was processed", place, start, low
-            )
+            # Retention and purges take processed records and markers alike; nobody can tell any more which they were. Where
+            # records were deleted before they were processed, that was told when the group's offset was moved behind them.
+            logger.info("%s: what lay between offsets %d and %d is deleted, so no state lacks it", place, start, low)
         begin = max(start, low)
         try:
             return begin < end and any(batch.keys for batch in self.changelog(place, begin, end))

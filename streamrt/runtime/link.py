@@ -61,10 +61,13 @@ class Wanted:
         generation: number of the assignment, as the task counts them.
         assigned: the input partitions of the task; none if the group has more members than partitions. The answer comes all
             the same.
+        kept: those of them that the task goes on with, since no other member can have had them in between. The answer says
+            nothing about them.
     """
 
     generation: int
     assigned: frozenset[TopicPartition]
+    kept: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,13 @@ class Seen:
     Attributes:
         report: lines to show, records read since the last message, restores, where event time is, and the tasks that wait for
             a sink, or until a trouble has passed.
+        ended: the tasks that are at the ends of their inputs, with all that was read processed; None if that is as before.
+        positions: up to where partitions of repartition topics that watermarks pass are processed.
     """
 
     report: Report
+    ended: frozenset[TopicPartition] | None = None
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,16 +147,22 @@ class Begin:
 
     Attributes:
         generation: that of the question.
-        positions: offset of the first record to process, for each partition to work on.
-        fresh: those of them that the group does not know yet: the task commits them before it begins.
+        positions: offset of the first record to process, for each partition to begin with.
+        fresh: what the task commits before it begins: positions that the group does not know yet, and claims.
         stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
             common are named as in `Topology.scopes`.
+        metadata: the texts that go with what is committed before.
+        claims: at least once, the numbers of the claims of partitions with state.
+        sent: the highest event time that tasks had sent into exchanges, by task and repartition topic.
     """
 
     generation: int
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     fresh: Mapping[TopicPartition, int] = field(default_factory=dict)
     stateful: frozenset[TopicPartition] = frozenset()
+    metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict)
+    claims: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,11 +177,11 @@ class Time:
     """Time has passed.
 
     Attributes:
-        watermarks: stream-wide watermarks by stream and store.
+        watermarks: watermarks by task and store.
         due: tasks that have something to do at them.
     """
 
-    watermarks: Mapping[str, Mapping[str, int]]
+    watermarks: Mapping[TopicPartition, Mapping[str, int]]
     due: frozenset[TopicPartition]
 
 

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Mapping
 
-from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError
+from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError, OffsetMetadata
 from streamrt.models import TopicPartition
 from streamrt.runtime.feed import Join, Member
 from streamrt.runtime.link import Committed, Link
+from streamrt.runtime.sent import Sent
 from streamrt.runtime.spec import TaskSpec
 
 __all__ = ["NO_ASSIGNMENT", "Membership"]
@@ -35,6 +36,7 @@ class Membership:
 
     Attributes:
         assignment: what the task works on, or has asked about.
+        claims: at least once, the numbers of the claims under which the task works.
     """
 
     def __init__(self, join: Join, link: Link, spec: TaskSpec) -> None:
@@ -43,7 +45,9 @@ class Membership:
         self._transactional = spec.transactional
         self._metadata = spec.commit_metadata
         self.assignment = NO_ASSIGNMENT
+        self.claims: Mapping[TopicPartition, int] = {}
         self._uncommitted: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, Mapping[str, Sent]] = {}
         # Between the member's threads and the task's.
         self._revoking = threading.Event()
         self._drained = threading.Event()
@@ -137,20 +141,16 @@ class Membership:
     def forget(self) -> None:
         """Forget offsets that could not be committed; the partitions are let go of."""
         self._uncommitted = {}
+        self._sent = {}
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None
+    ) -> bool:
         """Commit offsets up to which work is done, and those that could not be committed before.
 
-        Returns:
-            Whether the group has them.
-
-        Raises:
-            KafkaRequestError: if Kafka refuses them for good.
-        """
-        return self._commit({**self._uncommitted, **offsets}, self._metadata)
-
-    def commit_fresh(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit where the task begins, in partitions that the group does not know; no state goes with it.
+        Args:
+            offsets: next offset of each input partition.
+            sent: what was sent into exchanges until then.
 
         Returns:
             Whether the group has them.
@@ -158,9 +158,26 @@ class Membership:
         Raises:
             KafkaRequestError: if Kafka refuses them for good.
         """
-        return self._commit(offsets, None)
+        wanted = {**self._uncommitted, **offsets}
+        self._sent.update(sent or {})
+        return self._commit(wanted, self._metadata.encode_all(wanted, self.claims, self._sent))
 
-    def _commit(self, wanted: Mapping[TopicPartition, int], metadata: str | None) -> bool:
+    def commit_fresh(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> bool:
+        """Commit where the task begins, before anything is processed.
+
+        Args:
+            offsets: next offset of each input partition.
+            metadata: what is stored with them.
+
+        Returns:
+            Whether the group has them.
+
+        Raises:
+            KafkaRequestError: if Kafka refuses them for good.
+        """
+        return self._commit(offsets, metadata)
+
+    def _commit(self, wanted: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> bool:
         try:
             self._member.commit(wanted, generation=self.assignment.generation, metadata=metadata)
         except GroupFencedError as error:

@@ -1,8 +1,8 @@
 """Brings the records of several inputs of one task into the order of their timestamps.
 
-Next is always the record of the input whose own next record is the oldest; of equal timestamps, that of the topic whose name
-comes first. The order inside an input stays that of its offsets: a record that is out of order there holds up those behind
-it, and nothing else.
+Next is always the record of the input whose own next record is the oldest; of equal timestamps, that of the topic which comes
+first in `Topology.merge_order`. The order inside an input stays that of its offsets: a record that is out of order there
+holds up those behind it, and nothing else.
 
 Whoever delivers records does not know about time, so one input may end in the middle of another one. Then the merge *reads
 ahead*: it takes the next records of the first input from Kafka itself, as far as its log reaches, which is asked once. They
@@ -29,7 +29,7 @@ class Merge:
 
     Args:
         delivered: the records that were delivered, in any order, for each input that has some.
-        start: offset of the first record to process, for each input, in the order of the names of their topics.
+        start: offset of the first record to process, for each input, in the order in which records of equal timestamp come.
         times: returns the timestamps of a chunk.
         clients: reads ahead.
     """

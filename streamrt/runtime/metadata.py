@@ -1,66 +1,441 @@
-"""What an application stores with its committed offsets: which state belongs to them.
+"""What an application stores with its committed offsets: which state belongs to them, and who may move them.
 
-Kafka keeps a short text with each committed offset. Ours names the stores of each source topic, and of source topics that
-were merged under their sorted names, joined by `--`; each store has the id of its changelog topic, so that a changelog that
-was deleted, or deleted and made anew, is noticed before anything is processed without its state.
+Kafka keeps a short text with each committed offset, of 4,096 bytes at most (`offset.metadata.max.bytes`). Ours is JSON. It is
+composed for each partition, so that it tells of the stores of this partition alone:
+
+```
+{"streamrt":2,                            the format
+ "stores":{"orders":{"default":"x1"}},    by scope and store, the id of the changelog topic, or null without changelog
+ "digests":"ab12cd34...",                 in place of "stores" where they do not fit: 8 characters for each store
+ "owner":"a",                             the input whose transactional id moves the offset, if it is another one
+ "claim":1700000000000,                   at least once, the number of the claim
+ "version":"ab12",                        exactly once, which version of the application claims the partition, where "stores"
+                                          and "owner" are those of another one
+ "partitions":4,                          how many partitions the topic had when the group committed for the first time
+ "sent":{"repartition__...":17}}          by repartition topic, the highest event time that was sent into it; [17], or [null],
+                                          if windows are open that will send more
+```
+
+A partition with a number of "partitions" or higher was added since: all of its records are new to the group, whatever
+`auto_offset_reset` says. Each commit repeats the number of the first one.
+
+What is false, empty or 0 is left out. Format 1 had `stores` alone, of all partitions; it is read. Whatever else is there,
+such as what a tool has set, tells of nothing.
 """
 
+import base64
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from streamrt.errors import ConfigurationError
+from streamrt.kafka import CommittedOffset
+from streamrt.models import TopicPartition
 from streamrt.runtime.homes import StateSettings
+from streamrt.runtime.sent import Sent
+from streamrt.topology import Topology
 
-_FORMAT = 1
-_LONGEST = 4_000
-"""Kafka takes 4,096 bytes by default (`offset.metadata.max.bytes`)."""
+__all__ = ["CommitMetadata", "CommittedMetadata", "claimed", "first_counts", "without_store"]
+
+_FORMAT = 2
+_LIMIT = 4_096
+SENT_ROOM = 600
+"""Bytes that are kept free for what was sent."""
+_CLAIM_ROOM = 400
+"""Bytes for the name of the owner, the number of the claim, and what is around them."""
+_DIGEST = 4
+_LATEST = 1 << 52
+_NO_CHANGELOG = "." * _DIGEST
 
 
-def commit_metadata(state: StateSettings | None) -> str | None:
-    """Return what is stored with committed offsets; None where there is no state.
+@dataclass(frozen=True)
+class CommittedMetadata:
+    """What the metadata of one committed offset tell.
+
+    Attributes:
+        format: 1 or 2; 0 if they are not ours.
+        stores: the ids of changelogs by scope and store; empty where there are digests.
+        digests: the digests of stores, and those of the ids of their changelogs.
+        owner: the input topic whose transactional id moves the offset; None for the partition's own.
+        claim: number of the claim; 0 without one.
+        sent: what was sent by repartition topic, or by a digest of its name; `sent_into` finds it.
+        partitions: how many partitions the topic had when the group committed for the first time; 0 if nothing tells.
 
     Example:
-        >>> from pathlib import Path
-        >>> from streamrt.runtime.homes import ChangelogSettings, SourceState
-        >>> log = ChangelogSettings("changelog__shop--orders--default", "x1")
-        >>> commit_metadata(StateSettings("shop", Path("s"), None, {"orders": SourceState("o1", 2, {"default": log})}))
-        '{"streamrt":1,"stores":{"orders":{"default":"x1"}}}'
+        >>> found = CommittedMetadata.decode('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}')
+        >>> found.names("orders", "default"), found.contradicts("orders", "default", "x2")
+        (True, True)
+        >>> CommittedMetadata.decode("by hand").format
+        0
     """
-    if state is None or not state.sources:
-        return None
-    stores = {
-        topic: {store: None if changelog is None else changelog.id for store, changelog in source.stores.items()}
-        for topic, source in sorted(state.sources.items())
-    }
-    text = json.dumps({"streamrt": _FORMAT, "stores": stores}, separators=(",", ":"))
-    if len(text) > _LONGEST:
-        # Better a word about fewer stores than a refused commit; what is left out is checked by its position alone.
-        text = json.dumps({"streamrt": _FORMAT, "stores": {topic: {} for topic in stores}}, separators=(",", ":"))
-    return text if len(text) <= _LONGEST else None
+
+    format: int = 0
+    stores: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
+    owner: str | None = None
+    claim: int = 0
+    sent: Mapping[str, Sent] = field(default_factory=dict)
+    partitions: int = 0
+
+    @classmethod
+    def decode(cls, text: str | None) -> "CommittedMetadata":
+        """Read a text; what makes no sense is left out."""
+        document = _document(text)
+        if document is None:
+            return cls()
+        stores, digests = document.get("stores"), document.get("digests")
+        owner, claim, sent = document.get("owner"), document.get("claim"), document.get("sent")
+        partitions = document.get("partitions")
+        return cls(
+            document["streamrt"],
+            {
+                scope: {store: name for store, name in named.items() if name is None or isinstance(name, str)}
+                for scope, named in (stores.items() if isinstance(stores, dict) else ())
+                if isinstance(named, dict)
+            },
+            dict(_pairs(digests) if isinstance(digests, str) else ()),
+            owner if isinstance(owner, str) else None,
+            claim if type(claim) is int and claim > 0 else 0,
+            dict(_sent(sent)) if isinstance(sent, dict) else {},
+            partitions if type(partitions) is int and partitions > 0 else 0,
+        )
+
+    def names(self, scope: str, store: str) -> bool:
+        """Tell whether records were processed with a store."""
+        return store in self.stores.get(scope, {}) or _digest(scope, store) in self.digests
+
+    def names_any(self, scope: str) -> bool:
+        """Tell whether records were processed with any store of a scope; with digests, of any scope."""
+        return scope in self.stores or bool(self.digests)
+
+    def contradicts(self, scope: str, store: str, changelog_id: str | None) -> bool:
+        """Tell whether a store had another changelog than the one with this id; False if either is not known."""
+        if changelog_id is None:
+            return False
+        former = self.stores.get(scope, {}).get(store)
+        if former is not None:
+            return former != changelog_id
+        digest = self.digests.get(_digest(scope, store), _NO_CHANGELOG)
+        return digest not in (_NO_CHANGELOG, _digest(changelog_id))
+
+    def sent_into(self, topic: str) -> Sent | None:
+        """Return what was sent into a repartition topic; None if nothing is told of it."""
+        return self.sent.get(topic, self.sent.get(_digest(topic)))
 
 
-def stores_in(metadata: str) -> Mapping[str, Mapping[str, str | None]]:
-    """Return the stores that a committed offset tells of, with the ids of their changelogs, by source topic or topics.
+@dataclass(frozen=True)
+class CommitMetadata:
+    """Composes what an application stores with its offsets.
+
+    Attributes:
+        stores: the ids of changelogs by scope and store.
+        members: the topics of each scope that has several.
+        owners: for topics that are merged with others, the one whose transactional id moves the offsets, if another one.
+        first_counts: how many partitions each input topic had when the group committed for the first time.
+
+    Example:
+        >>> metadata = CommitMetadata({"orders": {"default": "x1"}})
+        >>> metadata.encode(TopicPartition("orders", 0))
+        '{"streamrt":2,"stores":{"orders":{"default":"x1"}}}'
+        >>> metadata.encode(TopicPartition("other", 0)) is None
+        True
+    """
+
+    stores: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
+    first_counts: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        state: StateSettings | None,
+        streams: Mapping[str, Collection[str]],
+        sends: Mapping[str, Collection[str]] | None = None,
+        first_counts: Mapping[str, int] | None = None,
+    ) -> "CommitMetadata":
+        """Return what composes the metadata of an application.
+
+        Args:
+            state: its stores.
+            streams: the topics of each stream.
+            sends: the exchanges that each stream sends into, of those that watermarks pass.
+            first_counts: how many partitions each input topic had when the group committed for the first time.
+
+        Raises:
+            ConfigurationError: if a topic has more stores, or feeds more exchanges, than fit.
+        """
+        sources = {} if state is None else state.sources
+        made = cls(
+            {
+                scope: {store: None if log is None else log.id for store, log in sorted(source.stores.items())}
+                for scope, source in sorted(sources.items())
+            },
+            {scope: source.topics for scope, source in sources.items() if source.topics},
+            {topic: min(topics) for topics in streams.values() for topic in topics if topic != min(topics)},
+            first_counts or {},
+        )
+        for topic in {topic for topics in streams.values() for topic in topics}:
+            made._state_of(topic)
+        for exchanges in (sends or {}).values():
+            _fitting(dict.fromkeys(exchanges, Sent(_LATEST, pending=True)))
+        return made
+
+    def encode(
+        self,
+        place: TopicPartition,
+        *,
+        claim: int = 0,
+        sent: Mapping[str, Sent] | None = None,
+    ) -> str | None:
+        """Return the text for an offset of an input partition; None if there is nothing to tell.
+
+        Args:
+            place: the input partition.
+            claim: number of the claim under which its records were processed.
+            sent: what was sent by repartition topic.
+
+        Raises:
+            ConfigurationError: if it does not fit.
+        """
+        document: dict[str, Any] = {"streamrt": _FORMAT, **self._state_of(place.topic)}
+        if place.topic in self.owners:
+            document["owner"] = self.owners[place.topic]
+        if claim:
+            document["claim"] = claim
+        if place.topic in self.first_counts:
+            document["partitions"] = self.first_counts[place.topic]
+        if sent:
+            document["sent"] = _fitting(sent)
+        return _dump(document) if len(document) > 1 else None
+
+    def describes(self, place: TopicPartition, text: str | None) -> bool:
+        """Tell whether a text for an input is of a version of the application with the same stores and streams.
+
+        Example:
+            >>> metadata = CommitMetadata({"orders": {"default": "x1"}}, first_counts={"orders": 4})
+            >>> place = TopicPartition("orders", 0)
+            >>> metadata.describes(place, metadata.encode(place)), metadata.describes(place, metadata.first(place))
+            (True, True)
+            >>> metadata.describes(place, CommitMetadata().encode(place))
+            False
+        """
+        return self._version(place.topic) == _version(_document(text) or {})
+
+    def first(self, place: TopicPartition) -> str:
+        """Return the text for the first offset of an input partition, to which no state belongs.
+
+        Example:
+            >>> CommitMetadata(first_counts={"orders": 4}).first(TopicPartition("orders", 0))
+            '{"streamrt":2,"partitions":4}'
+        """
+        count = self.first_counts.get(place.topic)
+        return "" if count is None else self.followed(place, _dump({"streamrt": _FORMAT, "partitions": count}))
+
+    def followed(self, place: TopicPartition, text: str) -> str:
+        """Return the text for an offset that this version claims; what it tells of the state of former ones stays."""
+        if self.describes(place, text):
+            return text
+        return claimed(text, owner=CommittedMetadata.decode(text).owner, version=self._version(place.topic))
+
+    def _version(self, topic: str) -> str:
+        return _version({**self._state_of(topic), "owner": self.owners.get(topic)})
+
+    def encode_all(
+        self,
+        places: Iterable[TopicPartition],
+        claims: Mapping[TopicPartition, int] | None = None,
+        sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None,
+    ) -> dict[TopicPartition, str | None]:
+        """Return the texts for offsets of input partitions.
+
+        Args:
+            places: the input partitions.
+            claims: numbers of claims.
+            sent: what was sent by repartition topic.
+        """
+        claims, sent = claims or {}, sent or {}
+        return {place: self.encode(place, claim=claims.get(place, 0), sent=sent.get(place)) for place in places}
+
+    def _state_of(self, topic: str) -> dict[str, Any]:
+        stores = {
+            scope: dict(each) for scope, each in self.stores.items() if topic in self.members.get(scope, (scope,))
+        }
+        if not any(stores.values()):
+            return {}
+        if len(_dump({"stores": stores}).encode()) <= _LIMIT - SENT_ROOM - _CLAIM_ROOM:
+            return {"stores": stores}
+        digests = "".join(
+            _digest(scope, store) + (_NO_CHANGELOG if name is None else _digest(name))
+            for scope, each in stores.items()
+            for store, name in each.items()
+        )
+        if len(digests) > _LIMIT - SENT_ROOM - _CLAIM_ROOM:
+            raise ConfigurationError(
+                f"topic {topic!r} has {len(digests) // (2 * _DIGEST)} stores, more than the metadata of a committed offset "
+                f"can name: {(_LIMIT - SENT_ROOM - _CLAIM_ROOM) // (2 * _DIGEST)} fit; divide the application"
+            )
+        return {"digests": digests}
+
+
+def first_counts(committed: Mapping[TopicPartition, CommittedOffset], counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many partitions topics had when the group committed for the first time.
+
+    Each commit repeats what the first one told, so it does not matter which of them are left. Those of former versions, or of
+    tools, tell nothing: then there were the partitions that have offsets.
 
     Args:
-        metadata: the text; anything that is not ours tells of none.
+        committed: what the group has committed, for all partitions of the topics.
+        counts: how many partitions the topics have now.
 
     Example:
-        >>> stores_in('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}')
-        {'orders': {'default': 'x1'}}
-        >>> stores_in("by hand")
-        {}
+        >>> first_counts({TopicPartition("orders", 0): CommittedOffset(7)}, {"orders": 4, "customers": 3})
+        {'orders': 1, 'customers': 3}
     """
+    told: dict[str, int] = {}
+    begun: dict[str, int] = {}
+    for (topic, partition), entry in committed.items():
+        if entry.offset is None:
+            continue
+        begun[topic] = max(partition + 1, begun.get(topic, 0))
+        count = CommittedMetadata.decode(entry.metadata).partitions
+        if count:
+            told[topic] = min(count, told.get(topic, count))
+    return {topic: told.get(topic, begun.get(topic, count)) for topic, count in counts.items()}
+
+
+def sent_before(
+    notes: Mapping[TopicPartition, CommittedMetadata], topology: Topology
+) -> dict[TopicPartition, dict[str, int]]:
+    """Return the highest event times that tasks had sent when they committed, by task and repartition topic.
+
+    Args:
+        notes: what the metadata of input partitions tell.
+        topology: the operators, resolved.
+    """
+    found: dict[TopicPartition, dict[str, int]] = {}
+    for place, note in notes.items():
+        task = topology.task(place)
+        for topic in topology.sends(task.topic):
+            sent = note.sent_into(topic)
+            if sent is not None and sent.time is not None:
+                known = found.setdefault(task, {})
+                known[topic] = max(sent.time, known.get(topic, sent.time))
+    return found
+
+
+def claimed(text: str | None, *, owner: str | None = None, claim: int = 0, version: str | None = None) -> str:
+    """Return the metadata of an offset with another claim; what they tell of state stays.
+
+    Args:
+        text: the metadata as they are.
+        owner: the input topic whose transactional id moves the offset; None for the partition's own.
+        claim: number of the claim; 0 for none.
+        version: which version of the application claims it, if that is new.
+
+    Example:
+        >>> claimed('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}', claim=7)
+        '{"streamrt":2,"stores":{"orders":{"default":"x1"}},"claim":7}'
+    """
+    document = _document(text) or {}
+    fields = {name: value for name, value in document.items() if name not in ("streamrt", "owner", "claim")}
+    if owner is not None:
+        fields["owner"] = owner
+    if claim:
+        fields["claim"] = claim
+    if version is not None:
+        fields["version"] = version
+    claimed_text = _dump({"streamrt": _FORMAT, **fields})
+    if len(claimed_text.encode()) > _LIMIT and "stores" in fields:
+        # Those of format 1 tell of all topics, and may fill all the room.
+        stores = CommittedMetadata.decode(text).stores
+        fields["digests"] = "".join(
+            _digest(scope, store) + (_NO_CHANGELOG if name is None else _digest(name))
+            for scope, each in stores.items()
+            for store, name in each.items()
+        )
+        del fields["stores"]
+        claimed_text = _dump({"streamrt": _FORMAT, **fields})
+    return claimed_text
+
+
+def without_store(text: str, scope: str, store: str) -> str:
+    """Return the metadata of an offset without a store, as if no record had been processed with it.
+
+    Example:
+        >>> without_store('{"streamrt":2,"stores":{"orders":{"a":"x1","b":"x2"}}}', "orders", "a")
+        '{"streamrt":2,"stores":{"orders":{"b":"x2"}}}'
+    """
+    document = _document(text)
+    if document is None:
+        return text
+    stores = document.get("stores")
+    if isinstance(stores, dict) and isinstance(stores.get(scope), dict):
+        stores[scope].pop(store, None)
+        if not stores[scope]:
+            del stores[scope]
+    digests = document.get("digests")
+    if isinstance(digests, str):
+        kept = ((name, former) for name, former in _pairs(digests) if name != _digest(scope, store))
+        document["digests"] = "".join(name + former for name, former in kept)
+    return _dump(document)
+
+
+def _document(text: str | None) -> dict[str, Any] | None:
+    """Return the fields of a text that is ours."""
     try:
-        document = json.loads(metadata)
+        document = json.loads(text or "")
     except (ValueError, RecursionError):
-        return {}
-    if not isinstance(document, dict) or "streamrt" not in document:
-        return {}
-    topics = document.get("stores")
-    if not isinstance(topics, dict):
-        return {}
-    return {
-        topic: {store: name for store, name in stores.items() if name is None or isinstance(name, str)}
-        for topic, stores in topics.items()
-        if isinstance(stores, dict)
-    }
+        return None
+    if not isinstance(document, dict) or type(document.get("streamrt")) is not int:
+        return None
+    return document
+
+
+def _pairs(digests: str) -> Iterable[tuple[str, str]]:
+    size = 2 * _DIGEST
+    whole = range(0, len(digests) - size + 1, size)
+    return ((digests[at : at + _DIGEST], digests[at + _DIGEST : at + size]) for at in whole)
+
+
+def _version(document: Mapping[str, Any]) -> str:
+    """Return which version of the application has composed a text."""
+    told = document.get("version")
+    if isinstance(told, str):
+        return told
+    state = {name: document[name] for name in ("stores", "digests", "owner") if document.get(name)}
+    return _digest(json.dumps(state, sort_keys=True))
+
+
+def _digest(*names: str) -> str:
+    """Return four characters, which stand for 24 bits of a hash of the names."""
+    whole = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
+    return base64.urlsafe_b64encode(whole[:3]).decode()
+
+
+def _sent(document: Mapping[str, Any]) -> Iterable[tuple[str, Sent]]:
+    for name, told in document.items():
+        pending = isinstance(told, list) and len(told) == 1
+        time = told[0] if pending else told
+        if type(time) is int or (pending and time is None):
+            yield name, Sent(time, pending)
+
+
+def _fitting(sent: Mapping[str, Sent]) -> dict[str, Any]:
+    """Return what was sent with the names of its topics, or with digests of them where these do not fit."""
+    ordered = {topic: [time] if pending else time for topic, (time, pending) in sorted(sent.items())}
+    if len(_dump(ordered).encode()) <= SENT_ROOM - len('"sent":,'):
+        return ordered
+    short = {_digest(topic): told for topic, told in ordered.items()}
+    if len(_dump(short)) > SENT_ROOM:
+        raise ConfigurationError(
+            f"a partition feeds {len(sent)} repartition topics, more than the metadata of a committed offset can name: "
+            "divide the application"
+        )
+    return short
+
+
+def _dump(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))

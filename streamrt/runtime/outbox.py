@@ -1,7 +1,8 @@
 """What a resident task tells the driver: reports about what is committed, and what is under way."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamrt.errors import StateError
@@ -10,11 +11,15 @@ from streamrt.runtime.batch import Batch
 from streamrt.runtime.commit import Session
 from streamrt.runtime.link import Link, Quiet, Seen, Worked
 from streamrt.runtime.report import Report, StoreTime
+from streamrt.runtime.sent import Sent
 from streamrt.runtime.tasks import Tasks
 
 __all__ = ["Outbox"]
 
+logger = logging.getLogger("streamrt")
+
 _TELL_S = 0.1
+_TAKEN_S = 30.0
 _UNTAKEN = 4
 
 
@@ -25,10 +30,12 @@ class _Untaken:
     Attributes:
         number: number of the report.
         offsets: next offset of each input partition; none where the transaction has them.
+        sent: what was sent into exchanges until then, by input partition.
     """
 
     number: int
     offsets: Mapping[TopicPartition, int]
+    sent: Mapping[TopicPartition, Mapping[str, Sent]]
 
 
 class Outbox:
@@ -44,11 +51,19 @@ class Outbox:
         self._link = link
         self._tasks = tasks
         self._clock = clock
-        self._watched = any(map(tasks.spec.topology.watermarks, tasks.spec.topology.streams))
+        topology = tasks.spec.topology
+        self._timed = topology.timed_exchanges.keys()
+        self._watched = bool(self._timed) or any(
+            topology.watermarks(stream) or topology.wall_clock_stores(stream) for stream in topology.streams
+        )
         self._number = 0
         self._untaken: list[_Untaken] = []
         self._records = 0
+        # What the driver knows of event time.
         self._times: dict[tuple[TopicPartition, str], StoreTime] = {}
+        self._sent: dict[tuple[TopicPartition, str], int] = {}
+        self._ended: frozenset[TopicPartition] | None = None
+        self._positions: dict[TopicPartition, int] = {}
         self._told_at = 0.0
         self._quiet = False
 
@@ -62,30 +77,59 @@ class Outbox:
         """Whether there are so many of them that work must pause."""
         return len(self._untaken) >= _UNTAKEN
 
-    def report(self, report: Report, offsets: Mapping[TopicPartition, int]) -> None:
+    def report(
+        self,
+        report: Report,
+        offsets: Mapping[TopicPartition, int],
+        sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None,
+    ) -> None:
         """Send the report of a batch that has ended.
 
         Args:
             report: the report; its count of records becomes the number of those not told before.
             offsets: what is to be committed once the report is taken.
+            sent: what was sent into exchanges until then, by input partition.
         """
         report.records -= self._records
         self._records = 0
         self._times.update(report.times)
+        self._sent.update(report.sent)
         self._number += 1
-        self._untaken.append(_Untaken(self._number, offsets))
+        self._untaken.append(_Untaken(self._number, offsets, sent or {}))
         self._link.send(Worked(self._number, report))
 
-    def taken(self, number: int) -> dict[TopicPartition, int]:
-        """Note that the driver has taken the reports up to a number; return what is to be committed now."""
+    def taken(self, number: int) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, Sent]]]:
+        """Note that the driver has taken the reports up to a number.
+
+        Returns:
+            What is to be committed now: offsets, and what was sent into exchanges until then.
+        """
         taken = [each for each in self._untaken if each.number <= number]
         self._untaken = [each for each in self._untaken if each.number > number]
-        return {place: offset for each in taken for place, offset in each.offsets.items()}
+        offsets = {place: offset for each in taken for place, offset in each.offsets.items()}
+        return offsets, {place: sent for each in taken for place, sent in each.sent.items()}
+
+    def await_taken(self, hear: Callable[[float], None], in_vain: Callable[[], bool]) -> None:
+        """Wait until the driver has taken all reports, or for some time.
+
+        Args:
+            hear: waits so many seconds for the driver, and does what it says.
+            in_vain: tells whether nobody needs the answers any more.
+        """
+        deadline = self._clock() + _TAKEN_S
+        while self.waiting and not in_vain():
+            if self._clock() >= deadline:
+                logger.warning(
+                    "the driver did not take a report in time; the records since the last commit will repeat"
+                )
+                return
+            hear(_TELL_S)
 
     def see(
         self,
         batch: Batch | None,
         sessions: Mapping[TopicPartition, Session],
+        ends: Callable[[], Mapping[TopicPartition, int]],
         is_quiet: Callable[[], bool],
         *,
         at_once: bool = False,
@@ -95,6 +139,7 @@ class Outbox:
         Args:
             batch: the batch under way.
             sessions: the open sessions.
+            ends: returns where the partitions end that are read to their ends, and of which all is processed.
             is_quiet: tells whether all partitions are read to their ends, and all of it is processed.
             at_once: whether to tell it now in any case.
         """
@@ -102,14 +147,17 @@ class Outbox:
         if not at_once and now - self._told_at < _TELL_S:
             return
         self._told_at = now
-        seen = Report(shown=self._tasks.take_shown())
+        report = Report(shown=self._tasks.take_shown())
         if batch is not None:
-            seen.records = batch.report.records - self._records
-            self._records += seen.records
+            report.records = batch.report.records - self._records
+            self._records += report.records
+        seen = Seen(report)
         if self._watched:
-            seen.times = self._new_times(sessions)
-        if seen.shown or seen.records or seen.times:
-            self._link.send(Seen(seen))
+            report.times = self._new_times(sessions)
+            report.sent = self._new_sent(sessions)
+            seen = self._progress(report, batch, sessions, ends())
+        if report.shown or report.records or report.times or report.sent or seen.ended is not None or seen.positions:
+            self._link.send(seen)
         quiet = is_quiet()
         if quiet is not self._quiet:
             self._quiet = quiet
@@ -119,8 +167,51 @@ class Outbox:
         """Forget everything about partitions that are given back. The driver takes the next question for the end of quiet."""
         self._untaken.clear()
         self._times.clear()
+        self._sent.clear()
+        self._ended = None
+        self._positions.clear()
         self._records = 0
         self._quiet = False
+
+    def restart(self, tasks: Iterable[TopicPartition]) -> None:
+        """Forget what was told of tasks that begin again where they are committed."""
+        again = set(tasks)
+        self._times = {name: found for name, found in self._times.items() if name[0] not in again}
+
+    def _new_sent(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], int]:
+        """Return what is durable in exchanges, as far as that was not told; exactly once only commits make it so."""
+        if not self._timed or self._tasks.spec.transactional or not self._tasks.clients.delivered:
+            return {}
+        sent = {
+            (place, topic): time
+            for place, session in sessions.items()
+            # What is left over may be earlier than what was sent.
+            for topic, time in (() if session.unfinished else session.sent.items())
+        }
+        new = {name: time for name, time in sent.items() if self._sent.get(name) != time}
+        self._sent.update(new)
+        return new
+
+    def _progress(
+        self,
+        report: Report,
+        batch: Batch | None,
+        sessions: Mapping[TopicPartition, Session],
+        ends: Mapping[TopicPartition, int],
+    ) -> Seen:
+        """Return a message that tells what is read to its end, and how far it is behind exchanges, where that is news."""
+        ended = frozenset(task for task, session in sessions.items() if ends.keys() >= set(session.inputs))
+        positions = {
+            place: ends[place] if place in ends else session.start[place] if batch is None else batch.position(place)
+            for session in sessions.values()
+            for place in session.inputs
+            if place.topic in self._timed
+        }
+        new = {place: at for place, at in positions.items() if self._positions.get(place) != at}
+        news = None if ended == self._ended else ended
+        self._ended = ended
+        self._positions.update(new)
+        return Seen(report, news, new)
 
     def _new_times(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], StoreTime]:
         """Return where event time is in the open stores, as far as that was not told."""

@@ -152,10 +152,14 @@ class Report:
         failure: why the task stopped early, if the application must end for it.
         stalled: seconds after which tasks shall be tried again, because a sink wants no records now.
         interrupted: why tasks must be tried again, from what is committed.
+        locked: the same for tasks whose stores another process uses.
         sunk: what sinks of the driver shall write, as pairs of a node's id and a batch.
         restores: restores under way, by task and store.
+        restored: the tasks whose stores are ready after a restore.
         workers: the process that made the commit, or found it made, by task.
         times: where event time is, by task and store.
+        sent: the highest event time that was sent into an exchange, and is durable there, by task and topic.
+        unfinished: whether tasks have work left over, which ticks must go on with before their next records, by task.
         seconds: time spent.
     """
 
@@ -170,10 +174,14 @@ class Report:
     failure: Failure | None = None
     stalled: dict[TopicPartition, float] = field(default_factory=dict)
     interrupted: dict[TopicPartition, str] = field(default_factory=dict)
+    locked: dict[TopicPartition, str] = field(default_factory=dict)
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
     restores: dict[tuple[TopicPartition, str], RestoredPart] = field(default_factory=dict)
+    restored: set[TopicPartition] = field(default_factory=set)
     workers: dict[TopicPartition, str] = field(default_factory=dict)
     times: dict[tuple[TopicPartition, str], StoreTime] = field(default_factory=dict)
+    sent: dict[tuple[TopicPartition, str], int] = field(default_factory=dict)
+    unfinished: dict[TopicPartition, bool] = field(default_factory=dict)
     seconds: float = 0.0
 
     def merge(self, other: "Report") -> None:
@@ -190,8 +198,12 @@ class Report:
         self.failure = self.failure or other.failure
         self.stalled.update(other.stalled)
         self.interrupted.update(other.interrupted)
+        self.locked.update(other.locked)
         self.sunk += other.sunk
         self.restores.update(other.restores)
+        self.restored |= other.restored
         self.workers.update(other.workers)
+        self.unfinished.update(other.unfinished)
         self.times.update(other.times)
+        self.sent.update(other.sent)
         self.seconds = max(self.seconds, other.seconds)

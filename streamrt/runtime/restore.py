@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from streamrt.errors import ChangelogError, StateError, TransactionError
 from streamrt.models import TopicPartition
 from streamrt.runtime.clients import TaskClients
+from streamrt.runtime.foreign import EpochFilter
 from streamrt.state import Position, Stamp, StoreIdentity, StorePartition, restore_changes
+
+_SKEW_MS = 60_000
+"""How far clocks of one machine may be apart from start to start without anybody having set them."""
 
 
 class RestoreAction(enum.Enum):
@@ -86,6 +90,8 @@ def plan_restore(
         return wipe(f"it is at changelog offset {at}, but the changelog begins at {low}")
     if at == high and stamp.input_offset is not None:
         return RestorePlan(RestoreAction.READY, at)
+    if now < stamp.written_at - _SKEW_MS:
+        return wipe("it was written at a later time than now, so nobody knows how old it is: the clock was set back")
     if now - stamp.written_at > longest_absence_ms:
         return wipe("it is so old that the changelog may have forgotten deletions since")
     return RestorePlan(RestoreAction.REPLAY, at)
@@ -98,10 +104,14 @@ class Restored:
     Attributes:
         position: the newest position record; None if there was none.
         records: records applied.
+        passed_over: keys of records that do not count, because their writers had lost the partition.
+        epoch: highest epoch of the records.
     """
 
     position: Position | None = None
     records: int = 0
+    passed_over: frozenset[bytes] = frozenset()
+    epoch: bytes | None = None
 
 
 def replay(
@@ -123,7 +133,7 @@ def replay(
         end: the changelog's high watermark.
         clients: reads the changelog.
         on_progress: called with the number of records and the offset after each write; False interrupts the replay, which
-            a later one continues from there.
+            a later one continues from there; not behind records of others, from where it goes on to its end.
 
     Returns:
         What was found, or None if the replay was interrupted.
@@ -135,24 +145,34 @@ def replay(
     stamp = partition.stamp
     input_offset, inputs = (None, None) if stamp is None else (stamp.input_offset, stamp.inputs)
     stream_time = None if stamp is None else stamp.stream_time
+    observed = None if stamp is None else stamp.observed
     # Deletions from then on are in the changelog still. Timestamps of its records, which may be old, tell nothing of that.
     begun = clients.now()
     written_at = begun if stamp is None else stamp.written_at
     at = start
+    sifted = EpochFilter(None if stamp is None else stamp.epoch)
+    # Up to where the changelog need not be read again: not behind records that do not count.
+    sound = at, sifted.newest
     for batch in clients.changelog(place, start, end):
-        changes, position = restore_changes(zip(batch.keys, batch.values, strict=True), partition)
+        changes, position = restore_changes(sifted.take(batch), partition)
         if position is not None:
             found.position = position
-            input_offset, inputs = position.input_offset, position.inputs
+            input_offset, inputs, observed = position.input_offset, position.inputs, position.observed
             if position.stream_time is not None:
                 stream_time = max(position.stream_time, stream_time or position.stream_time)
         found.records += len(batch.keys)
         at = min(batch.next_offset, end)
+        if not sifted.passed_over:
+            sound = at, sifted.newest
         # Between two positions the data belongs to no input offset: only at the end does it.
-        partition.write(changes, Stamp(identity, None, at, stream_time, written_at))
-        if at < end and not on_progress(found.records, at):
+        partition.write(changes, Stamp(identity, None, sound[0], stream_time, written_at, None, observed, sound[1]))
+        # Behind records that do not count nothing can be gone on from: a slice that ended there would begin again for ever.
+        if at < end and not on_progress(found.records, at) and not sifted.passed_over:
             return None
-    partition.write((), Stamp(identity, input_offset, max(at, end), stream_time, begun, inputs))
+    if not sifted.passed_over:
+        sound = max(at, end), sifted.newest
+    found.passed_over, found.epoch = frozenset(sifted.passed_over), sifted.newest
+    partition.write((), Stamp(identity, input_offset, sound[0], stream_time, begun, inputs, observed, sound[1]))
     on_progress(found.records, end)
     return found
 

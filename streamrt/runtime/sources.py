@@ -35,7 +35,7 @@ from typing import Any
 import cloudpickle
 
 from streamrt.connectors import BaseSource, StatefulSource
-from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.runtime.source_process import STOP
 from streamrt.secret import collect_secrets
@@ -106,7 +106,7 @@ class SourceManager:
             InvalidOperationError: if it, or another one with its name or its topic, was registered before.
         """
         if not isinstance(source, BaseSource):
-            raise ConfigurationError(f"a {type(source).__name__} is no source: derive its class from Source")
+            raise ArgumentTypeError(f"a {type(source).__name__} is no source: derive its class from Source")
         name = name_of(source)
         for other in self._processes:
             if other.source is source:
@@ -144,6 +144,16 @@ class SourceManager:
                 name = _changelog_name(self._group, process.source)
                 topics.append(Topic(name, config, "bytes", "bytes", "bytes", "bytes"))
         return topics
+
+    def refuse_unsendable(self) -> None:
+        """Refuse what `start` would refuse, without starting anything.
+
+        Raises:
+            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            SourceError: if a source cannot be sent to its process.
+        """
+        for process in self._processes:
+            process.order()
 
     @contextlib.contextmanager
     def running(self) -> Iterator["SourceManager"]:
@@ -250,7 +260,7 @@ class SourceProcess:
         if self.is_alive():
             raise InvalidOperationError(f"the source {self.name} runs already: stop it first")
         self._asked_at, self._ended, self._failure = None, False, None
-        order = self._order()
+        order = self.order()
         ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and program
@@ -274,8 +284,13 @@ class SourceProcess:
             ours.send_bytes(order)
         logger.info("source %s started for topic %s (process %d)", self.name, self.topic.name, self._process.pid)
 
-    def _order(self) -> bytes:
-        """Return what the process needs, secrets included."""
+    def order(self) -> bytes:
+        """Return what the process needs, secrets included.
+
+        Raises:
+            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            SourceError: if the source cannot be sent.
+        """
         try:
             with collect_secrets() as collected:
                 source = cloudpickle.dumps((self.source, self.topic))

@@ -10,7 +10,9 @@ import cloudpickle
 
 from streamrt.errors import UnpicklableOperatorError
 from streamrt.models import RawRecord, Record
+from streamrt.runtime.captured import captured, picklable
 from streamrt.runtime.homes import StateSettings
+from streamrt.runtime.metadata import CommitMetadata
 from streamrt.topology import Topology
 
 ConsumerErrorCallback = Callable[[Exception, "RawRecord | None", logging.Logger], bool]
@@ -43,7 +45,7 @@ class TaskSpec:
         processed_offsets: whether reports list each processed offset.
         transactional: whether commits are exactly-once.
         state: what stores need to know; None where nothing is known of Kafka.
-        commit_metadata: what is stored with committed offsets.
+        commit_metadata: composes what is stored with committed offsets.
     """
 
     topology: Topology
@@ -54,7 +56,7 @@ class TaskSpec:
     processed_offsets: bool = False
     transactional: bool = False
     state: StateSettings | None = None
-    commit_metadata: str | None = None
+    commit_metadata: CommitMetadata = field(default_factory=CommitMetadata)
 
     def dumps(self) -> bytes:
         """Pickle the specification.
@@ -77,22 +79,26 @@ class TaskSpec:
         return spec
 
     def _culprit(self, error: Exception) -> str:
-        advice = (
-            "tasks run in other processes, so functions must not hold on to clients, locks, open files or the "
-            "application: create such objects inside the function, or in a module that it imports"
-        )
         for node in self.topology.nodes:
-            if not _picklable(node.operator):
-                return f"operator {node} cannot be sent to the processes that run it ({error}); {advice}"
+            if not picklable(node.operator):
+                return _refusal(f"operator {node}", node.operator, error)
         for name in ("consumer", "processing", "producer"):
-            if not _picklable(getattr(self.callbacks, name)):
-                return f"the callback on_{name}_error cannot be sent to the processes that run it ({error}); {advice}"
-        return f"the application cannot be sent to the processes that run it ({error}); {advice}"
+            callback = getattr(self.callbacks, name)
+            if not picklable(callback):
+                return _refusal(f"the callback on_{name}_error", callback, error)
+        return _refusal("the application", None, error)
 
 
-def _picklable(item: Any) -> bool:
-    try:
-        cloudpickle.dumps(item)
-    except Exception:  # noqa: BLE001 - any failure means the same here
-        return False
-    return True
+def _refusal(what: str, item: Any, error: Exception) -> str:
+    """Return the sentence about something that cannot be pickled."""
+    found = captured(item)
+    # Our own objects say how they could travel, which is not what the function wants.
+    own = found is not None and type(found.value).__module__.startswith("streamrt.")
+    reasons = [] if own else [str(error)]
+    if found is not None:
+        reasons.insert(0, str(found))
+    return (
+        f"{what} cannot be sent to the processes that run it ({': '.join(reasons)}); tasks run in other processes, so "
+        "functions must not hold on to clients, locks, open files or the application: create such objects inside the "
+        "function, or in a module that it imports"
+    )

@@ -1,20 +1,23 @@
-"""What must be right with internal topics before state is used: decided by the driver when an application starts."""
+"""What must be right with topics before records are processed: decided by the driver when an application starts."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from streamrt.config import ApplicationConfig
 from streamrt.connectors import DriverSink, ListSink
-from streamrt.errors import ChangelogError, ConfigurationError
-from streamrt.kafka import TopicAdmin
+from streamrt.errors import ChangelogError, ConfigurationError, TopicConfigurationError
+from streamrt.kafka import CommittedOffset
 from streamrt.models import TopicPartition
+from streamrt.runtime.dropped import warn_of_dropped_results
 from streamrt.runtime.homes import ChangelogSettings, SourceState, StateSettings
-from streamrt.runtime.metadata import commit_metadata, stores_in
+from streamrt.runtime.join_keys import warn_of_unlike_keys
+from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
 from streamrt.runtime.spec import TaskSpec
 from streamrt.state import RocksDBOptions
-from streamrt.topics import Topic, TopicManager
+from streamrt.topics import Topic, TopicAdministration, TopicManager
 from streamrt.topology import Topology
 
 logger = logging.getLogger("streamrt")
@@ -24,10 +27,49 @@ _DELETE_RETENTION_MS = 86_400_000
 """Kafka's default of `delete.retention.ms`."""
 
 
+class ClusterAdministration(TopicAdministration, Protocol):
+    """What a start needs of a cluster; `streamrt.kafka.TopicAdmin` is the real one."""
+
+    def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
+        """Return the ids of the topics, None for those that do not exist."""
+
+    def broker_count(self, timeout: float = 30) -> int:
+        """Return how many brokers the cluster has."""
+
+    def committed_stable(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a consumer group committed, once no transaction is about to change it."""
+
+    def committed_now(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a consumer group committed, though a transaction may be about to change it."""
+
+
+def set_up_topics(topics: TopicManager, others: Sequence[Topic], *, create: bool) -> None:
+    """Create missing topics, and check that all exist and fit together, except changelogs of stores.
+
+    Args:
+        topics: the topics of the application.
+        others: topics that are created only.
+        create: whether missing topics may be created.
+
+    Raises:
+        TopicNotFoundError: if a topic is missing and may not be created.
+        TopicCreationError: if a topic cannot be created.
+        TopicConfigurationError: if a repartition topic does not fit its input.
+    """
+    if create:
+        topics.create_all_topics()
+        topics.create_topics(others)
+    topics.validate_all_topics()
+
+
 def complete_spec(
     spec: TaskSpec,
     topics: TopicManager,
-    admin: TopicAdmin,
+    admin: ClusterAdministration,
     base_dir: Path,
     options: RocksDBOptions | None,
     config: ApplicationConfig,
@@ -45,11 +87,28 @@ def complete_spec(
     Raises:
         StateError: if there is state that cannot be used; a subclass tells why.
         ConfigurationError: if the guarantee cannot be given.
-        TopicConfigurationError: if topics that are merged have different numbers of partitions.
+        TopicConfigurationError: if topics that meet in state have different numbers of partitions, or partitions were added
+            to one whose state depends on their number.
     """
-    topology = spec.topology.resolve(topics.partition_counts())
+    counts = topics.partition_counts()
+    topology = spec.topology.resolve(counts).separate(counts)
+    if topology.apart:
+        listed = (
+            f"{name} has {counts[name]}" for name, source in topology.sources.items() if source.id in topology.apart
+        )
+        logger.info(
+            "merged topics with different numbers of partitions (%s) are processed by tasks of their own: each keeps the "
+            "order of its records, and there is no order between the topics",
+            ", ".join(listed),
+        )
     for sources in topology.streams.values():
         topics.ensure_topics_copartitioned(*(topics.non_changelog_topics[name] for name in sources))
+    warn_of_unlike_keys(topology)
+    warn_of_dropped_results(spec.topology, collected=spec.collect)
+    inputs = {name: counts[name] for name in topology.sources if name not in topology.exchanges}
+    places = [TopicPartition(name, number) for name, count in inputs.items() for number in range(count)]
+    committed = admin.committed_now(config.consumer_group, places, timeout=config.request_timeout)
+    refuse_grown(spec.topology, inputs, committed)
     state = prepare_state(
         topology,
         topics,
@@ -68,13 +127,53 @@ def complete_spec(
                     "are committed, and would miss records after a crash: use processing_guarantee='at-least-once', or a "
                     "sink that tasks write"
                 )
-    return replace(spec, topology=topology, state=state, commit_metadata=commit_metadata(state))
+    return replace(
+        spec,
+        topology=topology,
+        state=state,
+        commit_metadata=CommitMetadata.of(
+            state,
+            topology.streams,
+            {stream: topology.sends(stream) for stream in topology.streams},
+            first_counts(committed, inputs),
+        ),
+    )
+
+
+def refuse_grown(
+    topology: Topology, counts: Mapping[str, int], committed: Mapping[TopicPartition, CommittedOffset]
+) -> None:
+    """Refuse inputs that had one partition when state behind a `group_by` was made, and have more now.
+
+    Such state lies beside that of the input. On more partitions it would be looked for behind a repartition topic, in vain.
+
+    Args:
+        topology: the operators, not resolved yet.
+        counts: how many partitions each input topic has.
+        committed: what the group has committed for them.
+
+    Raises:
+        TopicConfigurationError: if there are any.
+    """
+    now, before = topology.resolve(counts), topology.resolve(dict.fromkeys(counts, 1))
+    for place, entry in committed.items():
+        note = CommittedMetadata.decode(entry.metadata)
+        for scope in (name for name, topics in before.scopes.items() if place.topic in topics):
+            kept = {store.name for store in now.stores(scope)} if scope in now.scopes else set()
+            gone = [store.name for store in before.stores(scope) if store.name not in kept]
+            lost = next((store for store in gone if note.names(scope, store)), None)
+            if lost is not None and counts[place.topic] > 1:
+                raise TopicConfigurationError(
+                    f"topic {place.topic!r} has {counts[place.topic]} partitions now, and had 1 when the state behind its "
+                    f"group_by() was made (store {lost!r}): keys would not find their state; copy the topic to one with 1 "
+                    "partition, or start over with another consumer_group"
+                )
 
 
 def prepare_state(
     topology: Topology,
     topics: TopicManager,
-    admin: TopicAdmin,
+    admin: ClusterAdministration,
     base_dir: Path,
     options: RocksDBOptions | None,
     *,
@@ -144,14 +243,14 @@ def check_changelogs(state: StateSettings | None, metadata: Iterable[tuple[Topic
         ChangelogError: if one is not the one that the commit tells of.
     """
     for place, text in metadata if state is not None else ():
-        former_stores = stores_in(text)
-        for store, former, changelog in (
-            (store, former_stores.get(name, {}).get(store), changelog)
+        former = CommittedMetadata.decode(text)
+        for name, store, changelog in (
+            (name, store, changelog)
             for name, source in ({} if state is None else state.sources).items()
             if place.topic in (source.topics or (name,))
             for store, changelog in source.stores.items()
         ):
-            if changelog is not None and former is not None and changelog.id not in (None, former):
+            if changelog is not None and former.contradicts(name, store, changelog.id):
                 raise ChangelogError(
                     f"the changelog topic {changelog.topic} was deleted and made anew since the last commit of {place}: the "
                     f"state of store {store!r} in it is lost; bring the topic back, or start over with another "
@@ -161,7 +260,7 @@ def check_changelogs(state: StateSettings | None, metadata: Iterable[tuple[Topic
 
 def _create(
     topics: TopicManager,
-    admin: TopicAdmin,
+    admin: ClusterAdministration,
     changelogs: Mapping[tuple[str, str], Topic],
     members: Mapping[str, tuple[str, ...]],
     partitions: Mapping[str, int],
@@ -183,7 +282,7 @@ def _create(
         committed = admin.committed_stable(topics.consumer_group, places, timeout=timeout)
         for (name, store), topic in missing.items():
             for place in (place for place in places if place.topic in members[name]):
-                if store in stores_in(committed[place].metadata).get(name, {}):
+                if CommittedMetadata.decode(committed[place].metadata).names(name, store):
                     raise ChangelogError(
                         f"the changelog topic {topic.name} is missing, although the consumer group has processed "
                         f"{place} with state in it: processing would go on without that state; bring the topic "
@@ -199,7 +298,7 @@ def _joined(ids: list[str | None]) -> str | None:
 
 
 def _changelog_settings(
-    topics: TopicManager, admin: TopicAdmin, changelogs: Mapping[tuple[str, str], Topic], timeout: float
+    topics: TopicManager, admin: ClusterAdministration, changelogs: Mapping[tuple[str, str], Topic], timeout: float
 ) -> dict[tuple[str, str], ChangelogSettings]:
     names = [topic.name for topic in changelogs.values()]
     if not names:

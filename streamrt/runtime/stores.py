@@ -3,17 +3,20 @@
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.models import TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients
+from streamrt.runtime.foreign import defend, epoch_headers, refuse_later_owner, set_right
 from streamrt.runtime.homes import ChangelogSettings, StateSettings, StoreHome, home_of, topic_ids
+from streamrt.runtime.locks import tried_once
 from streamrt.runtime.report import StoreTime
 from streamrt.runtime.restore import (
     RestoreAction,
+    Restored,
     RestorePlan,
     check_owner,
     check_partitions,
@@ -35,10 +38,15 @@ from streamrt.state import (
     StoreSpec,
     TimedTransaction,
     Transaction,
+    epoch_of,
 )
 from streamrt.topology import TaskStore
 
 logger = logging.getLogger("streamrt")
+
+_HOLD_BACK_MS = 300_000
+"""How long changes may wait in a write buffer, where a store stays open: a crash replays them."""
+_FOR_EVER_MS = 1 << 62
 
 
 class RestoreInterrupted(Exception):  # noqa: N818 - control flow inside the runtime
@@ -70,9 +78,25 @@ class _OpenStore:
     transaction: Transaction
     changelog: TopicPartition | None
     changelog_end: int
+    epoch: bytes | None
+    """At least once, that of the records that are written now; exactly once, the highest one that was found."""
     changes: int = 0
-    disputed: bool = False
-    """Whether another writer's records are in the changelog, which the store lacks."""
+    """How many changelog offsets the commit under way takes."""
+    prepared: Sequence[tuple[bytes, bytes | None]] = ()
+    position: bytes = b""
+    flushed_at: int = 0
+    """Wall clock, in milliseconds, of the newest stamp that survives a crash."""
+    held_back_since: int | None = None
+    """Wall clock of the oldest commit that does not."""
+
+    @property
+    def patience_ms(self) -> int:
+        """How old the stamp on disk may become before a commit is flushed at once.
+
+        A store whose stamp is behind the changelog and older than the longest absence is restored as a whole. A quarter of
+        that leaves room for being away.
+        """
+        return _FOR_EVER_MS if self.home.changelog is None else max(1_000, self.home.changelog.longest_absence_ms // 4)
 
 
 class StoreCatalog:
@@ -91,7 +115,7 @@ class StoreCatalog:
         store = self._stores.get((topic, spec.name))
         if store is None:
             kind = MemoryStore if self.settings.in_memory and spec.kind is RocksDBStore else spec.kind
-            store = kind(spec.name, topic, Path(self.settings.base_dir), self.settings.options)
+            store = kind(spec.name, topic, Path(self.settings.base_dir), tried_once(self.settings.options))
             self._stores[topic, spec.name] = store
         return store
 
@@ -105,6 +129,8 @@ class TaskStores:
         place: the task.
         clients: reads changelogs.
         transactional: whether commits are exactly-once.
+        claims: at least once, the numbers of the claims of the input partitions.
+        attempt: number of the attempt at the work.
     """
 
     def __init__(
@@ -115,11 +141,15 @@ class TaskStores:
         clients: TaskClients,
         *,
         transactional: bool,
+        claims: Mapping[TopicPartition, int] | None = None,
+        attempt: int = 0,
     ) -> None:
         self._catalog = catalog
         self._homes = {name: home_of(catalog.settings, place, store) for name, store in stores.items()}
         self._clients = clients
         self._transactional = transactional
+        self._claims = claims or {}
+        self._attempt = attempt
         self._open: dict[str, _OpenStore] = {}
         self._repairs = (catalog.settings.options or RocksDBOptions()).on_corrupted_recreate
         self.progress: dict[str, RestoreProgress] = {}
@@ -199,17 +229,58 @@ class TaskStores:
             if store.changelog is None:
                 continue
             topic, partition = store.changelog
+            headers = None if self._transactional else epoch_headers(store.epoch)
             for key, value in changes:
-                writer.produce(topic, value, key, now, None, partition)
+                writer.produce(topic, value, key, now, headers, partition)
             position = Position(
                 store.home.total(ends),
                 store.identity.topic_id,
                 store.identity.partitions,
                 store.transaction.stream_time,
                 store.home.each(ends),
+                store.transaction.observed_time,
             )
-            writer.produce(topic, position.encode(), POSITION_KEY, now, None, partition)
-            store.changes = len(changes) + 1
+            store.prepared, store.position = changes, position.encode()
+            writer.produce(topic, store.position, POSITION_KEY, now, headers, partition)
+            # The marker of a transaction takes one offset, too. The partition has no other writer then.
+            store.changes = len(changes) + (2 if self._transactional else 1)
+
+    def is_alone(self) -> bool:
+        """At least once: tell whether nobody else has written to the changelogs since the last commit.
+
+        Raises:
+            KafkaRequestError: if the changelogs cannot be looked at.
+        """
+        return all(
+            self._clients.bounds(store.changelog)[1] == store.changelog_end
+            for store in self._open.values()
+            if store.changelog is not None and store.epoch is not None and not self._transactional
+        )
+
+    def defend(self, writer: RecordWriter) -> None:
+        """At least once: see to it that the changelogs say what the stores will; what was produced for them is durable.
+
+        Args:
+            writer: where changelog records go.
+
+        Raises:
+            TransactionError: if another process has taken the partition over.
+            KafkaRequestError: if the changelogs cannot be looked at, or set right.
+        """
+        for store in self._open.values():
+            log, own = store.changelog, store.epoch
+            if log is None or own is None:
+                continue
+            store.changes = defend(
+                self._clients,
+                writer,
+                log,
+                (store.changelog_end, store.changelog_end + store.changes),
+                store.prepared,
+                store.partition,
+                store.position,
+                own,
+            )
 
     def flush(self, ends: Mapping[TopicPartition, int]) -> None:
         """Write the changes to the stores; what was produced for them is durable.
@@ -222,26 +293,49 @@ class TaskStores:
             stamp = Stamp(
                 store.identity,
                 store.home.total(ends),
-                self._next_changelog_offset(store),
+                None if store.changelog is None else store.changelog_end + store.changes,
                 store.transaction.stream_time,
                 now,
                 store.home.each(ends),
+                store.transaction.observed_time,
+                store.epoch if store.changelog is not None else None,
             )
             store.transaction.flush(stamp)
             store.changelog_end = stamp.changelog_offset or 0
+            store.changes, store.prepared = 0, ()
+            if store.held_back_since is None:
+                store.held_back_since = now
+            if now - store.flushed_at >= store.patience_ms:
+                # It was quiet for long: this commit must not be all that a crash leaves between a fresh stamp and an old one.
+                self._flush(store, now)
 
-    def renew(self) -> bool:
-        """Begin new transactions over the open store partitions, after `flush`.
+    def flush_held_back(self) -> bool:
+        """Have changes written to disk that a store has held back for long, of one store at most; do not wait for it.
 
         Returns:
-            False if the stores must be opened anew, because a changelog has records that its store lacks.
+            Whether there were some.
+
+        Raises:
+            StateError: if they cannot be written.
         """
-        if any(store.disputed for store in self._open.values()):
-            return False
+        now = self._clients.now()
+        for store in self._open.values():
+            since = store.held_back_since
+            # A clock that was set back must not make changes wait for the difference.
+            if since is not None and not 0 <= now - since < min(_HOLD_BACK_MS, store.patience_ms):
+                self._flush(store, now)
+                return True
+        return False
+
+    @staticmethod
+    def _flush(store: _OpenStore, now: int) -> None:
+        store.partition.flush(wait=False)
+        store.flushed_at, store.held_back_since = now, None
+
+    def renew(self) -> None:
+        """Begin new transactions over the open store partitions, after `flush`."""
         for store in self._open.values():
             store.transaction = self._begin(store.home, store.partition)
-            store.changes = 0
-        return True
 
     def close(self) -> None:
         """Drop what was not flushed, and close the store partitions.
@@ -259,7 +353,8 @@ class TaskStores:
                 errors.append(error)
         self._open.clear()
         if errors:
-            raise errors[0]
+            # What is damaged is restored; the rest wants somebody to act.
+            raise min(errors, key=lambda error: isinstance(error, StoreCorruptedError))
 
     def destroy(self, damage: StoreCorruptedError) -> None:
         """Close the store partitions and delete their data, so that they are restored as a whole.
@@ -285,25 +380,6 @@ class TaskStores:
         for home in self._homes.values():
             self._store(home).destroy(home.place.partition)
 
-    def _next_changelog_offset(self, store: _OpenStore) -> int | None:
-        if store.changelog is None:
-            return None
-        expected = store.changelog_end + store.changes
-        if self._transactional:
-            # The transaction's marker takes one offset; the partition has no other writer, which is fenced.
-            return expected + 1
-        _, high = self._clients.bounds(store.changelog)
-        if high == expected:
-            return high
-        store.disputed = True
-        # Somebody else wrote, too, such as a process that believes to own the partition still. Replay all of it next time.
-        logger.warning(
-            "changelog %s: %d records of another writer came in between; the state is replayed from there",
-            store.changelog,
-            high - expected,
-        )
-        return store.changelog_end
-
     def _open_store(
         self,
         name: str,
@@ -316,7 +392,7 @@ class TaskStores:
         identity = self._identity(home)
         partition = self._open_partition(home)
         try:
-            end = 0
+            end, epoch = 0, self._epoch(home)
             if home.changelog is None:
                 refuse_without_changelog(partition.stamp, home.place, home.spec.name, known=known)
                 stamp = partition.stamp
@@ -324,12 +400,23 @@ class TaskStores:
                     check_owner(stamp.identity, identity)
                     self._check(home, stamp, stamp.identity.topic_id, committed, identity)
             else:
-                partition, end = self._restore(name, home, partition, identity, committed, deadline)
+                partition, end, found = self._restore(name, home, partition, identity, committed, deadline)
+                epoch = epoch or found
             transaction = self._begin(home, partition)
         except BaseException:
             partition.close()
             raise
-        return _OpenStore(home, identity, partition, transaction, home.changelog_partition, end)
+        stamp = partition.stamp
+        flushed_at = 0 if stamp is None else stamp.written_at
+        return _OpenStore(
+            home, identity, partition, transaction, home.changelog_partition, end, epoch, flushed_at=flushed_at
+        )
+
+    def _epoch(self, home: StoreHome) -> bytes | None:
+        """Return the epoch of our changelog records; None exactly once, where they have none."""
+        if self._transactional:
+            return None
+        return epoch_of(max(self._claims.get(place, 0) for place in home.inputs), self._attempt)
 
     def _begin(self, home: StoreHome, partition: StorePartition) -> Transaction:
         return home.spec.transaction(partition, self._catalog.settings.options, home.changelog is not None)
@@ -385,8 +472,8 @@ class TaskStores:
         identity: StoreIdentity,
         committed: Mapping[TopicPartition, int],
         deadline: float | None,
-    ) -> tuple[StorePartition, int]:
-        """Bring a store partition to the end of its changelog; return it, maybe reopened, and that end."""
+    ) -> tuple[StorePartition, int, bytes | None]:
+        """Bring a store partition to the end of its changelog; return it, maybe reopened, that end, and the highest epoch."""
         changelog, log = home.changelog, home.changelog_partition
         if changelog is None or log is None:
             raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
@@ -402,8 +489,10 @@ class TaskStores:
                 "another consumer_group"
             )
         if plan.action is RestoreAction.READY:
+            epoch = None if stamp is None else stamp.epoch
+            refuse_later_owner(home.place, epoch, self._epoch(home))
             self._check(home, stamp, None, committed, identity)
-            return partition, plan.start
+            return partition, plan.start, epoch
         if plan.action is RestoreAction.WIPE:
             taken = 0 if stamp is None or stamp.identity != identity else stamp.changelog_offset or 0
             if taken > bounds[1] == 0:
@@ -417,11 +506,24 @@ class TaskStores:
             store.destroy(home.place.partition)
             partition = store.open(home.place.partition)
         try:
-            self._replay(name, home, partition, identity, (plan.start, bounds[1]), committed, deadline)
+            found = self._replay(name, home, partition, identity, (plan.start, bounds[1]), committed, deadline)
+            end = self._set_right(home, partition, found, bounds[1])
+            # Or a store that is quiet from now on would have its former stamp on disk for as long.
+            partition.flush(wait=False)
         except BaseException:
             partition.close()
             raise
-        return partition, bounds[1]
+        return partition, end, found.epoch
+
+    def _set_right(self, home: StoreHome, partition: StorePartition, found: Restored, end: int) -> int:
+        """Write keys again whose last record in the changelog does not count; return where the changelog ends then."""
+        own, log, stamp = self._epoch(home), home.changelog_partition, partition.stamp
+        if own is None or log is None or stamp is None or not found.passed_over:
+            # Exactly once, each restore passes over them again.
+            return end
+        end = set_right(self._clients, self._clients.writer(), log, end, found.passed_over, partition, own)
+        partition.write((), replace(stamp, changelog_offset=end, epoch=own))
+        return end
 
     def _replay(
         self,
@@ -432,7 +534,7 @@ class TaskStores:
         bounds: tuple[int, int],
         committed: Mapping[TopicPartition, int],
         deadline: float | None,
-    ) -> None:
+    ) -> Restored:
         log = home.changelog_partition
         if log is None:
             raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
@@ -450,11 +552,13 @@ class TaskStores:
         seconds = time.monotonic() - begun
         if found.records:
             logger.info("restored %d records of %s in %.1f s", found.records, log, seconds)
+        refuse_later_owner(home.place, found.epoch, self._epoch(home))
         position = found.position
         topic_id = None if position is None else position.topic_id
         self._check(home, partition.stamp if position is None else position, topic_id, committed, identity)
         if position is not None:
             check_partitions(position.partitions, identity)
+        return found
 
     def _check(
         self,

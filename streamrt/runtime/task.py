@@ -26,6 +26,7 @@ from streamrt.errors import (
     TransactionError,
     ValueDeserializationError,
 )
+from streamrt.kafka import WriterFailedError
 from streamrt.models import (
     Headers,
     MessageContext,
@@ -36,6 +37,7 @@ from streamrt.models import (
     TimestampType,
     TopicPartition,
 )
+from streamrt.operators.functions import state_advice
 from streamrt.operators.metadata import checked_timestamp
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.collector import Collector, OutputRefused
@@ -58,8 +60,13 @@ _NOT_THE_RECORDS_FAULT = (
     StoreCorruptedError,
     StoreLockedError,
     TransactionError,
+    WriterFailedError,
 )
 """What operators and serializers may raise that no error callback decides about: the record is processed again."""
+
+
+_TICKS_PER_MS = 1_000
+"""How many ticks have numbers of their own in a millisecond, before they take those of the next one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Limits:
     """When a task shall stop although there are more records.
 
     Attributes:
-        deadline: value of `time.monotonic()` after which no further record is begun.
+        deadline: value of the clock of the tasks after which no further record is begun.
         outputs: number of outputs after which no further record is begun; None for no limit.
     """
 
@@ -105,6 +112,7 @@ class Task:
         stream: id of the stream.
         sinks: the sinks of this process.
         lines: gathers what operators show, in order.
+        clock: gives seconds; only differences count.
 
     Raises:
         SinkError: if a sink of the sub-topology cannot be started.
@@ -116,13 +124,21 @@ class Task:
     """
 
     def __init__(
-        self, spec: TaskSpec, stream: str, sinks: TaskSinks, lines: list[tuple[int, Any]] | None = None
+        self,
+        spec: TaskSpec,
+        stream: str,
+        sinks: TaskSinks,
+        lines: list[tuple[int, Any]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._callbacks = spec.callbacks
+        self._clock = clock
         self._chunk: Chunk | None = None
         self._index = 0
         self._override: tuple[int, MessageContext] | None = None
-        self.collector = Collector(spec, sinks, self._skip_output, self._place, [] if lines is None else lines)
+        self._ticks = 0
+        self._ticking = False
+        self.collector = Collector(spec, sinks, self._skip_output, self._origin, [] if lines is None else lines, clock)
         self.stores = list(spec.topology.task_stores(stream))
         executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf)
         self._inputs = {
@@ -136,6 +152,7 @@ class Task:
     def begin(self, session: "Session") -> None:
         """Process the next records in a session: with its stores, into its writer."""
         self.collector.writer = session.writer
+        self.collector.sent = session.sent
         self.collector.use({name: session.stores.transaction(name) for name in self.stores})
 
     def times(self, chunk: Chunk) -> list[int]:
@@ -173,7 +190,8 @@ class Task:
             self.processed,
         )
         simple = not source.split and source.extract_timestamp is None
-        clock, deadline, wanted, collector = time.monotonic, limits.deadline, limits.outputs, self.collector
+        clock, deadline, wanted, collector = self._clock, limits.deadline, limits.outputs, self.collector
+        collector.deadline = deadline
         last = len(chunk.offsets) if stop is None else stop
         part = slice(start, last)
         headers_column = repeat(None) if chunk.headers is None else chunk.headers[part]
@@ -209,7 +227,7 @@ class Task:
                     else:
                         if processed is not None:
                             processed.append(chunk.offsets[index])
-                if clock() >= deadline or (wanted is not None and collector.outputs >= wanted):
+                if clock() >= deadline or collector.unfinished or (wanted is not None and collector.outputs >= wanted):
                     break
             return chunk.offsets[index] + 1, index + 1 == last
         finally:
@@ -222,7 +240,7 @@ class Task:
         Args:
             tick: what time it is.
             place: an input partition.
-            offset: offset of its next record; outputs and errors have it for their own, since there is no record.
+            offset: offset of its next record; errors have it for their own, since there is no record.
 
         Raises:
             TaskFailed: if an operator fails and no callback decides to go on.
@@ -234,6 +252,9 @@ class Task:
         self._input = self._inputs[place.topic]
         self._index = 0
         self._override = None
+        # Later ticks have higher numbers, also those of the same millisecond, and those after a restart.
+        self._ticks = max(tick.now * _TICKS_PER_MS, self._ticks + 1)
+        self._ticking = True
         token = current_provider.set(self)
         try:
             # The name tells an error whose callback it was.
@@ -247,6 +268,7 @@ class Task:
         finally:
             current_provider.reset(token)
             self._chunk = None
+            self._ticking = False
 
     def message_context(self) -> MessageContext:
         """Build the context of the record that is being processed."""
@@ -281,6 +303,15 @@ class Task:
         if chunk is None:
             raise RuntimeError("a task has a current record only while it runs")
         return chunk.topic, chunk.partition, chunk.offsets[self._index]
+
+    def _origin(self) -> tuple[str, int, int]:
+        """Return topic, partition and offset of the record that an output comes from.
+
+        What a tick puts out comes from no record. In place of an offset it has a negative number, which no other tick of
+        the partition has: with that of a record, sinks could take it for a result of the record.
+        """
+        topic, partition, offset = self._place()
+        return topic, partition, -self._ticks if self._ticking else offset
 
     def _items(self, value: Any, headers: Headers | None, timestamp: int) -> list[tuple[Any, int]]:
         """Split a value that stands for several records, and give each its timestamp."""
@@ -331,18 +362,21 @@ class Task:
         topic, partition, offset = self._place()
         where = f"{topic}[{partition}] at offset {offset}"
         if isinstance(error, OutputRefused):
-            message = f"{error.cause} (input {where}); skip such records with on_producer_error"
+            operator = _failed_operator(error.__traceback__) or "an operator"
+            message = f"{error.cause} ({operator}, input {where}); skip such records with on_producer_error"
             raise TaskFailed(self._failure("producer", message, error.cause)) from error
         cause = error if isinstance(error, Exception) else RuntimeError(f"the function called {error!r}")
         callback = self._callbacks.processing
         record = Record(value, key, timestamp, headers, self.message_context())
         if callback is None or not self._ask("on_processing_error", callback, cause, record):
-            operator = _failed_operator(error.__traceback__)
+            node = _failed_operator(error.__traceback__)
             place = _user_frame(error.__traceback__)
             message = (
-                f"{operator or 'an operator'} failed on {where}{f' ({place})' if place else ''}: "
+                f"{node or 'an operator'} failed on {where}{f' ({place})' if place else ''}: "
                 f"{type(cause).__name__}: {cause}"
             )
+            if node is not None and not node.operator.stores():
+                message += state_advice(cause)
             raise TaskFailed(self._failure("processing", message, cause)) from error
 
     def _skip_output(self, error: Exception, value: Any, key: Any, timestamp: int, headers: Headers | None) -> bool:

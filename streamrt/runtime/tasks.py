@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch import Batch, BatchContext
+from streamrt.runtime.batch import Batch
+from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import TaskClients
 from streamrt.runtime.commit import ExactlyOnceSession, Session
@@ -18,7 +19,7 @@ from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.stores import RestoreInterrupted, StoreCatalog, TaskStores
 from streamrt.runtime.task import Task
-from streamrt.runtime.troubles import TROUBLES, note_trouble
+from streamrt.runtime.troubles import TROUBLES, close_session, note_trouble
 from streamrt.state import load_rocksdb
 
 PRINTED = -1
@@ -35,6 +36,7 @@ class Tasks:
         clients: the tasks' edges towards Kafka.
         catalog: the stores of this process, where somebody else looks at them, too.
         pool: commits transactions of several tasks at the same time; without one, they are committed one after the other.
+        clock: gives seconds, by which time slices end; only differences count.
     """
 
     def __init__(
@@ -43,12 +45,15 @@ class Tasks:
         clients: TaskClients,
         catalog: StoreCatalog | None = None,
         pool: Executor | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self._spec = spec
         self._clients = clients
         self._pool = pool
         self._tasks: dict[str, Task] = {}
         self._merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
+        self._resuming = frozenset(filter(spec.topology.resumes, spec.topology.streams))
         self._lines: list[tuple[int, Any]] = []
         self._sinks = TaskSinks(spec.topology)
         self._catalog = catalog or StoreCatalog(spec.state or StateSettings(group="", base_dir=Path()))
@@ -121,16 +126,22 @@ class Tasks:
         context: BatchContext,
         carried: MutableMapping[TopicPartition, Session] | None = None,
     ) -> Report:
-        """Bring the stores of tasks to the end of their changelogs, without processing anything.
+        """Bring the stores of tasks to the end of their changelogs, without processing anything, until time is up.
+
+        At least the first one gets on, and those that time was not enough for are not begun: taking a transactional id or
+        opening a store costs time, too, however little there is to restore.
 
         Args:
             places: the tasks.
             context: where the group is, and how long this may take.
-            carried: takes the sessions of tasks that are ready; without it they are closed.
+            carried: takes the sessions of tasks that are ready, as many as are opened in time; without it they are closed.
         """
         report = Report()
         deadline = time.monotonic() + context.seconds
-        for place in places:
+        for number, place in enumerate(places):
+            if number and time.monotonic() >= deadline:
+                report.complete = False
+                break
             session = self.session(place, context)
             met: Exception | None = None
             finished = False
@@ -147,7 +158,7 @@ class Tasks:
                 if finished and carried is not None:
                     carried[place] = session
                 else:
-                    session.close()
+                    close_session(session, report)
             progress = session.stores.progress
             if met is not None:
                 note_trouble(report, session, met)
@@ -155,7 +166,10 @@ class Tasks:
                 report.restores[place, store] = RestoredPart(part.done, part.total, part.records, finished)
             if not finished:
                 report.complete = False
+                if place in report.locked:
+                    continue
                 break
+            report.restored.add(place)
             if self._spec.transactional:
                 report.workers[place] = self._clients.worker
         return report
@@ -213,6 +227,10 @@ class Tasks:
         """Return the input partitions of a task."""
         return self._spec.topology.inputs(place)
 
+    def merge_order(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task in the order in which their records of equal timestamp come."""
+        return tuple(TopicPartition(topic, place.partition) for topic in self._spec.topology.merge_order(place.topic))
+
     def session(
         self, place: TopicPartition, context: BatchContext, reached: Mapping[TopicPartition, int] | None = None
     ) -> Session:
@@ -224,30 +242,39 @@ class Tasks:
             reached: where it is by now, for those inputs that have moved since.
         """
         reached = reached or {}
-        expected = {each: reached.get(each, context.positions.get(each, 0)) for each in self.inputs(place)}
+        expected = {each: reached[each] if each in reached else context.position(each) for each in self.inputs(place)}
         stores = TaskStores(
             self._catalog,
             self._spec.topology.task_stores(place.topic),
             place,
             self._clients,
             transactional=self._spec.transactional,
+            claims=context.claims,
+            attempt=context.attempt,
         )
         if not self._spec.transactional:
-            return Session(place, self._clients, stores, expected)
-        return ExactlyOnceSession(
-            place,
-            self._clients,
-            stores,
-            expected,
-            reuse=context.workers.get(place) == self._clients.worker,
-            metadata=self._spec.commit_metadata,
-        )
+            session = Session(place, self._clients, stores, expected)
+        else:
+            session = ExactlyOnceSession(
+                place,
+                self._clients,
+                stores,
+                expected,
+                reuse=context.workers.get(place) == self._clients.worker,
+                metadata=self._spec.commit_metadata,
+                exchanges=self._spec.topology.sends(place.topic),
+            )
+        # What it has sent before stays true.
+        session.sent.update(context.sent.get(place, {}))
+        # Nobody knows how the sessions before it, which may have been another process's, have ended.
+        session.unfinished = place.topic in self._resuming
+        return session
 
     def task(self, stream: str) -> Task:
         """Return the task of a stream; its operators are composed when it is first needed."""
         task = self._tasks.get(stream)
         if task is None:
-            task = self._tasks[stream] = Task(self._spec, stream, self._sinks, self._lines)
+            task = self._tasks[stream] = Task(self._spec, stream, self._sinks, self._lines, self.clock)
         return task
 
     def _feed(self, chunks: Iterable[Chunk], batch: Batch) -> None:

@@ -1,5 +1,6 @@
 """What an error of a session comes to: a pause, a repair, another attempt, or the end of the application."""
 
+import logging
 import traceback
 
 from streamrt.errors import (
@@ -18,6 +19,8 @@ from streamrt.models import TopicPartition
 from streamrt.runtime.commit import Session
 from streamrt.runtime.report import Failure, Report
 from streamrt.runtime.sinks import pause_of
+
+logger = logging.getLogger("streamrt")
 
 PASSING = (
     TransactionError,
@@ -55,6 +58,8 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
             note_failure(report, state_failure(place, refusal))
         else:
             report.interrupted[place] = str(trouble)
+    elif isinstance(trouble, StoreLockedError):
+        report.locked[place] = str(trouble)
     elif isinstance(trouble, PASSING):
         report.interrupted[place] = str(trouble)
     elif isinstance(trouble, SchemaRegistryError):
@@ -63,6 +68,20 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
         note_failure(report, state_failure(place, trouble))
     else:
         raise TypeError(f"{trouble!r} is no trouble of sessions")
+
+
+def close_session(session: Session, report: Report | None) -> None:
+    """Close a session, and note in a report if the application must end because a store cannot be written.
+
+    Args:
+        session: the session.
+        report: the report; None if there is none any more, so that it is logged.
+    """
+    error = session.close()
+    if error is not None and report is not None:
+        note_failure(report, state_failure(session.place, error))
+    elif error is not None:
+        logger.error("the state of %s must be restored from its changelog: %s", session.place, error)
 
 
 def note_failure(report: Report, failure: Failure) -> None:

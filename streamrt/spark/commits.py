@@ -10,6 +10,8 @@ from streamrt.kafka import GroupFencedError, GroupMember, KafkaRequestError, Top
 from streamrt.models import TopicPartition
 from streamrt.runtime import CommitSchedule, Report, TaskSpec
 from streamrt.runtime.progress import Progress
+from streamrt.runtime.sent import SentTimes
+from streamrt.spark.offsets import Start
 from streamrt.spark.query import MicroBatchQuery
 
 logger = logging.getLogger("streamrt")
@@ -61,6 +63,7 @@ class Commits:
         progress: kept up to date with what is committed without having been processed.
         purge: hears of committed offsets.
         lost: set when the group does not take our commits any more.
+        admin: tells what is stored with committed offsets.
     """
 
     def __init__(
@@ -70,12 +73,17 @@ class Commits:
         progress: Progress,
         purge: RepartitionPurge,
         lost: threading.Event,
+        admin: TopicAdmin,
     ) -> None:
         self._schedule = CommitSchedule(config.commit_interval, config.commit_every)
         self._interval = config.commit_interval
         self._transactional = spec.transactional
         self._topology = spec.topology
+        self._admin = admin
+        self._group, self._timeout = config.consumer_group, config.request_timeout
         self._metadata = spec.commit_metadata
+        self._claims: Mapping[TopicPartition, int] = {}
+        self._sent = SentTimes(spec.topology)
         self._progress = progress
         self._purge = purge
         self._lost = lost
@@ -85,12 +93,19 @@ class Commits:
         self._markers_at = 0.0
         self._lock = threading.RLock()
 
-    def start(self, member: GroupMember, generation: int, positions: Mapping[TopicPartition, int]) -> None:
+    def start(
+        self,
+        member: GroupMember,
+        generation: int,
+        start: Start,
+    ) -> None:
         """Begin with the offsets of a new assignment."""
         with self._lock:
             self._member, self._generation = member, generation
-            self._positions = dict(positions)
-            self._schedule.start(dict(positions), time.monotonic())
+            self._claims = start.claims
+            self._sent.begin(start.sent, start.sent)
+            self._positions = dict(start.positions)
+            self._schedule.start(dict(start.positions), time.monotonic())
 
     def report(self, report: Report) -> None:
         """Note the progress of a micro-batch, and commit it if it is time."""
@@ -103,6 +118,7 @@ class Commits:
                     {place: at for place, at in offsets.items() if self._topology.task(place) in report.workers}
                 )
                 return
+            self._sent.note(report)
             self._schedule.processed(offsets, report.records)
             if self._schedule.due(time.monotonic()):
                 self.commit()
@@ -130,7 +146,8 @@ class Commits:
             if not offsets or self._member is None:
                 return
             try:
-                self._member.commit(offsets, generation=self._generation, metadata=self._metadata)
+                metadata = self._metadata.encode_all(offsets, self._claims, self._sent.of(offsets))
+                self._member.commit(offsets, generation=self._generation, metadata=metadata)
             except GroupFencedError as error:
                 logger.warning("%s; the records since the last commit will repeat", error)
                 self._lost.set()
@@ -153,7 +170,10 @@ class Commits:
         if not offsets or self._member is None:
             return
         try:
-            self._member.commit(offsets, generation=self._generation, metadata=self._metadata)
+            # Who owns a partition, and with which stores it was processed, stays as it is: no record was.
+            found = self._admin.committed_stable(self._group, list(offsets), timeout=self._timeout)
+            metadata = {place: committed.metadata for place, committed in found.items()}
+            self._member.commit(offsets, generation=self._generation, metadata=metadata)
         except (GroupFencedError, KafkaRequestError) as error:
             logger.debug("the markers at the ends of partitions were not committed: %s", error)
             return

@@ -10,11 +10,14 @@ import io
 import json
 import logging
 import os
+import resource
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark import Broadcast, TaskContext
@@ -33,8 +36,15 @@ logger = logging.getLogger("streamrt")
 
 _COMMITS_AT_ONCE = 8
 
+_KEPT_APPLICATIONS = 4
+"""Each has connections, producers and their threads."""
+_UNUSED_S = 60.0
+_FILES = 65_536
+
 _GC_THRESHOLD = (100_000, 50, 1_000)
-"""State makes many objects that live on and are in no cycles: looking through them all again and again is half the time."""
+"""State makes many objects that live on and are in no cycles: looking through them all again and again is half the time. So
+that happens only when it is asked for: Spark's worker does so after each task, and resident tasks as
+`streamrt.runtime.upkeep` says."""
 
 
 @dataclass(frozen=True)
@@ -150,20 +160,22 @@ class TickTasks:
 
 
 class RestoreStores:
-    """Another function for `mapInArrow`: numbers of input partitions in, reports about their restore out."""
+    """Another function for `mapInArrow`: numbers of shares of the tasks in, reports about their restore out."""
 
-    def __init__(self, reference: SpecReference, places: Sequence[TopicPartition], context: BatchContext) -> None:
+    def __init__(
+        self, reference: SpecReference, shares: Sequence[Sequence[TopicPartition]], context: BatchContext
+    ) -> None:
         self._reference = reference
-        self._places = places
+        self._shares = shares
         self._context = context
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Restore the stores of the partitions whose numbers come."""
+        """Restore the stores of the tasks in the shares whose numbers come."""
         tasks = WorkerProcess.current(self._reference).tasks
         for batch in batches:
-            places = [self._places[number] for number in batch.column(0).to_pylist()]
+            places = [place for number in batch.column(0).to_pylist() for place in self._shares[number]]
             if places:
-                yield report_batch(dump_report(tasks.restore(places, self._context)))
+                yield report_batch(dump_report(tasks.restore(places, _of_attempt(self._context))))
 
 
 class WarmUp:
@@ -196,44 +208,84 @@ class Lines(io.TextIOBase):
 
 
 class WorkerProcess:
-    """What this worker keeps between calls.
+    """What this worker keeps between calls for one application; it keeps a few of them.
 
     Args:
         reference: what tasks do.
     """
 
-    _current: "WorkerProcess | None" = None
+    _kept: ClassVar["OrderedDict[str, WorkerProcess]"] = OrderedDict()
+    """By the id of the run; the one that was used last comes last."""
 
     def __init__(self, reference: SpecReference) -> None:
         self.id = reference.id
-        if reference.loglevel is not None:
-            logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
-            logger.setLevel(reference.loglevel)
+        self._loglevel = reference.loglevel
+        self._used_at = 0.0
         self.settings = ClientSettings.from_json(reference.clients.value)
         accept_secrets(self.settings.secrets)
         spec = reference.load()
         self.clients = self.settings.open()
-        pool = None if self.settings.link is None else ThreadPoolExecutor(_COMMITS_AT_ONCE, "streamrt-commit")
-        self.tasks = Tasks(spec, self.clients, pool=pool)
-        # Spark's worker collects garbage after each task; what was imported until now need not be looked at again.
+        self._pool = None if self.settings.link is None else ThreadPoolExecutor(_COMMITS_AT_ONCE, "streamrt-commit")
+        self.tasks = Tasks(spec, self.clients, pool=self._pool)
+        # Spark's worker collects garbage after each task; what was imported until now need not be looked at again. What was
+        # frozen for another application may be garbage by now.
+        gc.unfreeze()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
+        _allow_files()
 
     @classmethod
     def current(cls, reference: SpecReference) -> "WorkerProcess":
-        """Return what is kept for an application; what was kept for another one is let go."""
-        if cls._current is None or cls._current.id != reference.id:
-            cls.forget()
-            cls._current = cls(reference)
-        return cls._current
+        """Return what is kept for an application, ready to be used.
 
-    @classmethod
-    def forget(cls) -> None:
-        """Let go of everything."""
-        if cls._current is not None:
-            cls._current.clients.close()
-            cls._current = None
+        Two applications of a process take turns in its workers: to close and open clients at each turn takes half a second.
+        The application that was used least recently makes room, and so does each that was not used for a minute: it may have
+        ended.
+        """
+        process = cls._kept.get(reference.id)
+        now = time.monotonic()
+        for other in list(cls._kept.values()):
+            full = process is None and len(cls._kept) >= _KEPT_APPLICATIONS
+            if other is not process and (full or now - other._used_at > _UNUSED_S):
+                other.forget()
+        if process is None:
+            process = cls._kept[reference.id] = cls(reference)
+        process._used_at = now
+        cls._kept.move_to_end(reference.id)
+        if process._loglevel is not None:
+            logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
+        # Each application has chosen its own.
+        logger.setLevel(logging.NOTSET if process._loglevel is None else process._loglevel)
+        return process
+
+    def forget(self) -> None:
+        """Let go of everything that is kept for this application."""
+        if self._kept.get(self.id) is self:
+            del self._kept[self.id]
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self.clients.close()
+
+
+def _allow_files() -> None:
+    """Allow this process to open as many files as the system lets it: each open store has some ten of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _of_attempt(context: BatchContext) -> BatchContext:
+    """Return the context of this attempt at a Spark task."""
+    attempt = TaskContext.get()
+    if attempt is None:
+        return context
+    # Of all attempts of all tasks in this Spark context, those that begin later have higher numbers.
+    context = replace(context, attempt=attempt.taskAttemptId())
+    # The attempt before may have taken the transactional ids: what this worker has of them is fenced.
+    return replace(context, workers={}) if attempt.attemptNumber() > 0 else context
 
 
 def _report(
@@ -241,14 +293,12 @@ def _report(
 ) -> Iterator[pa.RecordBatch]:
     """Let the tasks of this worker do something, and yield what they report, if anything."""
     process = WorkerProcess.current(reference)
-    attempt = TaskContext.get()
-    if attempt is not None and attempt.attemptNumber() > 0:
-        # The attempt before may have taken the transactional ids: what this worker has of them is fenced.
-        context = replace(context, workers={})
+    context = _of_attempt(context)
     # What users' functions print belongs on the standard output of the process that called run().
     with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
         report = work(process.tasks, context)
     if process.clients.failed:
-        WorkerProcess.forget()
-    if report.ranges or report.shown or report.failure or report.interrupted:
+        process.forget()
+    told = report.ranges or report.shown or report.failure or report.interrupted or report.locked or report.unfinished
+    if told:
         yield report_batch(dump_report(report))

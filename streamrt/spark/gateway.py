@@ -64,13 +64,43 @@ _START_TIMEOUT_S = 60.0
 _FEW_CORES = 4
 
 
-def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: Path) -> Any:
+class Boot:
+    """The start of a JVM, which another thread may give up at any moment: then the JVM is killed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._given_up = False
+
+    def begin(self, process: "subprocess.Popen[bytes]") -> None:
+        """Note the JVM; it is killed at once if the start was given up before."""
+        with self._lock:
+            self._process = process
+            if self._given_up:
+                process.kill()
+
+    def end(self) -> None:
+        """Note that the JVM has started, or failed to: from now on it is left alone."""
+        with self._lock:
+            self._process = None
+
+    def give_up(self) -> None:
+        """Kill the JVM that starts now, or that will be started."""
+        with self._lock:
+            self._given_up = True
+            if self._process is not None:
+                self._process.kill()
+
+
+def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: Path, python: str, boot: Boot) -> Any:
     """Start a JVM with Spark and return the py4j gateway to it.
 
     Args:
         jars: libraries to add to Spark's own.
         settings: Spark's settings; `spark.driver.memory` and `spark.driver.extraJavaOptions` shape the JVM.
         runtime_dir: a directory that only this user can read.
+        python: the Python that workers are started with.
+        boot: is told of the JVM.
 
     Raises:
         RunnerError: if the JVM ends or does not answer within a minute.
@@ -104,7 +134,7 @@ def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: P
         "SPARK_HOME": str(home),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_CONNECT_MODE": "0",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
         # Modules beside the user's script must be importable where its functions run.
         "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
@@ -117,10 +147,16 @@ def start_gateway(jars: Sequence[Path], settings: dict[str, str], runtime_dir: P
         preexec_fn=_ignore_signals,
         start_new_session=True,
     )
+    boot.begin(process)
     muted = threading.Event()
     threading.Thread(target=_forward, args=(process, muted), name="streamrt-jvm-messages", daemon=True).start()
-    port, secret = _connection(process, answer)
-    gateway = _connect(port, secret)
+    try:
+        port, secret = _connection(process, answer)
+        gateway = _connect(port, secret)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     gateway.proc = process
     gateway.muted = muted
     return gateway
@@ -162,7 +198,6 @@ def _connection(process: "subprocess.Popen[bytes]", answer: Path) -> tuple[int, 
                 f"Spark's JVM ended with exit code {process.returncode}; its messages are on standard error"
             )
         if time.monotonic() > deadline:
-            process.kill()
             raise RunnerError(f"Spark's JVM did not start within {_START_TIMEOUT_S:.0f} s")
         time.sleep(0.02)
 

@@ -1,18 +1,35 @@
-"""Leaves the consumer group on behalf of static members.
+"""What librdkafka cannot do with a consumer group, and the Java client in Spark's JVM can.
 
-A static member that stops keeps its partitions until its session times out, so that a restart finds them again. After a
-clean stop that would make the other copies wait; librdkafka has no way to say so, but the Java client in Spark's JVM has.
+It leaves the group on behalf of static members: one that stops keeps its partitions until its session times out, so that a
+restart finds them again, and after a clean stop that would make the other instances wait. And it describes the group: with
+librdkafka 2.16, that ends the process if the coordinator goes away meanwhile.
 """
 
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
 logger = logging.getLogger("streamrt")
 
 _LEAVE_S = 5
+_DESCRIBE_S = 10
+
+
+class Member(NamedTuple):
+    """A member of a consumer group.
+
+    Attributes:
+        client: the name of its client.
+        host: where it is.
+        topics: the topics that it is assigned partitions of.
+    """
+
+    client: str
+    host: str
+    topics: frozenset[str]
 
 
 def leave_group(
@@ -32,12 +49,8 @@ def leave_group(
         return
     try:
         jvm: Any = session.sparkContext._jvm
-        properties = jvm.java.util.Properties()
-        for name, value in {"bootstrap.servers": bootstrap_servers, **options}.items():
-            properties.setProperty(name, value)
         kafka = jvm.org.apache.kafka.clients.admin
-        client = kafka.Admin.create(properties)
-        try:
+        with _admin(jvm, bootstrap_servers, options) as client:
             members = jvm.java.util.ArrayList()
             for instance_id in leaving:
                 members.add(kafka.MemberToRemove(instance_id))
@@ -45,8 +58,47 @@ def leave_group(
             client.removeMembersFromConsumerGroup(group, request).all().get(
                 _LEAVE_S, jvm.java.util.concurrent.TimeUnit.SECONDS
             )
-        finally:
-            # By default, it waits for the answers of brokers that are away; with 0, for its thread however long that takes.
-            client.close(jvm.java.time.Duration.ofSeconds(1))
     except Exception as error:  # noqa: BLE001 - stopping goes on whatever the JVM says
         logger.debug("the members could not leave group %s: %s", group, error)
+
+
+def members_of_group(
+    session: SparkSession, bootstrap_servers: str, options: Mapping[str, str], group: str
+) -> list[Member] | None:
+    """Return the members of a consumer group; None if it is just sharing out its partitions, or does not tell.
+
+    Args:
+        session: gives access to the JVM.
+        bootstrap_servers: Kafka brokers.
+        options: connection options of the Java client.
+        group: the consumer group.
+    """
+    try:
+        jvm: Any = session.sparkContext._jvm
+        with _admin(jvm, bootstrap_servers, options) as client:
+            asked = client.describeConsumerGroups(jvm.java.util.Collections.singletonList(group)).describedGroups()
+            found = asked.get(group).get(_DESCRIBE_S, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            if str(found.state().toString()) != "Stable":
+                return None
+            return [_member(member) for member in found.members().toArray()]
+    except Exception as error:  # noqa: BLE001 - nothing depends on it
+        logger.debug("group %s could not be described: %s", group, error)
+        return None
+
+
+def _member(described: Any) -> Member:
+    topics = frozenset(str(place.topic()) for place in described.assignment().topicPartitions().toArray())
+    return Member(str(described.clientId()), str(described.host()).removeprefix("/"), topics)
+
+
+@contextlib.contextmanager
+def _admin(jvm: Any, bootstrap_servers: str, options: Mapping[str, str]) -> Iterator[Any]:
+    properties = jvm.java.util.Properties()
+    for name, value in {"bootstrap.servers": bootstrap_servers, **options}.items():
+        properties.setProperty(name, value)
+    client = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+    try:
+        yield client
+    finally:
+        # By default, it waits for the answers of brokers that are away; with 0, for its thread however long that takes.
+        client.close(jvm.java.time.Duration.ofSeconds(1))

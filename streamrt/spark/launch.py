@@ -4,9 +4,10 @@ import contextlib
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -15,37 +16,84 @@ from streamrt.config import ApplicationConfig
 from streamrt.kafka import java_system_properties
 from streamrt.models import TopicPartition
 from streamrt.runtime import TaskSpec
+from streamrt.runtime.exits import StoppedError, in_background
+from streamrt.runtime.fencing import fence_owners
+from streamrt.runtime.metadata import CommitMetadata
 from streamrt.secret import collect_secrets
 from streamrt.spark.executor import ClientSettings, SpecReference
-from streamrt.spark.group import leave_group
+from streamrt.spark.gateway import Boot
+from streamrt.spark.group import leave_group, members_of_group
 from streamrt.spark.link import LinkAddress
-from streamrt.spark.session import SparkEnvironment, local_slots, open_session
+from streamrt.spark.session import SparkEnvironment, give_up, local_slots, open_session
 from streamrt.spark.settings import RunSettings
-from streamrt.topology import Topology
+from streamrt.spark.startup import Startup
+from streamrt.spark.strangers import watch_strangers
 
 _FENCES = 8
+_LOOK_S = 0.1
+_CLEAR_S = 0.5
 _LEAVE_S = 8.0
 _DEAD_WORKER = "Python worker exited unexpectedly"
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S|KeyboardInterrupt\b")
 
 
-def start_spark(
-    pool: ThreadPoolExecutor, config: ApplicationConfig, settings: RunSettings
-) -> "Future[SparkEnvironment]":
-    """Have Spark started, or reached, in a thread of its own."""
-    return pool.submit(
-        open_session,
-        config.spark_master,
-        settings.spark_config,
-        settings.spark_session,
-        java_system_properties(settings.connection),
-    )
+class SparkStart:
+    """Spark, which is started, or reached, in a thread of its own.
 
+    Args:
+        config: the application's configuration.
+        settings: settings of Spark, or a session.
+        startup: tells that it takes its time.
+    """
 
-def started(session: "Future[SparkEnvironment]") -> SparkEnvironment | None:
-    """Return what `start_spark` has come to; None if that was nothing, or nothing yet."""
-    usable = session.done() and not session.cancelled() and session.exception() is None
-    return session.result() if usable else None
+    def __init__(self, config: ApplicationConfig, settings: RunSettings, startup: Startup) -> None:
+        self._boot = Boot()
+        self._startup = startup
+        local = settings.spark_session is None and local_slots(config.spark_master) is not None
+        self._awaited = "Java and Spark to start" if local else "the Spark cluster to answer"
+        self._answer = in_background(
+            "streamrt-spark",
+            lambda: open_session(
+                config.spark_master,
+                settings.spark_config,
+                settings.spark_session,
+                java_system_properties(settings.connection),
+                self._boot,
+            ),
+        )
+
+    def wait(self, stop: threading.Event, meanwhile: Callable[[], None] | None = None) -> SparkEnvironment | None:
+        """Wait until Spark is ready; return None as soon as the application is stopped before that.
+
+        Args:
+            stop: set when the application shall stop.
+            meanwhile: called about ten times a second; it may end with `StoppedError`.
+
+        Raises:
+            ConfigurationError: if a setting would endanger data, or cannot be honoured.
+            RunnerError: if Spark cannot be started or reached.
+        """
+        while not self._answer.done():
+            if stop.is_set():
+                self._give_up()
+                return None
+            if meanwhile is not None:
+                with contextlib.suppress(StoppedError):
+                    meanwhile()
+            self._startup.waits_for(self._awaited)
+            wait([self._answer], _LOOK_S)
+        return self._answer.result()
+
+    @property
+    def environment(self) -> SparkEnvironment | None:
+        """What it has come to; None if that is nothing, or nothing yet."""
+        usable = self._answer.done() and self._answer.exception() is None
+        return self._answer.result() if usable else None
+
+    def _give_up(self) -> None:
+        """Have a JVM that starts killed, and wait a moment until what belongs to it is cleared away."""
+        give_up(self._boot)
+        wait([self._answer], _CLEAR_S)
 
 
 def remove_members(
@@ -58,6 +106,20 @@ def remove_members(
     thread = threading.Thread(target=leave_group, args=arguments, name="streamrt-leave-group", daemon=True)
     thread.start()
     thread.join(_LEAVE_S)
+
+
+def look_for_strangers(
+    environment: SparkEnvironment,
+    config: ApplicationConfig,
+    settings: RunSettings,
+    topics: Collection[str],
+    over: threading.Event,
+) -> None:
+    """Begin to look for other applications in the group, in a thread that nobody waits for, until the run is over."""
+    brokers, group = settings.connection.bootstrap_servers, config.consumer_group
+    members = partial(members_of_group, environment.session, brokers, settings.java_options, group)
+    arguments = (group, topics, members, over.wait)
+    threading.Thread(target=watch_strangers, args=arguments, name="streamrt-strangers", daemon=True).start()
 
 
 def client_settings(config: ApplicationConfig, settings: RunSettings) -> ClientSettings:
@@ -105,22 +167,28 @@ def discard_reference(reference: SpecReference) -> None:
         reference.clients.destroy()
 
 
-def fence(clients: ClientSettings, topology: Topology, places: Iterable[TopicPartition]) -> None:
-    """End the transactions that dead tasks of input partitions have left open.
+def fence(clients: ClientSettings, metadata: CommitMetadata, places: Iterable[TopicPartition]) -> None:
+    """End the transactions that dead tasks have left open, and claim for this version what another one had.
+
+    Args:
+        clients: how to reach Kafka.
+        metadata: composes what this version stores with its offsets.
+        places: the input partitions.
 
     Raises:
         TransactionError: if Kafka does not let that happen.
+        KafkaRequestError: if the group's offsets cannot be read.
     """
 
-    def fence_task(task: TopicPartition) -> None:
+    def fence_owner(place: TopicPartition) -> None:
         opened = clients.open()
         try:
-            opened.transactional(task, topic=topology.inputs(task)[0].topic, reuse=False)
+            fence_owners(opened, [place], metadata)
         finally:
             opened.close()
 
     with ThreadPoolExecutor(_FENCES, "streamrt-fence") as pool:
-        list(pool.map(fence_task, {topology.task(place) for place in places}))
+        list(pool.map(fence_owner, set(places)))
 
 
 def spark_cause(error: Exception) -> str:

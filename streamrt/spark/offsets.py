@@ -2,15 +2,20 @@
 
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamrt.config import ApplicationConfig
-from streamrt.errors import OffsetOutOfRangeError
+from streamrt.errors import TopicConfigurationError, TransactionError
 from streamrt.kafka import ChangelogReader, CommittedOffset, ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.models import TopicPartition
 from streamrt.runtime import StateSettings, TaskSpec
-from streamrt.runtime.metadata import stores_in
+from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.runtime.metadata import CommittedMetadata, claimed, sent_before
+from streamrt.runtime.skipped import refuse_skipped_stores
+from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.state_setup import check_changelogs
 from streamrt.state import Position, is_position
 
@@ -25,14 +30,23 @@ class Start:
 
     Attributes:
         positions: offset of the first record to process, by partition.
-        fresh: those of them that the group does not know yet.
+        fresh: what is to be committed before anything is processed: positions that the group does not know yet, and, at least
+            once, those of partitions with state, whose metadata claim them.
+        metadata: the texts that go with these.
+        claims: at least once, the numbers of the claims of partitions with state.
         stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
             common are named as in `Topology.scopes`.
+        sent: the highest event time that tasks had sent into exchanges, by task and repartition topic.
+        lost: how many offsets were deleted before they were processed.
     """
 
     positions: Mapping[TopicPartition, int]
     fresh: Mapping[TopicPartition, int]
     stateful: frozenset[TopicPartition]
+    metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict)
+    claims: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
+    lost: int = 0
 
 
 class StartOffsets:
@@ -43,7 +57,7 @@ class StartOffsets:
         connection: how to reach Kafka.
         spec: what tasks do.
         admin: answers questions about topics and offsets.
-        fence: ends the open transactions of the tasks of input partitions.
+        fence: ends the open transactions of the tasks of input partitions, and claims for this version what another one had.
     """
 
     def __init__(
@@ -59,7 +73,6 @@ class StartOffsets:
         self._spec = spec
         self._admin = admin
         self._fence = fence
-        self._internal = spec.topology.exchanges
 
     def find(self, assigned: Iterable[TopicPartition]) -> Start:
         """Return where to begin: at the committed offsets; where there are none, where the state is or as configured.
@@ -68,29 +81,124 @@ class StartOffsets:
             OffsetOutOfRangeError: if an offset is outside of its partition and may not be chosen anew.
             KafkaRequestError: if Kafka does not answer.
             ChangelogError: if a changelog was made anew since the last commit.
+            TopicConfigurationError: if partitions were added to a topic whose state depends on their number.
         """
         places = sorted(assigned)
+        self._refuse_added(places)
+        committed, plans = self._plan(places)
+        if self._spec.transactional and (doubtful := self._doubtful(committed, plans)):
+            self._end_transactions(doubtful)
+            committed, plans = self._plan(places)
+        notes = {place: CommittedMetadata.decode(committed[place].metadata) for place in places}
+        refuse_skipped_stores(
+            self._spec.state,
+            {place: at for place in places if (at := committed[place].offset) is not None},
+            notes,
+            self._last_position,
+            self._has_records,
+        )
+        for place, plan in plans.items():
+            # Only now: a refusal changes nothing, so nothing is lost by it.
+            if plan.notice:
+                state = "; its state stays as it is" if self._has_state(place, notes[place]) else ""
+                logger.error("%s%s", plan.notice, state)
+        positions = {place: plan.position for place, plan in plans.items()}
+        fresh = {place: plan.position for place, plan in plans.items() if plan.moved or committed[place].offset is None}
+        stateful = frozenset(
+            TopicPartition(name, place.partition)
+            for place, note in notes.items()
+            for name in self._scopes(place.topic)
+            if note.names_any(name)
+        )
+        claims = self._claims(notes)
+        fresh |= {place: positions[place] for place in claims}
+        # What is there tells of state, and of who owns the partition; no record was processed since.
+        former = {place: committed[place].metadata or self._spec.commit_metadata.first(place) for place in fresh}
+        metadata = {
+            place: claimed(text, claim=claims[place], owner=notes[place].owner) if place in claims else text
+            for place, text in former.items()
+        }
+        lost = sum(plan.lost for plan in plans.values())
+        return Start(positions, fresh, stateful, metadata, claims, sent_before(notes, self._spec.topology), lost)
+
+    def _plan(
+        self, places: list[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, CommittedOffset], dict[TopicPartition, StartPlan]]:
+        """Return what the group has committed, and where to begin."""
         committed = self._committed(places)
         check_changelogs(self._spec.state, ((place, committed[place].metadata) for place in places))
         watermarks = self._admin.watermarks(places, timeout=self._config.request_timeout)
-        positions: dict[TopicPartition, int] = {}
-        fresh: dict[TopicPartition, int] = {}
+        plans: dict[TopicPartition, StartPlan] = {}
         for place in places:
-            low, high = watermarks[place]
-            offset = committed[place].offset
-            if offset is None:
-                offset = self._position_of_state(place)
-                positions[place] = fresh[place] = self._reset(place, low, high) if offset is None else offset
-            elif low <= offset <= high:
-                positions[place] = offset
-            else:
-                positions[place] = fresh[place] = self._out_of_range(place, offset, low, high)
-        stateful = frozenset(
-            TopicPartition(name, place.partition)
-            for place in places
-            for name in self._scopes(place.topic) & stores_in(committed[place].metadata).keys()
+            offset, rules = committed[place].offset, self._rules(place, committed[place])
+            known = self._position_of_state(place) if offset is None else offset
+            plans[place] = plan_start(place, known, watermarks[place], rules)
+        return committed, plans
+
+    def _doubtful(
+        self, committed: Mapping[TopicPartition, CommittedOffset], plans: Mapping[TopicPartition, StartPlan]
+    ) -> list[TopicPartition]:
+        """Return the inputs whose offsets others may still move.
+
+        A task that died may have left a transaction that would move the group back behind what is committed here. One of
+        another version may go on at any time, and commit without the stores that are new here.
+        """
+        ours = self._spec.commit_metadata
+        return [
+            place
+            for place, plan in plans.items()
+            if committed[place].offset is not None
+            and (plan.moved or not ours.describes(place, committed[place].metadata))
+        ]
+
+    def _rules(self, place: TopicPartition, committed: CommittedOffset) -> StartRules:
+        config, first_counts = self._config, self._spec.commit_metadata.first_counts
+        has_state = self._has_state(place, CommittedMetadata.decode(committed.metadata))
+        return StartRules(
+            config.consumer_group,
+            config.auto_offset_reset,
+            config.auto_recover_from_source_offset_out_of_range,
+            internal=place.topic in self._spec.topology.exchanges,
+            added=place.partition >= first_counts.get(place.topic, math.inf),
+            exact_state=self._spec.transactional and has_state,
         )
-        return Start(positions, fresh, stateful)
+
+    def _has_state(self, place: TopicPartition, note: CommittedMetadata) -> bool:
+        return any(note.names_any(name) for name in self._scopes(place.topic))
+
+    def _refuse_added(self, places: Iterable[TopicPartition]) -> None:
+        """Refuse partitions that are new to state: whose keys they have depends on how many there are.
+
+        Raises:
+            TopicConfigurationError: if there are any.
+        """
+        sources = {} if self._spec.state is None else self._spec.state.sources
+        counts = {topic: source.partitions for name, source in sources.items() for topic in source.topics or (name,)}
+        added = next((place for place in places if place.partition >= counts.get(place.topic, math.inf)), None)
+        if added is None:
+            return
+        found = self._admin.inspect_topics([added.topic], timeout=self._config.request_timeout)[added.topic]
+        now = max(added.partition + 1, (found and found.num_partitions) or 0)
+        raise TopicConfigurationError(
+            f"topic {added.topic!r} has {now} partitions now, and had {counts[added.topic]} when its state was made: keys "
+            f"are in other partitions than their state, so no record of the new ones was processed; copy the topic to one "
+            f"with {counts[added.topic]}, or start over with another consumer_group"
+        )
+
+    def _claims(self, notes: Mapping[TopicPartition, CommittedMetadata]) -> dict[TopicPartition, int]:
+        """Return the numbers under which changelog records are written from now on: higher than all former ones."""
+        state = self._spec.state
+        if self._spec.transactional or state is None:
+            return {}
+        logged = {
+            topic
+            for name, source in state.sources.items()
+            if any(source.stores.values())
+            for topic in source.topics or (name,)
+        }
+        # A tool that sets offsets drops former numbers: they were no higher than the clock.
+        now = time.time_ns() // 1_000_000
+        return {place: max(now, note.claim + 1) for place, note in notes.items() if place.topic in logged}
 
     def _scopes(self, topic: str) -> set[str]:
         """Return the names of what has state that is made from a topic."""
@@ -107,8 +215,28 @@ class StartOffsets:
                 raise
             # A task that died may have left a transaction which is about to move an offset; its time-out is a minute.
             logger.info("an open transaction holds committed offsets back; ending it")
-            self._fence(places)
+            self._end_transactions(places)
         return self._admin.committed_stable(group, places, timeout=timeout)
+
+    def _end_transactions(self, places: Iterable[TopicPartition]) -> None:
+        try:
+            self._fence(places)
+        except TransactionError as error:
+            raise KafkaRequestError(str(error), retriable=True) from error
+
+    def _has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+        with contextlib.closing(KafkaTaskClients(self._connection, self._config.consumer_group)) as clients:
+            return clients.has_records(place, start, end)
+
+    def _last_position(self, log: TopicPartition) -> Position | None:
+        """Return the position in a changelog partition."""
+        timeout = self._config.request_timeout
+        low, high = self._admin.bounds(log, timeout=timeout)
+        if low >= high:
+            return None
+        with contextlib.closing(ChangelogReader(self._connection)) as reader:
+            last = reader.last_position(log, is_position, low, high, timeout_s=timeout)
+        return None if last is None or last[1] is None else Position.decode(last[1])
 
     def _position_of_state(self, place: TopicPartition) -> int | None:
         """Return the offset that the state of a partition stands for, if it has any.
@@ -122,12 +250,7 @@ class StartOffsets:
         for source, changelog in ((each, changelog) for each in sources for changelog in each.stores.values()):
             if changelog is None:
                 continue
-            log = TopicPartition(changelog.topic, place.partition)
-            timeout = self._config.request_timeout
-            low, high = self._admin.bounds(log, timeout=timeout)
-            with contextlib.closing(ChangelogReader(self._connection)) as reader:
-                last = reader.last_position(log, is_position, low, high, timeout_s=timeout)
-            position = None if last is None or last[1] is None else Position.decode(last[1])
+            position = self._last_position(TopicPartition(changelog.topic, place.partition))
             if position is not None and position.topic_id in (None, source.topic_id):
                 found.append((position.inputs or {}).get(place.topic, position.input_offset))
         if not found:
@@ -139,31 +262,3 @@ class StartOffsets:
             min(found),
         )
         return min(found)
-
-    def _reset(self, place: TopicPartition, low: int, high: int) -> int:
-        if place.topic in self._internal:
-            # What lies there was put there by this application, and nobody has processed it.
-            return low
-        if self._config.auto_offset_reset == "error":
-            raise OffsetOutOfRangeError(
-                f"consumer group {self._config.consumer_group!r} has no committed offset for {place}, and "
-                "auto_offset_reset='error' forbids to choose one: commit an offset, or set 'earliest' or 'latest'"
-            )
-        return low if self._config.auto_offset_reset == "earliest" else high
-
-    def _out_of_range(self, place: TopicPartition, offset: int, low: int, high: int) -> int:
-        what = f"the committed offset {offset} of {place} is outside of the topic, which has {low} to {high}"
-        if place.topic in self._internal:
-            raise OffsetOutOfRangeError(
-                f"{what}: records of this internal topic were deleted before they were processed; process the input again "
-                "with another consumer_group, or set the group's offset if the loss does not matter"
-            )
-        if not self._config.auto_recover_from_source_offset_out_of_range:
-            raise OffsetOutOfRangeError(
-                f"{what}: records were deleted before they were processed, or the topic was made anew; set the group's "
-                "offset, or allow auto_recover_from_source_offset_out_of_range"
-            )
-        start = self._reset(place, low, high)
-        lost = f"; {low - offset} records were deleted before they were processed" if offset < low else ""
-        logger.error("%s%s; going on from offset %d", what, lost, start)
-        return start

@@ -19,17 +19,21 @@ from pyspark.sql.streaming import StreamingQuery
 
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
-from streamrt.runtime.watermarks import QuietClock, Watermarks
+from streamrt.runtime.event_time import EventTime
+from streamrt.runtime.unfinished import Unfinished
 from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA
 from streamrt.spark.executor import RunTasks, SpecReference, TickTasks
+from streamrt.spark.quiet import QuietTimes, source_offsets
 from streamrt.spark.reports import load_report
-from streamrt.spark.routing import route
+from streamrt.spark.routing import route, waves
 from streamrt.spark.session import SparkEnvironment
+from streamrt.spark.time_requests import TimeRequests
 from streamrt.topology import Topology
 
 _FULL = 0.9
 _MUCH_FASTER = 8
 _LARGEST_STEP = 16
+_MUCH_LESS = 2
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class QuerySettings:
     Attributes:
         kafka_options: options of Spark's Kafka source.
         max_records: records of one micro-batch, over all partitions.
-        slice_s: seconds after which tasks stop between two records, so that work is committed and a stop is seen.
+        slice_s: seconds after which all tasks have stopped between two records, so that work is committed and a stop is seen.
         count: whether outputs are limited; then a batch runs in one task, so that the limit is exact.
         largest: bound for `max_records` where batches turn out to be quick.
     """
@@ -53,6 +57,9 @@ class QuerySettings:
     def resized(self, report: Report, seconds: float, partitions: int) -> int | None:
         """Return a better number of records for a micro-batch, or None if this one does.
 
+        Tasks that did not finish all of a batch are run again with the same one, unless much less would have fitted. The
+        least that can be read is a record of each partition: that may take more than a slice.
+
         Args:
             report: the last micro-batch.
             seconds: how long it took.
@@ -62,13 +69,16 @@ class QuerySettings:
             >>> settings = QuerySettings({}, max_records=10_000, slice_s=4.0, count=False, largest=200_000)
             >>> settings.resized(Report(records=500, complete=False), 4.0, 2)
             500
+            >>> settings.resized(Report(records=8_000, complete=False), 4.0, 2) is None
+            True
             >>> settings.resized(Report(records=10_000), 0.1, 2)
             160000
             >>> settings.resized(Report(records=10_000), 1.0, 2) is None
             True
         """
         if not report.complete:
-            return max(partitions, report.records)
+            least = max(partitions, report.records)
+            return least if least * _MUCH_LESS < self.max_records else None
         full = report.records >= _FULL * self.max_records
         if full and self.max_records < self.largest and seconds * _MUCH_FASTER <= self.slice_s:
             fitting = self.max_records * self.slice_s / (2 * max(seconds, 0.01))
@@ -79,8 +89,10 @@ class QuerySettings:
 class MicroBatchQuery:
     """Runs tasks for the records of some partitions until it is stopped.
 
-    A micro-batch that tasks cannot finish within their time slice is cut: the query ends, and `resize` tells how many
-    records would have fitted. Reading the rest in a new query is cheaper than reading all of it again.
+    A micro-batch of which tasks can finish a small part alone within their time slice is cut: the query ends, and `resize`
+    tells how many records would have fitted. Reading the rest in a new query is cheaper than reading all of it again for each
+    slice. Otherwise tasks are run again, slice after slice, until all of the batch is done: so each partition gets its turn,
+    however many of them share a slice.
 
     Args:
         environment: where to run.
@@ -89,9 +101,11 @@ class MicroBatchQuery:
         positions: offset of the first record to read, per partition.
         topology: the operators, resolved.
         stateful: partitions whose committed offsets tell that they have state, as in `Start`.
+        claims: at least once, the numbers of the claims of partitions with state, as in `Start`.
         workers: the process that made the last commit, by task; kept up to date here.
-        watermarks: tells which tasks must hear that time has passed; kept up to date here.
-        clock: counts the time in which all input was read to its end.
+        event_time: tells which tasks must hear that time has passed; kept up to date here.
+        requests: asks Kafka what event time must know.
+        unfinished: tells which tasks have work left over; kept up to date here.
         on_report: called after each run of tasks with their merged report.
         outputs_left: returns the number of outputs that may still come, or None for no limit.
     """
@@ -104,9 +118,11 @@ class MicroBatchQuery:
         positions: Mapping[TopicPartition, int],
         topology: Topology,
         stateful: frozenset[TopicPartition],
+        claims: Mapping[TopicPartition, int],
         workers: dict[TopicPartition, str],
-        watermarks: Watermarks,
-        clock: QuietClock,
+        event_time: EventTime,
+        requests: TimeRequests,
+        unfinished: Unfinished,
         on_report: Callable[[Report], None],
         outputs_left: Callable[[], int | None],
     ) -> None:
@@ -116,19 +132,28 @@ class MicroBatchQuery:
         self._positions = dict(positions)
         self._topology = topology
         self._stateful = stateful
+        self._claims = claims
         self._workers = workers
-        self._watermarks = watermarks
-        self._clock = clock
+        self._event_time = event_time
+        self._requests = requests
+        self._quiet = QuietTimes(event_time, topology)
+        self._unfinished = unfinished
+        self._turn = 0
         self._on_report = on_report
         self._outputs_left = outputs_left
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._query: StreamingQuery | None = None
         self._last_batch = -1
+        # Whether there may have been more records than the last micro-batch had, and somebody wants to know of what.
+        self._full = False
         self.error: Exception | None = None
         self.resize: int | None = None
         self.interrupted: str | None = None
         self.stalled: dict[TopicPartition, float] = {}
+        # Tasks whose stores another process uses, and those that could open theirs.
+        self.locked: dict[TopicPartition, str] = {}
+        self.opened: set[TopicPartition] = set()
 
     def start(self) -> None:
         """Start reading."""
@@ -166,14 +191,7 @@ class MicroBatchQuery:
         progress = None if self._query is None else self._query.lastProgress
         if progress is None or progress["batchId"] > self._last_batch or self._stopping.is_set():
             return {}
-        ends: dict[TopicPartition, int] = {}
-        for source in progress["sources"]:
-            offsets = source["endOffset"]
-            parsed = json.loads(offsets) if isinstance(offsets, str) else offsets
-            for topic, partitions in (parsed or {}).items():
-                for partition, offset in partitions.items():
-                    ends[TopicPartition(topic, int(partition))] = int(offset)
-        return ends
+        return source_offsets(progress, "endOffset")
 
     def stop(self, timeout_s: float) -> bool:
         """Stop, at the boundary of a slice if there is time for it.
@@ -211,38 +229,71 @@ class MicroBatchQuery:
 
     def tick(self) -> None:
         """Let time pass for the tasks that wait for it, unless tasks run now."""
-        if not self._watermarks.wanted:
-            return
-        if self.caught_up():
-            self._clock.caught_up(time.monotonic())
-        if self._watermarks.due(self._clock.now):
-            self.between_batches(self._tick)
+        if self._event_time.wanted or self._unfinished.tasks:
+            self.between_batches(self._pass_time)
+
+    def _pass_time(self) -> None:
+        """Take note of what Spark has read, and tick the tasks that are due."""
+        if self.caught_up() and not self._unfinished.tasks:
+            self._quiet.all_read()
+        if self._event_time.passes:
+            self._event_time.processed(self.finished_offsets())
+        self._tick()
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         with self._busy:
             if self._stopping.is_set():
                 return
+            if self._full and self._query is not None:
+                self._quiet.planned(self._query.lastProgress)
+            records = self._run_whole(batch, batch_id)
+            if self._stopping.is_set():
+                return
+            self._full = self._event_time.wanted and records >= _FULL * self._settings.max_records
+            if not self._full:
+                self._quiet.all_read()
+            self._tick()
+
+    def _run_whole(self, batch: DataFrame, batch_id: int) -> int:
+        """Run tasks, slice after slice, until a batch is done, or the query must stop; return the number of records."""
+        records = 0
+        while not self._stopping.is_set():
             begun = time.monotonic()
             report = self._finish(lambda: self._run_tasks(batch))
             if report is None:
-                return
+                break
+            records += report.records
             if report.complete:
                 self._last_batch = batch_id
-            if self._stopping.is_set():
-                return
-            now = time.monotonic()
-            self.resize = self._settings.resized(report, now - begun, len(self._positions))
-            if self.resize is not None:
-                self._stopping.set()
-                return
-            if report.records < _FULL * self._settings.max_records:
-                self._clock.caught_up(now)
-            self._tick()
+            # If there is work left over, it was not the records that took the time.
+            if not self._stopping.is_set() and not any(report.unfinished.values()):
+                self.resize = self._settings.resized(report, time.monotonic() - begun, len(self._positions))
+                if self.resize is not None:
+                    self._stopping.set()
+            while self._unfinished.tasks and not self._stopping.is_set():
+                self._tick()
+            if report.complete:
+                break
+        return records
 
     def _tick(self) -> None:
-        places = sorted(self._watermarks.due(self._clock.now))
-        if places and not self._stopping.is_set():
-            self._finish(lambda: self._run_ticks(places))
+        """Tick the tasks that have something to do, for one slice."""
+        due: set[TopicPartition] = set()
+        if self._event_time.wanted:
+            foreign = self._requests.foreign(self._event_time)
+            if foreign:
+                self._event_time.peers(self._requests.peers(foreign))
+            barrier = self._requests.barrier(self._event_time)
+            ends = None if barrier is None else self._requests.ends(barrier)
+            if barrier is not None and ends is not None:
+                self._event_time.add_barrier(barrier, ends)
+            due = self._event_time.due(_now())
+        tasks = sorted(due | self._unfinished.tasks)
+        if tasks and not self._stopping.is_set():
+            # Several may share a Spark task and its slice, in which the first one gets most: it is another one each time.
+            first = self._turn % len(tasks)
+            self._turn += 1
+            self._finish(lambda: self._run_ticks(tasks[first:] + tasks[:first]))
 
     def _finish(self, run: Callable[[], Report]) -> Report | None:
         """Run tasks and take note of their report; return it, or None if that failed."""
@@ -256,18 +307,21 @@ class MicroBatchQuery:
             return None
         if report.failure is not None or self._outputs_left() == 0:
             self._stopping.set()
-        elif report.stalled or report.interrupted:
+        elif report.stalled or report.interrupted or report.locked:
             # The rest of the batch waits for a new query, which begins where each partition is.
             self.stalled = dict(report.stalled)
+            self.locked = dict(report.locked)
             self.interrupted = "; ".join(sorted(set(report.interrupted.values()))) or None
             self._stopping.set()
         return report
 
     def _note(self, report: Report) -> None:
-        self._watermarks.report(report.times, self._clock.now)
+        self._event_time.report(report.times, self._unfinished.report(report))
+        self._event_time.processed({place: done.end for place, done in report.ranges.items()})
         for place, done in report.ranges.items():
             self._positions[place] = max(done.end, self._positions[place])
-        for place in report.interrupted:
+        self.opened.update(map(self._topology.task, report.ranges))
+        for place in (*report.interrupted, *report.locked):
             self._workers.pop(place, None)
         self._workers.update(report.workers)
 
@@ -276,21 +330,26 @@ class MicroBatchQuery:
             batch = batch.coalesce(1)
         else:
             batch = route(batch, self._topology, self._positions, self._environment.slots)
-        return self._collect(batch, RunTasks(self._reference, self._context()))
+        seconds = self._settings.slice_s
+        if not self._settings.count:
+            seconds /= waves(self._topology, self._positions, self._environment.slots)
+        return self._collect(batch, RunTasks(self._reference, self._context(seconds)))
 
     def _run_ticks(self, places: list[TopicPartition]) -> Report:
         numbers = self._environment.session.range(0, len(places), 1, min(len(places), self._environment.slots))
-        return self._collect(numbers, TickTasks(self._reference, places, self._context()))
+        return self._collect(numbers, TickTasks(self._reference, places, self._context(self._settings.slice_s)))
 
-    def _context(self) -> BatchContext:
+    def _context(self, seconds: float) -> BatchContext:
         return BatchContext(
             dict(self._positions),
-            self._settings.slice_s,
+            seconds,
             self._outputs_left(),
             dict(self._workers),
             self._stateful,
-            time.time_ns() // 1_000_000,
-            self._watermarks.current(self._clock.now),
+            _now(),
+            self._event_time.watermarks(),
+            sent=self._event_time.sent(),
+            claims=self._claims,
         )
 
     @staticmethod
@@ -300,3 +359,7 @@ class MicroBatchQuery:
         for row in rows:
             merged.merge(load_report(bytes(row[0])))
         return merged
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

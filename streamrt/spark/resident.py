@@ -13,24 +13,24 @@ the job, serves the tasks (`spark.slots`), and ends the job. The thread that cal
 import logging
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.runtime import Output
-from streamrt.runtime.watermarks import Watermarks
+from streamrt.runtime.event_time import EventTime
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import SparkJob
 from streamrt.spark.launch import (
+    SparkStart,
     client_settings,
     discard_reference,
     fence,
+    look_for_strangers,
     make_reference,
     remove_members,
     spark_cause,
-    start_spark,
-    started,
 )
 from streamrt.spark.link import LinkListener
 from streamrt.spark.offsets import StartOffsets
@@ -38,7 +38,9 @@ from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of
 from streamrt.spark.results import Results
 from streamrt.spark.session import SparkEnvironment, application_runs, local_slots
 from streamrt.spark.settings import Run
-from streamrt.spark.slots import EventTime, Slots
+from streamrt.spark.slots import Slots
+from streamrt.spark.startup import Startup
+from streamrt.spark.time_requests import TimeRequests
 
 logger = logging.getLogger("streamrt")
 
@@ -73,11 +75,14 @@ class ResidentRunner:
             spec.topology, run.conditions, run.stop, run.progress, run.display, settings.on_message_processed
         )
         self._purge = RepartitionPurge(admin, spec.topology.exchanges)
-        self._event_time = EventTime(Watermarks(spec.topology))
+        self._event_time = EventTime(spec.topology, settings.partitions)
+        self._time_requests = TimeRequests(admin, config.consumer_group, spec.topology)
         clients = client_settings(config, settings)
         self._offsets = StartOffsets(
-            config, settings.connection, spec, admin, lambda places: fence(clients, spec.topology, places)
+            config, settings.connection, spec, admin, partial(fence, clients, spec.commit_metadata)
         )
+        self._startup = Startup(config.consumer_group)
+        self._closing = threading.Event()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._members = 0
@@ -90,26 +95,25 @@ class ResidentRunner:
                 `ProducerError`.
             RunnerError: if Spark failed for good.
         """
-        with application_runs(), ThreadPoolExecutor(1, "streamrt-spark") as pool:
-            session = start_spark(pool, self._config, self._settings)
+        with application_runs():
+            starting = SparkStart(self._config, self._settings, self._startup)
             try:
-                self._run_jobs(session)
+                environment = starting.wait(self._stop, self._settings.check)
+                if environment is not None:
+                    self._run_jobs(environment)
             finally:
-                self._leave(session)
+                self._closing.set()
+                self._leave(starting.environment)
                 self._results.close()
         if self._error is not None:
             raise self._error
         self._results.raise_failure()
         return self._results.collected
 
-    def _run_jobs(self, session: "Future[SparkEnvironment]") -> None:
-        while not session.done():
-            wait([session], timeout=_TICK_S)
-            if self._stop.is_set() and session.cancel():
-                return
-        environment = session.result()
+    def _run_jobs(self, environment: SparkEnvironment) -> None:
         self._results.start(environment.session)
-        logger.info("Spark is ready with %d slots; waiting for partitions", environment.slots)
+        logger.info("Spark is ready with %d slots", environment.slots)
+        look_for_strangers(environment, self._config, self._settings, self._topics, self._closing)
         # If this copy was killed in micro-batch mode, its member would keep the partitions until its session is over.
         threading.Thread(target=self._remove, args=(environment, 0), name="streamrt-former-member", daemon=True).start()
         restarts = 0
@@ -143,6 +147,7 @@ class ResidentRunner:
             lambda: self._admin.wait_for_broker(self._config.broker_availability_timeout),
             self._purge,
             self._event_time,
+            self._time_requests,
             self._fail,
             transactional=self._spec.transactional,
             patience_s=_PATIENCE
@@ -209,6 +214,7 @@ class ResidentRunner:
             self._settings.check()
             self._results.tick()
             slots.tick()
+            self._tell_of_start(slots)
             if self._conditions.timeout_s and not waited and slots.quiet and self._results.waited_enough():
                 # Nobody is in a hurry: what is not committed yet takes the time that it needs.
                 waited = True
@@ -233,6 +239,15 @@ class ResidentRunner:
                 )
         if waited and job.done and job.error is None:
             self._stop.set()
+
+    def _tell_of_start(self, slots: Slots) -> None:
+        self._startup.has_partitions(not slots.idle)
+        if slots.working:
+            self._startup.finish()
+        elif slots.joined < slots.count:
+            self._startup.waits_for(f"Python workers to start ({slots.joined} of {slots.count} are there)")
+        else:
+            self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
 
     def _end(self, job: SparkJob, slots: Slots) -> None:
         """Let the tasks end at a boundary if there is time for it, and the job in any case."""
@@ -275,8 +290,7 @@ class ResidentRunner:
             self._error = self._error or error
         self._stop.set()
 
-    def _leave(self, session: "Future[SparkEnvironment]") -> None:
-        environment = started(session)
+    def _leave(self, environment: SparkEnvironment | None) -> None:
         if environment is not None:
             self._remove(environment, self._members)
 

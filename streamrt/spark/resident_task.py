@@ -13,6 +13,7 @@ from streamrt.kafka import GroupMember, PartitionFeed
 from streamrt.models import TopicPartition
 from streamrt.runtime.link import LinkClosed
 from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from streamrt.runtime.upkeep import Garbage, Upkeep
 from streamrt.spark.executor import ClientSettings, Lines, SpecReference, WorkerProcess
 from streamrt.spark.link import DriverLink
 
@@ -121,6 +122,7 @@ class RunResident:
                     lambda on_revoke, on_lost: self._join(clients, slot, on_revoke, on_lost),
                     link,
                     settings,
+                    upkeep=Upkeep(garbage=Garbage()),
                 )
                 # What users' functions print belongs on the standard output of the process that called run().
                 with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
@@ -129,7 +131,7 @@ class RunResident:
             # Nobody is left to tell. What was not committed is dropped, and will be processed again.
             logger.debug("slot %d ends: %s", slot, closed)
         finally:
-            WorkerProcess.forget()
+            process.forget()
 
     def _join(
         self,

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -69,7 +69,7 @@ class RestoreDisplay:
 def restore(
     environment: SparkEnvironment,
     reference: SpecReference,
-    places: Iterable[TopicPartition],
+    tasks: Iterable[TopicPartition],
     context: BatchContext,
     go_on: Callable[[], bool],
 ) -> Report:
@@ -78,31 +78,67 @@ def restore(
     Args:
         environment: where to run; its workers share the state directory.
         reference: what tasks do.
-        places: the tasks.
-        context: where the group is.
+        tasks: the tasks.
+        context: where the group is, and how long a slice takes.
         go_on: asked between slices.
 
     Returns:
-        The last report: complete, or with the failure or interruption that ended the restore.
+        See `restore_in_slices`.
     """
-    left = sorted(places)
-    total = Report()
+
+    def run(shares: Sequence[Sequence[TopicPartition]]) -> Report:
+        numbers = environment.session.range(0, len(shares), 1, len(shares))
+        rows = numbers.mapInArrow(RestoreStores(reference, shares, context), REPORT_SCHEMA).collect()
+        report = Report()
+        for row in rows:
+            report.merge(load_report(bytes(row[0])))
+        return report
+
     display = RestoreDisplay()
     try:
-        while left and go_on():
-            numbers = environment.session.range(0, len(left), 1, len(left))
-            rows = numbers.mapInArrow(RestoreStores(reference, left, context), REPORT_SCHEMA).collect()
-            step = Report()
-            for row in rows:
-                step.merge(load_report(bytes(row[0])))
-            display.update(sorted(step.restores.items()))
-            total.workers.update(step.workers)
-            total.failure, total.interrupted = step.failure, step.interrupted
-            if step.failure is not None or step.interrupted:
-                break
-            unfinished = {place for (place, _), part in step.restores.items() if not part.finished}
-            left = [place for place in left if place in unfinished]
+        return restore_in_slices(tasks, environment.slots, run, go_on, display.update)
     finally:
         display.close()
-    total.complete = not left
+
+
+def restore_in_slices(
+    tasks: Iterable[TopicPartition],
+    slots: int,
+    run: Callable[[Sequence[Sequence[TopicPartition]]], Report],
+    go_on: Callable[[], bool],
+    show: Callable[[Iterable[tuple[tuple[TopicPartition, str], RestoredPart]]], None],
+) -> Report:
+    """Run one slice after the other until all tasks are restored.
+
+    A slice takes as long for two hundred tasks as for two: each slot has a share of those that are left, and stops when its
+    time is over. What was not begun comes in a later slice, and is never begun if the application stops, or its partitions
+    are wanted back: exactly once, beginning takes the transactional id, which may be another's by then.
+
+    Args:
+        tasks: the tasks.
+        slots: how many work at the same time.
+        run: restores the shares for the time of a slice.
+        go_on: asked between slices.
+        show: is given the progress of some stores.
+
+    Returns:
+        The sum of the reports; complete, or with the failure or the trouble that ended the restore. Tasks whose stores are
+        locked are left out.
+    """
+    left = sorted(tasks)
+    total = Report()
+    while left and go_on():
+        count = min(slots, len(left))
+        step = run([left[first::count] for first in range(count)])
+        show(sorted(step.restores.items()))
+        total.workers.update(step.workers)
+        total.restored |= step.restored
+        total.locked.update(step.locked)
+        total.failure, total.interrupted = step.failure, step.interrupted
+        if step.failure is not None or step.interrupted:
+            break
+        begun = {task for task, _ in step.restores}
+        left = [task for task in left if task not in step.restored and task not in step.locked]
+        left.sort(key=lambda task: task not in begun)
+    total.complete = not left and not total.locked
     return total

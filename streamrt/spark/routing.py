@@ -33,7 +33,7 @@ def route(batch: DataFrame, topology: Topology, places: Iterable[TopicPartition]
     inputs = sorted(places)
     if topology.merged:
         tasks = sorted({topology.task(place) for place in inputs})
-        count = len(tasks) if len(tasks) <= _TASKS_PER_SLOT * slots else slots
+        count = _spark_tasks(topology, inputs, slots)
         if count > 1:
             if len(inputs) > _TASKS_PER_SLOT * slots:
                 batch = batch.coalesce(slots)
@@ -43,6 +43,23 @@ def route(batch: DataFrame, topology: Topology, places: Iterable[TopicPartition]
             )
         return batch.coalesce(1)
     return batch.coalesce(slots) if len(inputs) > _TASKS_PER_SLOT * slots else batch
+
+
+def waves(topology: Topology, places: Iterable[TopicPartition], slots: int) -> int:
+    """Return how many Spark tasks of a routed batch run one after the other in a slot, at most.
+
+    Example:
+        >>> from streamrt.topology import TopologyBuilder
+        >>> [waves(TopologyBuilder().build(), [TopicPartition("a", n) for n in range(count)], 2) for count in (2, 5, 6, 7)]
+        [1, 3, 3, 1]
+    """
+    return max(1, -(-_spark_tasks(topology, places, slots) // slots))
+
+
+def _spark_tasks(topology: Topology, places: Iterable[TopicPartition], slots: int) -> int:
+    """Return how many Spark tasks there are for the tasks of some input partitions."""
+    tasks = {topology.task(place) for place in places} if topology.merged else set(places)
+    return len(tasks) if len(tasks) <= _TASKS_PER_SLOT * slots else slots
 
 
 def task_number(numbers: Mapping[TopicPartition, int]) -> str:
@@ -89,7 +106,8 @@ class WholeTasks:
             needed = {place for each in lacking for place in self._inputs(self._topology.task(each))} - assigned
             logger.warning(
                 "not processing %s: %s must be assigned to the same member of the consumer group and is not, because another "
-                "member reads other topics, such as an older version of the application; waiting until it has stopped",
+                "member reads other topics, such as an older version of the application, or because partitions were added to "
+                "one of the topics and not to all; waiting until that is over",
                 ", ".join(map(str, sorted(lacking))),
                 ", ".join(map(str, sorted(needed))),
             )

@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError, TransactionError
 from streamrt.kafka import (
@@ -25,20 +24,24 @@ from streamrt.kafka import (
 )
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Output, Report
+from streamrt.runtime.event_time import EventTime
+from streamrt.runtime.exits import unless_stopped
+from streamrt.runtime.locks import StoreLocks
+from streamrt.runtime.sent import sent_times
 from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.runtime.watermarks import QuietClock, Watermarks
+from streamrt.runtime.unfinished import Unfinished
 from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.commits import Commits, RepartitionPurge
 from streamrt.spark.executor import SpecReference, WarmUp
 from streamrt.spark.launch import (
+    SparkStart,
     client_settings,
     discard_reference,
     fence,
+    look_for_strangers,
     make_reference,
     remove_members,
     spark_cause,
-    start_spark,
-    started,
 )
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
@@ -47,6 +50,8 @@ from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.session import SparkEnvironment, application_runs, local_slots
 from streamrt.spark.settings import Run
+from streamrt.spark.startup import Startup
+from streamrt.spark.time_requests import TimeRequests
 from streamrt.state import load_rocksdb
 
 logger = logging.getLogger("streamrt")
@@ -57,6 +62,10 @@ _MAX_MERGED_RECORDS_PER_PARTITION = 20_000
 _LONGEST_SLICE_S = 4.0
 _SHORTEST_SLICE_S = 0.5
 _STOP_S = 6.0
+_LEAVE_S = 1.0
+"""How long a member that has not begun to work waits for a broker to hear that it leaves."""
+_DISCARD_S = 1.0
+"""How long an end waits until workers have nothing left of the run; those that are only beginning are not waited for."""
 _REVOKE_S = 30.0
 _TICK_S = 0.1
 _RESTARTS = 3
@@ -88,20 +97,25 @@ class SparkRunner:
         self._revoking = threading.Event()
         self._drained = threading.Event()
         self._closing = threading.Event()
+        self._left = threading.Event()
+        self._startup = Startup(config.consumer_group)
+        self._prepared = False
         self._generation = 0
         self._workers: dict[TopicPartition, str] = {}
         self._restored: set[TopicPartition] = set()
         self._stalled: dict[TopicPartition, float] = {}
+        self._locks = StoreLocks(None if spec.state is None else spec.state.options)
         self._whole_tasks = WholeTasks(spec.topology)
-        self._watermarks = Watermarks(spec.topology)
-        self._clock = QuietClock()
+        self._event_time = EventTime(spec.topology, settings.partitions)
+        self._time_requests = TimeRequests(admin, config.consumer_group, spec.topology)
+        self._unfinished = Unfinished(spec.topology)
         self._purge = RepartitionPurge(admin, spec.topology.exchanges)
-        self._commits = Commits(config, spec, run.progress, self._purge, self._revoking)
+        self._commits = Commits(config, spec, run.progress, self._purge, self._revoking, admin)
         self._offsets = StartOffsets(config, settings.connection, spec, admin, self._fence)
         self._max_records: int | None = None
         self._member: GroupMember | None = None
         self._clients = client_settings(config, settings)
-        self._reference: SpecReference | None = None
+        self._warming: threading.Thread | None = None
 
     def run(self) -> list[Output]:
         """Run until the end; return the collected outputs.
@@ -112,8 +126,8 @@ class SparkRunner:
             RunnerError: if Spark failed for good.
         """
         # The JVM boots while the group forms.
-        with application_runs(), ThreadPoolExecutor(1, "streamrt-spark") as pool:
-            session = start_spark(pool, self._config, self._settings)
+        with application_runs():
+            starting = SparkStart(self._config, self._settings, self._startup)
             self._member = GroupMember(
                 self._settings.connection,
                 self._config.consumer_group,
@@ -128,35 +142,38 @@ class SparkRunner:
             )
             self._member.start()
             try:
-                self._run_assignments(session)
+                environment = starting.wait(self._stop, self._prepare)
+                if environment is not None:
+                    self._run_assignments(environment)
             finally:
                 self._closing.set()
                 self._drained.set()
-                self._member.close()
-                self._leave(session)
-                if self._reference is not None:
-                    discard_reference(self._reference)
+                self._member.close(_LEAVE_S if self._warming is None else None)
+                self._leave(starting.environment)
+                self._left.set()
+                if self._warming is not None:
+                    self._warming.join(_DISCARD_S)
                 self._results.close()
         self._results.raise_failure()
         return self._results.collected
 
     # -- Assignments ---------------------------------------------------------------------------------------------
 
-    def _run_assignments(self, session: "Future[SparkEnvironment]") -> None:
-        environment = self._wait_for(session)
-        if environment is None:
-            return
-        self._reference = reference = make_reference(environment, self._config, self._settings, self._spec)
+    def _run_assignments(self, environment: SparkEnvironment) -> None:
+        reference = make_reference(environment, self._config, self._settings, self._spec)
         # Python workers take seconds to start; they do so while Spark plans the query.
-        warming = threading.Thread(target=_warm_up, args=(environment, reference), name="streamrt-warm-up", daemon=True)
-        warming.start()
+        arguments = (environment, reference, self._left)
+        self._warming = threading.Thread(target=_warm_up, args=arguments, name="streamrt-warm-up", daemon=True)
+        self._warming.start()
         self._results.start(environment.session)
-        logger.info("Spark is ready with %d slots; waiting for partitions", environment.slots)
+        logger.info("Spark is ready with %d slots", environment.slots)
+        look_for_strangers(environment, self._config, self._settings, self._topics, self._closing)
         restarts = 0
         while not self._stop.is_set():
             self._finish_revoke()
             assigned = self._assignment()
             if assigned is None:
+                self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
                 continue
             ready = self._whole_tasks.of(assigned) - self._waiting()
             if not ready:
@@ -170,52 +187,60 @@ class SparkRunner:
                 logger.warning("%s; trying again", away)
                 self._admin.wait_for_broker(self._config.broker_availability_timeout)
                 continue
-            self._commits.start(self._group_member(), self._generation, start.positions)
-            self._progress.assigned(dict(start.positions))
-            self._watermarks.assign(map(self._spec.topology.task, assigned), self._clock.now)
-            records = self._progress.records
-            trouble = self._restore(environment, reference, start) or self._run_query(environment, reference, start)
-            if trouble is None:
+            if start.lost:
+                # Spark gives a query up when retention overtakes it, as often as that happens; this one goes on behind that.
                 restarts = 0
+            self._commits.start(self._group_member(), self._generation, start)
+            self._progress.assigned(dict(start.positions))
+            # Tasks that wait for a sink, or for other inputs, hold event time up and cannot be ticked.
+            self._event_time.assign(map(self._spec.topology.task, assigned))
+            self._event_time.ready(map(self._spec.topology.task, start.positions))
+            self._event_time.processed(start.positions)
+            self._event_time.report({}, sent_times(start.sent))
+            self._unfinished.assign(map(self._spec.topology.task, start.positions))
+            records = self._progress.records
+            trouble: Exception | str | None = self._restore(environment, reference, start)
+            if trouble is None and self._waiting().isdisjoint(start.positions):
+                trouble = self._run_query(environment, reference, start)
+            if trouble is None:
+                # Trials of locked stores are counted until the last one.
+                restarts = restarts if self._locks.waiting else 0
                 continue
             restarts = 0 if self._progress.records > records else restarts + 1
             self._recover(trouble, restarts)
 
-    def _wait_for(self, session: "Future[SparkEnvironment]") -> SparkEnvironment | None:
-        prepared = False
-        while not session.done():
-            wait([session], timeout=_TICK_S)
-            if self._stop.is_set() and session.cancel():
-                return None
-            prepared = prepared or self._prepare()
-        return session.result()
-
-    def _prepare(self) -> bool:
-        """Do what needs no Spark while it boots, once there is an assignment; return whether there is one."""
-        current = self._group_member().current_assignment(timeout=0)
+    def _prepare(self) -> None:
+        """Do, once, what needs no Spark while it boots, as soon as there is an assignment."""
+        self._check_member()
+        current = None if self._prepared else self._group_member().current_assignment(timeout=0)
         if current is None:
-            return False
+            return
+        self._prepared = True
         if self._spec.transactional and current.partitions:
             # What died before us may have left transactions, which hold back committed offsets and readers of our outputs.
             try:
-                self._fence(current.partitions)
+                unless_stopped(self._stop, lambda: self._fence(current.partitions))
             except (TransactionError, KafkaRequestError) as error:
                 logger.debug("open transactions were not ended ahead: %s", error)
         if self._spec.state is not None:
             load_rocksdb()
-        return True
 
     def _assignment(self) -> frozenset[TopicPartition] | None:
         current = self._group_member().current_assignment(timeout=_TICK_S)
         if current is None:
             return None
+        self._startup.has_partitions(bool(current.partitions))
         if not current.partitions and self._results.waited_enough():
             self._stop.set()
         if self._generation != current.generation:
-            # Others may have worked on the partitions since.
+            # Others may have worked on all other partitions since.
+            kept = current.partitions if current.follows(self._generation) else frozenset()
             self._generation = current.generation
-            self._restored.clear()
-            self._workers.clear()
+            self._unfinished.forget()
+            inputs = self._spec.topology.inputs
+            self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}
+            self._workers = {task: worker for task, worker in self._workers.items() if kept.issuperset(inputs(task))}
+            self._event_time.assign(())
         return current.partitions or None
 
     def _start(self, assigned: frozenset[TopicPartition]) -> Start:
@@ -223,11 +248,11 @@ class SparkRunner:
         start = self._offsets.find(assigned)
         if start.fresh:
             # From now on a restart goes on here, also if "latest" records arrive before the first commit.
-            self._group_member().commit(start.fresh)
+            self._group_member().commit(start.fresh, metadata=start.metadata)
         return start
 
     def _waiting(self) -> frozenset[TopicPartition]:
-        """Return the partitions that a sink wants to be left alone with for now."""
+        """Return the partitions that wait: a sink wants none of their records, or another process uses their stores."""
         now = time.monotonic()
         self._stalled = {place: until for place, until in self._stalled.items() if until > now}
         return frozenset(place for task in self._stalled for place in self._spec.topology.inputs(task))
@@ -246,7 +271,7 @@ class SparkRunner:
             # Less work than a job for it: the tasks do it when they begin.
             self._restored |= places
             return None
-        context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful)
+        context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
         def go_on() -> bool:
             self._check_member()
@@ -259,32 +284,47 @@ class SparkRunner:
         self._workers.update(report.workers)
         if report.failure is not None:
             self._results.fail(report.failure)
-        elif report.complete:
-            self._restored |= places
-        return "; ".join(sorted(report.interrupted.values())) or None
+        self._restored |= report.restored
+        return self._wait_for_locks(report, report.restored)
+
+    def _wait_for_locks(self, report: Report, opened: Iterable[TopicPartition]) -> str | None:
+        """Let tasks wait whose stores are locked; return why work must be tried again at once, if anything did not pass."""
+        self._locks.opened(opened)
+        now = time.monotonic()
+        for task, pause in self._locks.waits(report).items():
+            logger.warning("%s; trying again in %.1f s, without %s until then", report.locked[task], pause, task)
+            self._stalled[task] = now + pause
+        return "; ".join(sorted(set(report.interrupted.values()))) or None
 
     def _pending_restore(self, places: Iterable[TopicPartition], start: Start) -> int:
-        """Return how many changelog offsets must be replayed before all stores of these tasks can be used."""
+        """Return how many changelog offsets must be replayed before the stores of these tasks can be used, roughly.
+
+        It stops counting when there is enough for a job, when the application stops, or when partitions are wanted back: to
+        open hundreds of stores takes seconds.
+        """
         if self._spec.state is None:
             return 0
         clients = self._clients.open()
         catalog = StoreCatalog(self._spec.state)
+        pending = 0
         try:
-            return sum(
-                TaskStores(
+            for place in places:
+                if pending > _RESTORED_BY_TASKS or self._stop.is_set() or self._revoking.is_set():
+                    break
+                stores = TaskStores(
                     catalog,
                     self._spec.topology.task_stores(place.topic),
                     place,
                     clients,
                     transactional=self._spec.transactional,
-                ).pending(start.positions)
-                for place in places
-            )
+                )
+                pending += stores.pending(start.positions)
+            return pending
         finally:
             clients.close()
 
     def _fence(self, places: Iterable[TopicPartition]) -> None:
-        fence(self._clients, self._spec.topology, places)
+        fence(self._clients, self._spec.commit_metadata, places)
 
     def _run_query(
         self, environment: SparkEnvironment, reference: SpecReference, start: Start
@@ -300,9 +340,11 @@ class SparkRunner:
             start.positions,
             self._spec.topology,
             start.stateful,
+            start.claims,
             self._workers,
-            self._watermarks,
-            self._clock,
+            self._event_time,
+            self._time_requests,
+            self._unfinished,
             self._on_report,
             self._results.outputs_left,
         )
@@ -317,7 +359,7 @@ class SparkRunner:
         try:
             while not self._stop.is_set() and not self._revoking.is_set():
                 self._stop.wait(_TICK_S)
-                if query.resize is not None or query.stalled or query.interrupted:
+                if query.resize is not None or query.stalled or query.interrupted or query.locked:
                     break
                 error = query.failure()
                 if error is not None:
@@ -326,9 +368,12 @@ class SparkRunner:
                 if len(self._stalled) < stalled:
                     # A partition that waited is due: the next query reads it, too.
                     break
+                if not self._startup.over:
+                    self._startup.waits_for("Spark to plan its query and to start its Python workers")
+                    if self._progress.records or query.caught_up():
+                        self._startup.finish()
                 self._check_member()
                 self._commits.tick(query)
-                self._watermarks.hold(self._stalled, self._clock.now)
                 query.tick()
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
@@ -350,12 +395,14 @@ class SparkRunner:
         if query.resize is not None:
             logger.info("micro-batches are now limited to %d records, after %d", query.resize, settings.max_records)
             self._max_records = query.resize
-        if query.interrupted:
+        interrupted = self._wait_for_locks(Report(locked=query.locked), query.opened) or query.interrupted
+        if interrupted:
             self._restored.clear()
-        return error or query.interrupted
+        return error or interrupted
 
     def _recover(self, trouble: Exception | str, restarts: int) -> None:
         """Decide whether work that was given up is worth another try; otherwise raise."""
+        self._unfinished.forget()
         self._admin.wait_for_broker(self._config.broker_availability_timeout)
         if isinstance(trouble, str):
             if restarts >= _ATTEMPTS:
@@ -417,8 +464,8 @@ class SparkRunner:
             raise error
         self._settings.check()
 
-    def _leave(self, session: "Future[SparkEnvironment]") -> None:
-        instance_id, environment = self._settings.group_instance_id, started(session)
+    def _leave(self, environment: SparkEnvironment | None) -> None:
+        instance_id = self._settings.group_instance_id
         if instance_id is not None and environment is not None:
             remove_members(environment, self._config, self._settings, [instance_id])
 
@@ -446,9 +493,12 @@ class SparkRunner:
         )
 
 
-def _warm_up(environment: SparkEnvironment, reference: SpecReference) -> None:
+def _warm_up(environment: SparkEnvironment, reference: SpecReference, over: threading.Event) -> None:
+    """Get workers ready, and take from them what they were given when the run is over, but never while they begin."""
     try:
         numbers = environment.session.range(0, environment.slots, 1, environment.slots)
         numbers.mapInArrow(WarmUp(reference), REPORT_SCHEMA).collect()
     except Exception as error:  # noqa: BLE001 - then the first micro-batch starts the workers, and tells what is wrong
         logger.debug("the Python workers could not be started ahead: %s", error)
+    over.wait()
+    discard_reference(reference)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from streamrt.errors import ConfigurationError, RunnerError
 from streamrt.jvm.jars import fetch_jars
-from streamrt.spark.gateway import start_gateway
+from streamrt.spark.gateway import Boot, start_gateway
 from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
 
 logger = logging.getLogger("streamrt.spark")
@@ -84,7 +84,22 @@ def local_slots(master: str) -> str | None:
     return None if match is None else match["slots"] or "1"
 
 
+def worker_python(configured: str | None) -> str:
+    """Return the Python that Spark starts workers with.
+
+    It is the one that Spark's documentation names: `spark.pyspark.python`, or else `PYSPARK_PYTHON`. Where neither is set,
+    it is the Python of this process: "python3", Spark's own default, may be another one, without the packages that the
+    application needs. Driver and executors of a cluster usually come from one image.
+
+    Args:
+        configured: the setting `spark.pyspark.python`.
+    """
+    return configured or os.environ.get("PYSPARK_PYTHON") or sys.executable or "python3"
+
+
 _lock = threading.Lock()
+"""Held while a session is opened or closed: that takes seconds."""
+_counting = threading.Lock()
 _applications = 0
 _adopted: tuple[SparkContext, Path] | None = None
 _open: tuple[tuple[str, tuple[tuple[str, str], ...]], SparkEnvironment] | None = None
@@ -94,13 +109,19 @@ _open: tuple[tuple[str, tuple[tuple[str, str], ...]], SparkEnvironment] | None =
 def application_runs() -> Iterator[None]:
     """Keep the Spark of this process as it is while an application runs."""
     global _applications
-    with _lock:
+    with _counting:
         _applications += 1
     try:
         yield
     finally:
-        with _lock:
+        with _counting:
             _applications -= 1
+
+
+def give_up(boot: Boot) -> None:
+    """Give the start of a session up, unless another application of this process waits for the same one."""
+    if _applications <= 1:
+        boot.give_up()
 
 
 def open_session(
@@ -108,6 +129,7 @@ def open_session(
     settings: Mapping[str, Any] | None = None,
     session: SparkSession | None = None,
     java_properties: Mapping[str, str] | None = None,
+    boot: Boot | None = None,
 ) -> SparkEnvironment:
     """Return the environment for an application; one Spark context serves all applications of a process.
 
@@ -116,6 +138,7 @@ def open_session(
         settings: additional Spark settings; they win over our defaults.
         session: a session to use instead of making one.
         java_properties: system properties that the Kafka client needs in each JVM.
+        boot: lets another thread give the start of a local JVM up.
 
     Raises:
         ConfigurationError: if a setting would endanger data, the given session lacks the Kafka connector, or another
@@ -145,10 +168,15 @@ def open_session(
             _close()
         runtime_dir = make_runtime_dir()
         slots = local_slots(master)
-        context = (
-            _remote_context(master, chosen, properties) if slots is None else _local_context(slots, chosen, runtime_dir)
-        )
-        environment = _environment(SparkSession(context), chosen, properties, runtime_dir)
+        try:
+            if slots is None:
+                context = _remote_context(master, chosen, properties)
+            else:
+                context = _local_context(slots, chosen, runtime_dir, boot or Boot())
+            environment = _environment(SparkSession(context), chosen, properties, runtime_dir)
+        except BaseException:
+            remove_runtime_dir(runtime_dir)
+            raise
         _open = key, environment
         return environment
 
@@ -157,6 +185,15 @@ def close_session() -> None:
     """Stop the Spark context of this process, if we made one."""
     with _lock:
         _close()
+
+
+def _close_at_exit() -> None:
+    """Stop the Spark context, but do not wait for one that is being started: its JVM ends with this process."""
+    if _lock.acquire(blocking=False):
+        try:
+            _close()
+        finally:
+            _lock.release()
 
 
 def _close() -> None:
@@ -172,7 +209,7 @@ def _close() -> None:
         remove_runtime_dir(environment.runtime_dir)
 
 
-atexit.register(close_session)
+atexit.register(_close_at_exit)
 
 
 def _alive(environment: SparkEnvironment) -> bool:
@@ -206,7 +243,7 @@ def _forget_gateway() -> None:
     SparkContext._active_spark_context = None
 
 
-def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path) -> SparkContext:
+def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot: Boot) -> SparkContext:
     jars = fetch_jars("spark")
     conf = SparkConf(loadDefaults=False)
     defaults = {
@@ -226,10 +263,21 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path) -> S
         raise ConfigurationError(
             "this process has a Spark context already: give its session to Application(spark_session=...), or stop it"
         )
-    gateway = start_gateway(jars, chosen, runtime_dir)
-    with _gateway_errors():
-        SparkContext._gateway = None
-        return SparkContext(conf=conf, gateway=gateway)
+    python = worker_python(settings.get("spark.pyspark.python"))
+    gateway: Any = None
+    try:
+        gateway = start_gateway(jars, chosen, runtime_dir, python, boot)
+        with _gateway_errors():
+            SparkContext._gateway = None
+            context = SparkContext(conf=conf, gateway=gateway)
+    except BaseException:
+        if gateway is not None and SparkContext._gateway is gateway:
+            _forget_gateway()
+        raise
+    finally:
+        boot.end()
+    context.pythonExec = python
+    return context
 
 
 def _remote_context(master: str, settings: dict[str, str], properties: dict[str, str]) -> SparkContext:
@@ -245,9 +293,7 @@ def _remote_context(master: str, settings: dict[str, str], properties: dict[str,
         builder = builder.config(name, value)
     with _gateway_errors():
         context = builder.getOrCreate().sparkContext
-    if "PYSPARK_PYTHON" not in os.environ and "spark.pyspark.python" not in settings:
-        # Driver and executors usually come from one image; Spark's own default is whatever "python3" means there.
-        context.pythonExec = sys.executable
+    context.pythonExec = worker_python(context.getConf().get("spark.pyspark.python"))
     return context
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from streamrt.kafka import GroupFencedError, KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.runtime import Report
+from streamrt.runtime.event_time import EventTime, StepClock
 from streamrt.runtime.link import (
     Begin,
     Committed,
@@ -25,21 +26,22 @@ from streamrt.runtime.link import (
     Welcome,
     Worked,
 )
-from streamrt.runtime.watermarks import QuietClock, Watermarks
+from streamrt.runtime.sent import sent_times
 from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.formation import FORMATION_S, HANDOVER_S, Formation
 from streamrt.spark.link import TaskLink
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.restore import RestoreDisplay
 from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
+from streamrt.spark.time_requests import TimeRequests
 from streamrt.topology import Topology
 
-__all__ = ["EventTime", "Slots"]
+__all__ = ["Slots"]
 
 logger = logging.getLogger("streamrt")
 
 _RETRY_S = 0.1
-_ORPHANED_S = 10.0
 _REMIND_S = 1.0
 _GONE_S = 30.0
 _NEVER = float("-inf")
@@ -55,12 +57,14 @@ class _Slot:
         attempt: number of the last attempt that has joined.
         heard: set when nothing more comes from the last attempt that has joined.
         assigned: its input partitions; None until it has told.
+        question: what it asked last; None until it has asked.
+        asked_at: when it asked that.
+        holds: input partitions whose stores it may have open.
         positions: where it was told to begin.
         quiet: whether all its input is read to the ends now.
-        been_quiet: whether that was so at any time since the clock was last moved.
         moved: whether it has finished any work.
         lost_at: when the connection was lost, though the task had not ended.
-        watermarks: those that it was told last.
+        watermarks: those of its tasks that it was told last.
         reminded: when it was told last that tasks are due.
     """
 
@@ -69,13 +73,15 @@ class _Slot:
     attempt: int = 0
     heard: threading.Event | None = None
     assigned: frozenset[TopicPartition] | None = None
+    question: Wanted | None = None
+    asked_at: float = _NEVER
+    holds: frozenset[TopicPartition] = frozenset()
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     quiet: bool = False
-    been_quiet: bool = False
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
-    watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    watermarks: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
     reminded: dict[TopicPartition, float] = field(default_factory=dict)
 
     def join(self, link: TaskLink, attempt: int, heard: threading.Event) -> None:
@@ -84,24 +90,9 @@ class _Slot:
             self.link.close()
         self.link, self.attempt, self.heard = link, attempt, heard
         self.ended, self.lost_at = False, None
-        self.quiet = self.been_quiet = False
+        self.question, self.holds = None, frozenset()
+        self.quiet = False
         self.watermarks, self.reminded = {}, {}
-
-
-@dataclass(eq=False)
-class EventTime:
-    """Event time of an application, which outlives the jobs.
-
-    Attributes:
-        watermarks: computes them.
-        clock: counts the time in which all input was read to its end.
-        orphans: input partitions that no task has told to be assigned to it, after another one had them, and until when
-            they count all the same: they are on their way from one task to another, and hold watermarks up meanwhile.
-    """
-
-    watermarks: Watermarks
-    clock: QuietClock = field(default_factory=QuietClock)
-    orphans: dict[TopicPartition, float] = field(default_factory=dict)
 
 
 class Slots:
@@ -114,11 +105,14 @@ class Slots:
         offsets: finds where to begin.
         wait_for_broker: returns when a broker answers; raises if none does for too long.
         purge: hears of committed offsets.
-        event_time: watermarks.
+        event_time: decides about event time; it outlives the jobs.
+        requests: asks Kafka what event time must know.
         fail: called with what must end the application.
         transactional: whether tasks commit by themselves what they report.
         patience_s: seconds after which a task that has not begun is not waited for, because Spark has no slot for it. By
             then, the group must have given its partitions to those that have begun.
+        formation_s: seconds for which the first tasks wait for the others before they join the group, and then before they
+            begin with what the group has given to fewer tasks than there are.
     """
 
     def __init__(
@@ -130,10 +124,12 @@ class Slots:
         wait_for_broker: Callable[[], None],
         purge: RepartitionPurge,
         event_time: EventTime,
+        requests: TimeRequests,
         fail: Callable[[BaseException], None],
         *,
         transactional: bool,
         patience_s: float,
+        formation_s: float = FORMATION_S,
     ) -> None:
         self.count = count
         self._topology = topology
@@ -142,17 +138,21 @@ class Slots:
         self._wait_for_broker = wait_for_broker
         self._purge = purge
         self._time = event_time
+        self._requests = requests
+        self._clock = StepClock()
         self._fail = fail
         self._transactional = transactional
         self._patient_until = time.monotonic() + patience_s
         self._slots: dict[int, _Slot] = {}
+        self._formation = Formation(count, formation_s)
+        self._stateful = any(map(topology.task_stores, topology.streams))
         self._stop: Stop | None = None
         self._stopping = threading.Event()
         self._restores = RestoreDisplay()
         self._restoring: set[tuple[TopicPartition, str]] = set()
         # Never held while anything is asked, written or told to the user.
         self._lock = threading.Lock()
-        self._parted = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
         self._purging = threading.Lock()
 
     # -- For the thread that runs the application ------------------------------------------------------------------
@@ -168,8 +168,20 @@ class Slots:
         Args:
             timeout_s: seconds to wait.
         """
-        with self._parted:
-            return self._parted.wait_for(lambda: all(slot.link is None for slot in self._slots.values()), timeout_s)
+        with self._changed:
+            return self._changed.wait_for(lambda: all(slot.link is None for slot in self._slots.values()), timeout_s)
+
+    @property
+    def working(self) -> bool:
+        """Whether a task was told where to begin."""
+        with self._lock:
+            return any(slot.positions for slot in self._slots.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether the tasks are there, and none of them has a partition."""
+        with self._lock:
+            return self._all(lambda slot: not slot.assigned)
 
     @property
     def quiet(self) -> bool:
@@ -199,6 +211,7 @@ class Slots:
         with self._lock:
             self._stop = Stop(discard)
             self._stopping.set()
+            self._changed.notify_all()
             for slot in self._slots.values():
                 if slot.link is not None:
                     slot.link.send(self._stop)
@@ -206,29 +219,31 @@ class Slots:
     def tick(self) -> None:
         """Let event time go on; call it often."""
         event_time, now = self._time, time.monotonic()
-        if not event_time.watermarks.wanted:
+        if not event_time.wanted:
             return
         with self._lock:
             if not self._all(lambda slot: slot.assigned is not None):
-                # The records of a task that has not begun would be late.
+                # What a task that has not begun is assigned holds watermarks up, and is not known yet.
                 return
-            if any(until <= now for until in event_time.orphans.values()):
-                self._assign(now)
-            if self._all(lambda slot: slot.quiet or slot.been_quiet):
-                event_time.clock.caught_up(now)
-                for slot in self._slots.values():
-                    slot.been_quiet = slot.quiet
-            watermarks = event_time.watermarks.current(event_time.clock.now)
-            due = event_time.watermarks.due(event_time.clock.now)
+            event_time.elapse(self._clock.step(now))
+            watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
             for slot in self._slots.values():
                 self._tell_time(slot, watermarks, due, now)
+            barrier = self._requests.barrier(event_time)
+            foreign = self._requests.foreign(event_time)
+        ends = None if barrier is None else self._requests.ends(barrier)
+        peers = self._requests.peers(foreign) if foreign else {}
+        with self._lock:
+            if barrier is not None and ends is not None:
+                event_time.add_barrier(barrier, ends)
+            # What was assigned meanwhile is known better.
+            event_time.peers({task: peer for task, peer in peers.items() if task in event_time.foreign_tasks()})
 
     def close(self) -> None:
-        """Give the terminal back; what is assigned now counts for a while."""
+        """Give the terminal back."""
         with self._lock:
             self._restores.close()
-            until = time.monotonic() + _ORPHANED_S
-            self._time.orphans.update(dict.fromkeys(self._assigned(), until))
+            self._time.assign(())
 
     # -- For the threads of the connections ------------------------------------------------------------------------
 
@@ -256,9 +271,10 @@ class Slots:
             heard.set()
             with self._lock:
                 if slot is not None and slot.link is link:
-                    slot.link, slot.quiet, slot.been_quiet = None, False, False
+                    slot.link, slot.quiet = None, False
                     slot.lost_at = None if slot.ended else time.monotonic()
-                    self._parted.notify_all()
+                    self._time.ready(self._ready())
+                    self._changed.notify_all()
 
     def _join(self, joined: Joined, link: TaskLink, heard: threading.Event) -> _Slot | None:
         """Let a task begin, unless a later attempt has begun already."""
@@ -271,6 +287,7 @@ class Slots:
                 return None
             before = slot.heard
             slot.join(link, joined.attempt, heard)
+            self._wait(lambda: self._formation.gathered(len(self._slots)))
         if self._transactional and before is not None:
             while not before.wait(_RETRY_S) and not self._stopping.is_set():
                 pass
@@ -290,13 +307,13 @@ class Slots:
             link.send(Taken(message.number))
         elif isinstance(message, Seen):
             self._note(slot, message.report)
+            self._note_progress(slot, message)
             self._results.see(message.report, finished=False)
         elif isinstance(message, Wanted):
             self._begin(slot, link, message)
         elif isinstance(message, Quiet):
             with self._lock:
                 slot.quiet = message.quiet
-                slot.been_quiet = slot.been_quiet or message.quiet
         elif isinstance(message, Committed):
             self._results.committed(message.offsets)
             if self._purging.acquire(blocking=False):
@@ -316,9 +333,14 @@ class Slots:
             logger.warning("a sink wants no records of %s for %.1f s", task, pause)
         for task, reason in report.interrupted.items():
             logger.warning("the task of %s was interrupted (%s); going on from the committed offsets", task, reason)
+        for task, reason in report.locked.items():
+            logger.warning("%s; trying again, without %s until then", reason, task)
         with self._lock:
             slot.moved = slot.moved or any(done.end > done.start for done in report.ranges.values())
-            self._time.watermarks.report(report.times, self._time.clock.now)
+            # They begin again where they are committed, and tell anew what they see.
+            self._time.restart((*report.stalled, *report.interrupted, *report.locked))
+            self._time.report(report.times, report.sent)
+            self._time.processed({place: done.end for place, done in report.ranges.items()})
             for task, _ in report.times:
                 slot.reminded.pop(task, None)
             if report.restores:
@@ -326,30 +348,68 @@ class Slots:
                 self._restoring |= {name for name, part in report.restores.items() if not part.finished}
                 self._restored({name for name, part in report.restores.items() if part.finished})
 
+    def _note_progress(self, slot: _Slot, seen: Seen) -> None:
+        """Note how far a task has come, and which of its partitions are read to their ends."""
+        with self._lock:
+            if seen.ended is not None:
+                self._time.at_end(seen.ended, self._tasks(slot.positions))
+            self._time.processed(seen.positions)
+
     def _begin(self, slot: _Slot, link: TaskLink, wanted: Wanted) -> None:
         """Tell a task where to begin in what it is assigned."""
         with self._lock:
             if slot.link is not link:
                 return
-            before = slot.assigned or frozenset()
-            now = time.monotonic()
-            self._time.orphans.update(dict.fromkeys(before - wanted.assigned, now + _ORPHANED_S))
-            slot.assigned, slot.quiet, slot.been_quiet = wanted.assigned, False, False
-            self._assign(now)
-            own = {self._topology.task(place) for place in self._assigned()}
+            slot.assigned, slot.quiet = wanted.assigned, False
+            slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
+            own = self._tasks(self._assigned())
+            self._time.assign(own)
+            self._time.restart(self._tasks(wanted.assigned - wanted.kept))
             # Other copies of the application go on with these.
             self._restored({name for name in self._restoring if name[0] not in own})
-        start = self._find(slot.whole.of(wanted.assigned))
+            self._changed.notify_all()
+            waits = not self._may_begin(slot, wanted)
+        if waits:
+            # The task may ask again meanwhile, and this thread must hear it.
+            threading.Thread(
+                target=self._answer_later, args=(slot, wanted), name="streamrt-answer", daemon=True
+            ).start()
+        else:
+            self._answer(slot, wanted)
+
+    def _answer_later(self, slot: _Slot, wanted: Wanted) -> None:
+        try:
+            with self._lock:
+                self._wait(lambda: slot.question is not wanted or self._may_begin(slot, wanted))
+            self._answer(slot, wanted)
+        except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
+            self._fail(error)
+
+    def _answer(self, slot: _Slot, wanted: Wanted) -> None:
+        """Find where a task begins, and tell it, unless it has asked something else meanwhile."""
         with self._lock:
-            if start is None or slot.link is not link:
+            if slot.question is not wanted:
                 return
-            slot.positions = dict(start.positions)
+            link, places = slot.link, slot.whole.of(wanted.assigned) - wanted.kept
+        start = self._find(places)
+        with self._lock:
+            if start is None or link is None or slot.question is not wanted:
+                return
+            kept = {place: at for place, at in slot.positions.items() if place in wanted.kept}
+            slot.positions = {**kept, **start.positions}
+            slot.holds = frozenset(slot.positions)
+            self._time.ready(self._ready())
+            self._time.processed(start.positions)
+            self._time.report({}, sent_times(start.sent))
             positions = {place: at for each in self._slots.values() for place, at in each.positions.items()}
         self._results.assigned(positions, start.positions)
+        if kept:
+            logger.info("going on with %s", ", ".join(map(str, sorted(kept))))
         if start.positions:
-            places = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
-            logger.info("processing %s", places)
-        link.send(Begin(wanted.generation, start.positions, start.fresh, start.stateful))
+            begun = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
+            logger.info("processing %s", begun)
+        found = (start.positions, start.fresh, start.stateful, start.metadata, start.claims, start.sent)
+        link.send(Begin(wanted.generation, *found))
 
     def _find(self, places: frozenset[TopicPartition]) -> Start | None:
         """Return where to begin, or None once the application stops."""
@@ -367,6 +427,20 @@ class Slots:
         return None
 
     # -- With the lock -----------------------------------------------------------------------------------------------
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, or the application stops; others get the lock meanwhile."""
+        while not condition() and not self._stopping.is_set():
+            # Patience ends without anything that would wake this thread.
+            self._changed.wait(_RETRY_S)
+
+    def _may_begin(self, slot: _Slot, wanted: Wanted) -> bool:
+        """Tell whether a task may work on what it is assigned: the others know their shares, and have let go of this one."""
+        others = [each for each in self._slots.values() if each is not slot and each.link is not None]
+        if not self._formation.formed(all_know=all(each.assigned is not None for each in others)):
+            return False
+        held = self._stateful and any(not wanted.assigned.isdisjoint(each.holds) for each in others)
+        return not held or time.monotonic() >= slot.asked_at + HANDOVER_S
 
     def _all(self, condition: Callable[[_Slot], bool]) -> bool:
         """Tell whether the tasks are there, know what is assigned to them, and fulfil a condition."""
@@ -390,27 +464,26 @@ class Slots:
     def _assigned(self) -> frozenset[TopicPartition]:
         return frozenset(place for slot in self._slots.values() for place in slot.assigned or ())
 
-    def _assign(self, now: float) -> None:
-        """Tell the watermarks which partitions count."""
-        assigned, event_time = self._assigned(), self._time
-        event_time.orphans = {
-            place: until for place, until in event_time.orphans.items() if until > now and place not in assigned
-        }
-        tasks = {self._topology.task(place) for place in (*assigned, *event_time.orphans)}
-        event_time.watermarks.assign(tasks, event_time.clock.now)
+    def _tasks(self, places: Iterable[TopicPartition]) -> set[TopicPartition]:
+        return {self._topology.task(place) for place in places}
+
+    def _ready(self) -> set[TopicPartition]:
+        """Return the tasks that can be ticked."""
+        return self._tasks(place for slot in self._slots.values() if slot.link is not None for place in slot.positions)
 
     def _tell_time(
         self,
         slot: _Slot,
-        watermarks: Mapping[str, Mapping[str, int]],
+        watermarks: Mapping[TopicPartition, Mapping[str, int]],
         due: Iterable[TopicPartition],
         now: float,
     ) -> None:
-        own = {self._topology.task(place) for place in slot.positions}.intersection(due)
+        own = self._tasks(slot.positions)
         # One that is due, and does not say so any more, may have given up what it did.
-        new = {task for task in own if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
-        if slot.link is None or not (new or watermarks != slot.watermarks):
+        new = {task for task in own.intersection(due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
+        marks = {task: watermarks[task] for task in own if task in watermarks}
+        if slot.link is None or not (new or marks != slot.watermarks):
             return
-        slot.watermarks = watermarks
+        slot.watermarks = marks
         slot.reminded.update(dict.fromkeys(new, now))
-        slot.link.send(Time(watermarks, frozenset(new)))
+        slot.link.send(Time(marks, frozenset(new)))

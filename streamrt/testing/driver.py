@@ -10,8 +10,8 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,32 +20,35 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from streamrt.errors import InvalidOperationError, RunnerError, SinkBackpressureError
+from streamrt.errors import ArgumentValueError, InvalidOperationError, RunnerError, SinkBackpressureError
 from streamrt.kafka import partition_for
 from streamrt.models import Headers, TimestampType, TopicPartition
+from streamrt.operators.durations import milliseconds
 from streamrt.runtime import (
     BatchContext,
-    ChangelogSettings,
     Chunk,
     Output,
     Report,
-    SourceState,
     StateSettings,
     Tasks,
 )
 from streamrt.runtime.display import Display
+from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.sinks import DriverSinks
-from streamrt.runtime.watermarks import Watermarks
 from streamrt.serializers import MessageField
 from streamrt.state import DEFAULT_STORE, StoreSpec
+from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.views import ReadableStores, StateView
-from streamrt.topics import Topic, changelog_topic_name, refuse_different_counts
-from streamrt.topology import Topology, stream_id
+from streamrt.topics import Topic
+from streamrt.topology import stream_id
 
 if TYPE_CHECKING:
     from streamrt.app import Application
+
+_SLICE_S = 1.0
+"""Where a record closes very many windows, they are closed in portions, as in production."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,9 @@ class TestRecord:
 class TopologyTestDriver:
     """Runs the dataframes of an application record by record, synchronously.
 
-    Values are serialized and deserialized as in production, errors go to the application's callbacks, and an operator that
-    could not be sent to Spark is refused here too. Functions run in this process, so they may append to lists of a test.
+    Values are serialized and deserialized as in production, and errors go to the application's callbacks. What an application
+    is refused for when it starts, it is refused for here, too: the driver runs the same checks on a cluster in memory, in
+    which missing topics are created. Functions run in this process, so they may append to lists of a test.
 
     State goes through the same transactions, commits and changelogs as in production; stores of RocksDB keep their data in
     memory here. Records are fed as the application's `processing_mode` says: each piped record is a micro-batch of its own,
@@ -90,7 +94,9 @@ class TopologyTestDriver:
     Raises:
         UnpicklableOperatorError: if an operator could not be sent to the processes that run tasks.
         InvalidOperationError: if the application has no dataframe.
-        TopicConfigurationError: if topics that are merged have different numbers of partitions.
+        TopicConfigurationError: if topics that meet in state have different numbers of partitions.
+        TopicCreationError: if Kafka would not create a topic as it is declared.
+        ConfigurationError: if the guarantee cannot be given.
 
     Example:
         ```python
@@ -107,24 +113,21 @@ class TopologyTestDriver:
     """
 
     def __init__(self, app: Application, *, start: int = 0) -> None:
-        topology = app.topology
-        if not topology.sources:
+        self._declared = app.topology
+        if not self._declared.sources:
             raise InvalidOperationError("there is nothing to test: the application has no dataframe")
         self._app = app
         self._now = start
-        declared = {name: topic.config for name, topic in app.topic_manager.topics.items()}
-        self._partitions = {
-            name: getattr(declared.get(topology.origin(name)), "num_partitions", None) or 1 for name in topology.sources
-        }
-        self._declared, topology = topology, topology.resolve(self._partitions)
-        for sources in topology.streams.values():
-            refuse_different_counts({name: self._partitions[name] for name in sources})
         # Nothing of ours is written there, but users' stores may want a place.
         directory = tempfile.mkdtemp(prefix="streamrt-test-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        state = _state_settings(app, topology, self._partitions, Path(directory))
-        spec = replace(app.task_spec(count_outputs=True, collect=True), topology=topology, state=state)
-        spec.dumps()
+        cluster = MemoryCluster()
+        spec = app.rehearse_start(app.task_spec(count_outputs=True, collect=True), cluster, Path(directory))
+        topology = spec.topology
+        state = spec.state or StateSettings(app.config.consumer_group, Path(directory), app.rocksdb_options)
+        state = replace(state, in_memory=True)
+        spec = replace(spec, state=state)
+        self._partitions = {name: cluster.topics[name].num_partitions or 1 for name in topology.sources}
         self._topology = topology
         self._clients = MemoryClients(lambda: self._now)
         self._catalog = ReadableStores(state)
@@ -132,9 +135,13 @@ class TopologyTestDriver:
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()
-        self._watermarks = Watermarks(topology)
+        self._event_time = EventTime(topology, self._partitions)
         places = [TopicPartition(name, number) for name in topology.sources for number in range(self._partitions[name])]
-        self._watermarks.assign({topology.task(place) for place in places}, start)
+        tasks_of_topology = {topology.task(place) for place in places}
+        self._event_time.assign(tasks_of_topology)
+        self._event_time.ready(tasks_of_topology)
+        self._event_time.at_end()
+        self._event_time.processed(dict.fromkeys(places, 0))
         self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, places, self._take)
         self._display = Display(spec.topology)
         self._offsets: dict[TopicPartition, int] = {}
@@ -155,10 +162,9 @@ class TopologyTestDriver:
         Args:
             by: how far, as a timedelta or in milliseconds; not negative.
         """
-        step = by // timedelta(milliseconds=1) if isinstance(by, timedelta) else by
-        if step < 0:
-            raise InvalidOperationError("the wall clock cannot go back")
+        step = milliseconds("advance(by=...)", by)
         self._now += step
+        self._event_time.elapse(step)
         self._tick()
 
     def pipe(
@@ -225,7 +231,7 @@ class TopologyTestDriver:
         name = topic if isinstance(topic, str) else topic.name
         if name not in self._topology.sources:
             known = ", ".join(self._topology.sources)
-            raise InvalidOperationError(f"no dataframe reads topic {name!r}; the application reads {known}")
+            raise ArgumentValueError(f"no dataframe reads topic {name!r}; the application reads {known}")
         place = TopicPartition(name, partition)
         when = self._now if timestamp is None else timestamp
         self._process_all([(place, WrittenRecord(value, key, when, headers))])
@@ -299,7 +305,7 @@ class TopologyTestDriver:
     def _find_store(self, topic: str, store: str) -> tuple[str, StoreSpec]:
         """Return the topics, named together, that a store belongs to, and the store."""
         if topic not in self._declared.scopes:
-            raise InvalidOperationError(
+            raise ArgumentValueError(
                 f"no dataframe reads topic {topic!r}; the application reads {', '.join(self._declared.scopes)}"
             )
         stores, place = self._topology, topic
@@ -312,9 +318,7 @@ class TopologyTestDriver:
         if len(found) != 1:
             trouble = "several stores" if found else "no store"
             names = ", ".join(repr(spec.name) for spec in known) or "none"
-            raise InvalidOperationError(
-                f"the dataframe of topic {topic!r} has {trouble} {store!r}; its stores: {names}"
-            )
+            raise ArgumentValueError(f"the dataframe of topic {topic!r} has {trouble} {store!r}; its stores: {names}")
         return place, found[0]
 
     def _partition(self, topic: str, key: Any) -> int:
@@ -333,19 +337,26 @@ class TopologyTestDriver:
 
     def _tick(self) -> None:
         """Let time pass for the tasks that wait for it; what they put out may let it pass for those behind a group_by."""
-        if not self._watermarks.wanted:
+        if not self._event_time.wanted:
             return
         self._feeding.get_ready(self._context())
         for _ in self._topology.sources:
-            places = sorted(self._watermarks.due(self._now))
-            if not places:
+            barrier = self._event_time.barrier()
+            if barrier is not None:
+                # All that was sent through repartition topics is processed.
+                ends = {place: self._offsets.get(place, 0) for place in barrier.partitions}
+                self._event_time.add_barrier(barrier, ends)
+            tasks = sorted(self._event_time.due(self._now))
+            if tasks:
+                self._feeding.tick(tasks, self._context())
+                self._process_all(self._repartition())
+            elif barrier is None:
                 break
-            self._feeding.tick(places, self._context())
-            self._process_all(self._repartition())
 
     def _context(self) -> BatchContext:
-        watermarks = self._watermarks.current(self._now)
-        return BatchContext(positions=dict(self._positions), now=self._now, watermarks=watermarks)
+        return BatchContext(
+            defaultdict(int, self._positions), _SLICE_S, now=self._now, watermarks=self._event_time.watermarks()
+        )
 
     def _process(self, place: TopicPartition, record: WrittenRecord) -> None:
         offset = self._offsets.get(place, 0)
@@ -381,9 +392,11 @@ class TopologyTestDriver:
 
     def _take(self, report: Report) -> None:
         self._sinks.write(report.sunk, self._pause)
-        self._watermarks.report(report.times, self._now)
-        self._positions.update({place: done.end for place, done in report.ranges.items()})
-        for trouble in report.interrupted.values():
+        positions = {place: done.end for place, done in report.ranges.items()}
+        self._event_time.report(report.times, report.sent)
+        self._event_time.processed(positions)
+        self._positions.update(positions)
+        for trouble in (*report.interrupted.values(), *report.locked.values()):
             raise RunnerError(trouble)
         self._outputs += report.collected
         self._display.show(report.shown)
@@ -399,32 +412,8 @@ class TopologyTestDriver:
             return topic
         known = self._app.topic_manager.all_topics.get(topic)
         if known is None:
-            raise InvalidOperationError(f"the application has no topic {topic!r}")
+            raise ArgumentValueError(f"the application has no topic {topic!r}")
         return known
-
-
-def _state_settings(
-    app: Application, topology: Topology, partitions: Mapping[str, int], directory: Path
-) -> StateSettings:
-    """Return what stores need to know, with changelogs in memory."""
-    group = app.config.consumer_group
-
-    def changelog(topic: str, store: str) -> ChangelogSettings | None:
-        if not app.config.use_changelog_topics:
-            return None
-        return ChangelogSettings(changelog_topic_name(group, topic, store))
-
-    sources = {
-        name: SourceState(
-            None,
-            partitions[topics[0]],
-            {store.name: changelog(name, store.name) for store in stores},
-            topics if len(topics) > 1 else (),
-        )
-        for name, topics in topology.scopes.items()
-        if (stores := topology.stores(name))
-    }
-    return StateSettings(group, directory, app.rocksdb_options, sources, in_memory=True)
 
 
 def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:

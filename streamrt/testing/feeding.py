@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from streamrt.config import ProcessingMode
@@ -89,11 +90,20 @@ class MicroBatches:
         """Process records of one partition."""
         report = self._tasks.run([chunk], context)
         _refuse_stalled(report)
-        self._take(report)
+        self._finish(report, context)
 
     def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
-        self._take(self._tasks.tick(places, context))
+        self._finish(self._tasks.tick(places, context), context)
+
+    def _finish(self, report: Report, context: BatchContext) -> None:
+        """Take a report, and have tasks do what they had to leave over."""
+        self._take(report)
+        positions = dict(context.positions)
+        while left := [task for task, unfinished in report.unfinished.items() if unfinished]:
+            positions.update({place: done.end for place, done in report.ranges.items()})
+            report = self._tasks.tick(left, replace(context, positions=positions))
+            self._take(report)
 
     def close(self) -> None:
         """Do nothing: no store is open between two micro-batches."""
@@ -145,7 +155,7 @@ class ResidentFeeding:
         self._processing = True
         try:
             self.get_ready(context)
-            self._feed.add(chunk)
+            self._feed.hold(chunk)
             self._work(Time(context.watermarks, frozenset()), {place: end})
         finally:
             self._processing = False
@@ -165,7 +175,8 @@ class ResidentFeeding:
         committed = self._clients.offsets
 
         def done() -> bool:
-            return not self._link.answered and all(committed.get(place, 0) >= end for place, end in ends.items())
+            told = not self._link.answered and not task.busy
+            return told and all(committed.get(place, 0) >= end for place, end in ends.items())
 
         with self._task() as task:
             self._link.say(time)

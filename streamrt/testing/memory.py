@@ -1,10 +1,13 @@
 """Kafka's part in the test driver: topics, changelogs and committed offsets in memory. A double, and named so."""
 
+import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from streamrt.kafka import CommittedOffset, OffsetMetadata
 from streamrt.models import Headers, TopicPartition
+from streamrt.models.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionWriter
 
 __all__ = ["MemoryClients", "WrittenRecord"]
@@ -35,6 +38,7 @@ class _Batch:
     values: list[bytes | None]
     timestamps: list[int]
     next_offset: int
+    epochs: list[bytes | None]
 
 
 @dataclass
@@ -62,6 +66,7 @@ class MemoryClients:
         self._worker = uuid.uuid4().hex
         self._logs: dict[str, _Log] = {}
         self.offsets: dict[TopicPartition, int] = {}
+        self.metadata: dict[TopicPartition, str | None] = {}
 
     @property
     def worker(self) -> str:
@@ -77,9 +82,22 @@ class MemoryClients:
         """Return the writer of tasks that produce at least once."""
         return self
 
-    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+        """Return None: a new writer costs nothing here."""
+
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
         """Return the writer of a task."""
         return _MemoryTransaction(self)
+
+    @contextlib.contextmanager
+    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
+        """Return a writer for a moment."""
+        yield _MemoryTransaction(self)
+
+    @property
+    def delivered(self) -> bool:
+        """Return True: all that was produced is there."""
+        return True
 
     def hurry(self) -> None:
         """Do nothing: all that was produced is there."""
@@ -91,6 +109,10 @@ class MemoryClients:
         """Return the committed offset of an input partition; 0 at the beginning."""
         return self.offsets.get(place, 0)
 
+    def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of input partitions, with what was stored with them."""
+        return {place: CommittedOffset(self.offsets.get(place, 0), self.metadata.get(place) or "") for place in places}
+
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
         """Return the first offset of a changelog partition and its end."""
         return 0, len(self._partition(place))
@@ -99,7 +121,9 @@ class MemoryClients:
         """Yield the records of a changelog partition."""
         found = [record for record in self._partition(place)[start:end] if record is not None]
         keys = [record.key or b"" for record in found]
-        yield _Batch(keys, [record.value for record in found], [record.timestamp for record in found], end)
+        headers = [dict(record.headers or ()).get(EPOCH_HEADER) for record in found]
+        epochs = [value if isinstance(value, bytes) else None for value in headers]
+        yield _Batch(keys, [record.value for record in found], [record.timestamp for record in found], end, epochs)
 
     def log_end(self, place: TopicPartition) -> int:
         """Return 0: whoever has records hands them over at once, and there is nothing to read ahead."""
@@ -135,11 +159,19 @@ class MemoryClients:
         """Return no errors: nothing gets lost."""
         return []
 
-    def end_transaction(self, topics: set[TopicPartition], offsets: Mapping[TopicPartition, int]) -> None:
+    def end_transaction(
+        self, topics: set[TopicPartition], offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None
+    ) -> None:
         """Commit offsets, and write a marker to each changelog partition that was written to."""
         for place in topics:
             self._partition(place).append(None)
+        self.commit_offsets(offsets, metadata)
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> None:
+        """Keep offsets, and what is stored with them."""
         self.offsets.update(offsets)
+        for place in offsets:
+            self.metadata[place] = metadata.get(place) if isinstance(metadata, Mapping) else metadata
 
     def _partition(self, place: TopicPartition) -> list[WrittenRecord | None]:
         return self._logs.setdefault(place.topic, _Log()).partitions.setdefault(place.partition, [])
@@ -168,12 +200,12 @@ class _MemoryTransaction:
     def flush(self) -> list[Exception]:
         return []
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         for record in self._held:
             self._clients.produce(*record)
         touched = {TopicPartition(record[0], record[5]) for record in self._held if record[5] >= 0}
         self._held = []
-        self._clients.end_transaction(touched, offsets)
+        self._clients.end_transaction(touched, offsets, metadata)
 
     def abort(self) -> None:
         self._held = []

@@ -5,7 +5,7 @@ None of them waits: they have what there is at once, and time passes when it is 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from streamrt.kafka import GroupAssignment, InputBatch
+from streamrt.kafka import GroupAssignment, InputBatch, OffsetMetadata
 from streamrt.models import TopicPartition
 from streamrt.runtime import Chunk, Report
 from streamrt.runtime.link import Begin, Failed, FromTask, Seen, Taken, ToTask, Wanted, Worked
@@ -45,7 +45,7 @@ class MemoryFeed:
         """Whether there are partitions to read, and none of them is paused."""
         return bool(self._next) and not self._paused
 
-    def add(self, chunk: Chunk) -> None:
+    def hold(self, chunk: Chunk) -> None:
         """Hold records; they are behind those that were held before."""
         self._held.append(chunk)
 
@@ -53,10 +53,16 @@ class MemoryFeed:
         """Drop all records, be they polled or not."""
         self._held.clear()
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, from these offsets on."""
-        self._next = dict(positions)
-        self._paused.clear()
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, too, from these offsets on, once they are resumed."""
+        self._next.update(positions)
+        self._paused.update(positions)
+
+    def remove(self, places: Iterable[TopicPartition]) -> None:
+        """Read these partitions no longer."""
+        for place in places:
+            self._next.pop(place, None)
+            self._paused.discard(place)
 
     def poll(self, timeout_s: float, records: int) -> list[tuple[TopicPartition, InputBatch]]:
         """Return what is held, chunk by chunk."""
@@ -119,10 +125,10 @@ class MemoryMember:
         *,
         generation: int | None = None,
         timeout: float = 30.0,
-        metadata: str | None = None,
+        metadata: OffsetMetadata = None,
     ) -> None:
         """Keep offsets."""
-        self._clients.offsets.update(offsets)
+        self._clients.commit_offsets(offsets, metadata)
 
     def close(self) -> None:
         """Do nothing: nobody else wants the partitions."""

@@ -2,8 +2,8 @@
 
 from streamrt.kafka import TopicConfig
 from streamrt.topics.internal import changelog_topic_name, repartition_topic_name
-from streamrt.topics.manager import TopicAdministration, TopicManager, refuse_different_counts
-from streamrt.topics.settings import config_differences
+from streamrt.topics.manager import TopicAdministration, TopicManager
+from streamrt.topics.settings import config_differences, refuse_different_counts
 from streamrt.topics.topic import KafkaMessage, TimestampExtractor, Topic
 
 __all__ = [

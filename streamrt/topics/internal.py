@@ -26,6 +26,16 @@ _MAX_LENGTH = 249
 _STORE = "the name of the store, which ends with the names of groupings"
 
 
+def repartition_prefix(group: str) -> str:
+    """Return how the names of all repartition topics of a group begin.
+
+    Example:
+        >>> repartition_prefix("shop")
+        'repartition__shop--'
+    """
+    return f"repartition__{group}--"
+
+
 def repartition_topic_name(group: str, topic: str, name: str) -> str:
     """Return the name of the topic that a `group_by` goes through.
 
@@ -43,7 +53,7 @@ def repartition_topic_name(group: str, topic: str, name: str) -> str:
         >>> repartition_topic_name("shop", "repartition__shop--orders--customer", "day")
         'repartition__shop--repartition.orders.customer--day'
     """
-    full = f"repartition__{group}--{topic_alias(group, topic)}--{name}"
+    full = f"{repartition_prefix(group)}{topic_alias(group, topic)}--{name}"
     return _checked("repartition", full, {"consumer_group": group, "group_by(name='...')": name})
 
 
@@ -84,7 +94,7 @@ def topic_alias(group: str, topic: str) -> str:
         >>> topic_alias("shop", "repartition__shop--orders--customer")
         'repartition.orders.customer'
     """
-    prefix = f"repartition__{group}--"
+    prefix = repartition_prefix(group)
     if not topic.startswith(prefix):
         return topic
     return f"repartition.{topic.removeprefix(prefix).replace('--', '.')}"
@@ -122,21 +132,16 @@ def changelog_config(source: TopicConfig) -> TopicConfig:
     return _derived(source, {"cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"})
 
 
-def repartition_fault(name: str, actual: TopicConfig, origin: str, source: TopicConfig) -> str | None:
+def repartition_fault(name: str, actual: TopicConfig) -> str | None:
     """Return what forbids to use an existing repartition topic, or None.
+
+    It may have another number of partitions than its input, to which some were added: records are put into it by their new
+    keys, and state behind it depends on its own number.
 
     Args:
         name: the repartition topic.
         actual: its settings in the cluster.
-        origin: the input topic.
-        source: the settings of the input topic.
     """
-    if actual.num_partitions != source.num_partitions:
-        return (
-            f"repartition topic {name} has {_count(actual)} and its input {origin} has {_count(source)}: run the application "
-            "under a new consumer_group, or delete the repartition topic once all of its records are processed and no state "
-            "depends on them"
-        )
     policy = actual.extra_config.get("cleanup.policy", "delete")
     if policy != "delete":
         return (

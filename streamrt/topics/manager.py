@@ -1,9 +1,12 @@
 """`TopicManager`: the topics of an application, declared, created and checked."""
 
+import copy
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
 from streamrt.kafka import TopicConfig, TopicDefinition
@@ -18,7 +21,7 @@ from streamrt.topics.internal import (
     required_text,
     topic_alias,
 )
-from streamrt.topics.settings import config_differences, option_text
+from streamrt.topics.settings import declared_config, option_text, refuse_different_counts, warn_of_differences
 from streamrt.topics.topic import TimestampExtractor, Topic
 
 logger = logging.getLogger(__name__)
@@ -145,7 +148,7 @@ class TopicManager:
 
         Raises:
             ConfigurationError: if the name is not allowed, a serializer is unknown, or the topic was declared
-                before with other settings.
+                before with other settings in the cluster.
         """
         return self.register(
             Topic(
@@ -162,29 +165,35 @@ class TopicManager:
     def register(self, topic: Topic) -> Topic:
         """Declare a topic that was made before.
 
+        A topic may be declared several times, with serializers of its own each time: one object reads it, another one writes
+        it. By its name, the one that came last is found.
+
         Args:
             topic: the topic.
 
         Returns:
-            The topic to use, with the default settings where it has none of its own.
+            The topic to use, with the settings of an earlier declaration, or the default ones, where it has none of its own.
 
         Raises:
-            ConfigurationError: if a topic of this name was declared before with other settings.
+            ConfigurationError: if a topic of this name was declared before with other settings in the cluster.
         """
         if self._topics.get(topic.name) is topic:
             return topic
-        former = self._declared.get(topic.name)
-        if former is not None:
-            different = former.differences(topic)
-            if different:
-                raise ConfigurationError(
-                    f"topic {topic.name} is declared twice with different {', '.join(different)}: "
-                    "declare it once and use that object, or give both the same settings"
-                )
-        self._declared[topic.name] = topic
-        complete = topic if topic.config is not None else topic.with_config(self.topic_config())
-        self._topics[topic.name] = complete
-        return complete
+        former = self._topics.get(topic.name)
+        declared = self._declared.get(topic.name)
+        earlier, own = None if declared is None else declared_config(declared.config), declared_config(topic.config)
+        if None not in (earlier, own) and earlier != own:
+            raise ConfigurationError(
+                f"topic {topic.name} is declared twice with different settings in the cluster ({earlier} and {own}): give "
+                "them in one of the declarations only"
+            )
+        if former is None or own is not None:
+            self._declared[topic.name] = topic
+        config = own or (topic if former is None else former).config or self.topic_config()
+        if topic.config != config:
+            topic = topic.with_config(config)
+        self._topics[topic.name] = topic
+        return topic
 
     def topic_config(
         self,
@@ -215,8 +224,23 @@ class TopicManager:
             | (self.default_extra_config.keys() - (extra_config or {}).keys()),
         )
 
+    def on_cluster(self, topic_admin: TopicAdministration) -> Self:
+        """Return a manager of the same declared topics in another cluster, where missing topics may be created.
+
+        Args:
+            topic_admin: access to that cluster.
+        """
+        other = copy.copy(self)
+        other._admin, other._auto_create_topics, other._actual = topic_admin, True, {}
+        for registry in ("_topics", "_declared", "_repartitions", "_merged", "_changelogs"):
+            setattr(other, registry, dict(getattr(self, registry)))
+        return other
+
     def merged_topics(self, *topics: Topic, grouping: str = "") -> str:
         """Declare that topics are processed together, so that they may have internal topics in common.
+
+        Where inputs have one partition, a `group_by` needs no topic. Its input is in the place of the repartition topic
+        then, so these topics are declared to be processed together, too.
 
         Args:
             topics: input topics and repartition topics.
@@ -234,6 +258,10 @@ class TopicManager:
         together = "--".join(names)
         if len(names) > 1:
             self._merged[together] = _Merged(tuple(names), grouping)
+        inputs = sorted(self._origins(together))
+        if len(inputs) > 1:
+            # Frames that merge these inputs themselves say which groupings are in front of them.
+            self._merged.setdefault("--".join(inputs), _Merged(tuple(inputs), ""))
         return together
 
     def repartition_topic(
@@ -398,13 +426,20 @@ class TopicManager:
         }
         missing.update((name, required_text(config)) for name, config in needed.items() if name not in actual)
         self._refuse_missing(missing, "create_all_topics()")
-        _refuse(
-            repartition_fault(name, actual[name], self._origin(name), actual[self._origin(name)]) for name in needed
-        )
+        _refuse(repartition_fault(name, actual[name]) for name in needed)
+        for name, config in needed.items():
+            if actual[name].num_partitions != config.num_partitions:
+                logger.info(
+                    "repartition topic %s has %s partitions, and its input %s has %s: so many tasks process what is in it",
+                    name,
+                    actual[name].num_partitions,
+                    self._origin(name),
+                    config.num_partitions,
+                )
         self._actual = actual
         declared = {name: topic.config for name, topic in self._declared.items()}
         declared.update((name, TopicConfig(None, None, {"retention.ms": "-1"})) for name in needed)
-        _warn_of_differences(declared, actual)
+        warn_of_differences(declared, actual)
 
     def missing_changelog_topics(self, timeout: float | None = None) -> list[str]:
         """Return the names of those declared changelog topics that do not exist.
@@ -457,17 +492,18 @@ class TopicManager:
                 to, or is not compacted.
             InvalidOperationError: if the input topics were not validated yet.
         """
-        # While an input had one partition, what comes after its group_by kept its state beside that of the input, in stores
-        # of the same names.
         belongs = {changelog.name: topic for (topic, _), changelog in self._changelogs.items()}
-        origins = {topic: "--".join(sorted(self._origins(topic))) for topic, _ in self._changelogs}
-        former = {
-            changelog_topic_name(self._consumer_group, origins[topic], store): origins[topic]
-            for topic, store in self._changelogs
-        }
+        former: dict[str, str] = {}
+        inputs: dict[str, TopicConfig] = {}
+        for (topic, store), changelog in self._changelogs.items():
+            # While an input had one partition, what comes after its group_by kept its state beside that of the input, in
+            # stores of the same names.
+            origin = "--".join(sorted(self._origins(topic)))
+            before = changelog_topic_name(self._consumer_group, origin, store)
+            former[before] = origin
+            inputs[before] = inputs[changelog.name] = self.broker_config(self._origin(topic))
         found = self._inspect({**former, **belongs}, timeout)
         actual = {name: config for name, config in found.items() if config is not None}
-        inputs = {name: self.broker_config(self._origin(topic)) for name, topic in {**former, **belongs}.items()}
         self._refuse_missing(
             {name: required_text(changelog_config(inputs[name])) for name in belongs if name not in actual},
             "create_changelog_topics()",
@@ -555,38 +591,7 @@ class TopicManager:
             raise TopicNotFoundError(f"topics that do not exist: {listed}; create them by hand, or {advice}")
 
 
-def refuse_different_counts(counts: Mapping[str, int | None]) -> None:
-    """Check that topics have the same number of partitions.
-
-    Args:
-        counts: the numbers by topic.
-
-    Raises:
-        TopicConfigurationError: if they differ.
-
-    Example:
-        >>> refuse_different_counts({"orders": 4, "customers": 4})
-    """
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise TopicConfigurationError(
-            f"these topics must have the same number of partitions ({listed}): equal keys lie in partitions of equal "
-            "number only then; copy one of them, by to_topic(), to a topic of as many partitions as the other has"
-        )
-
-
 def _refuse(faults: Iterable[str | None]) -> None:
     said = [fault for fault in faults if fault is not None]
     if said:
         raise TopicConfigurationError("; ".join(said))
-
-
-def _warn_of_differences(declared: Mapping[str, TopicConfig | None], actual: Mapping[str, TopicConfig]) -> None:
-    for name, config in declared.items():
-        differences = [] if config is None else config_differences(config, actual[name])
-        if differences:
-            logger.warning(
-                "Topic %s is not as declared: %s. An existing topic is left as it is; change the topic or the declaration.",
-                name,
-                "; ".join(differences),
-            )

@@ -3,11 +3,21 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, IgnoreMessage, argument_error
 from streamrt.kafka import TopicConfig
-from streamrt.models import Headers, HeadersMapping, HeaderValue, TimestampType, merge_headers
+from streamrt.models import (
+    ConsumedMessage,
+    Headers,
+    HeadersMapping,
+    HeaderValue,
+    MessageContext,
+    MessageTimestamp,
+    Record,
+    TimestampType,
+    merge_headers,
+)
 from streamrt.serializers import (
     Deserializer,
     DeserializerType,
@@ -22,23 +32,25 @@ from streamrt.serializers import (
 TimestampExtractor = Callable[[Any, Headers | None, int, TimestampType], int]
 """Called with value, headers, timestamp (ms) and its type; returns the timestamp (ms) to use instead."""
 
+_NOT_GIVEN: Any = object()
+
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 """What Kafka takes as the name of a topic, but for `.` and `..`."""
 
 
 @dataclass(frozen=True)
 class KafkaMessage:
-    """A record ready to be produced.
+    """A record ready to be produced, or one that was consumed and deserialized.
 
     Attributes:
-        key: the serialized key, or None.
-        value: the serialized value, or None for a tombstone.
+        key: the key, serialized or deserialized, or None.
+        value: the value, serialized or deserialized, or None for a tombstone.
         headers: its headers, or None.
         timestamp: milliseconds since the Unix epoch, or None for the time at which it is produced.
     """
 
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: Headers | None = None
     timestamp: int | None = None
 
@@ -54,9 +66,10 @@ class Topic:
         value_serializer: name of a serializer, or an object.
         key_serializer: name of a serializer, or an object.
         timestamp_extractor: gives records another timestamp than the broker's.
+        create_config: another name of `config`, as newer versions of Quix Streams call it.
 
     Raises:
-        ConfigurationError: if the name is not allowed or a serializer is unknown.
+        ConfigurationError: if the name is not allowed, a serializer is unknown, or settings are given under both names.
 
     Example:
         >>> orders = Topic("orders", value_deserializer="json", key_serializer="str")
@@ -87,9 +100,13 @@ class Topic:
         value_serializer: SerializerType = "json",
         key_serializer: SerializerType = "bytes",
         timestamp_extractor: TimestampExtractor | None = None,
+        *,
+        create_config: TopicConfig | None = None,
     ) -> None:
+        if config is not None and create_config is not None:
+            raise ArgumentValueError(f"topic {name!r} got both config and create_config, which mean the same: give one")
         self._name = _checked_name(name)
-        self._config = config
+        self._config = config if create_config is None else create_config
         self._value_deserializer = resolve_deserializer(value_deserializer)
         self._key_deserializer = resolve_deserializer(key_deserializer)
         self._value_serializer = resolve_serializer(value_serializer)
@@ -104,6 +121,11 @@ class Topic:
     @property
     def config(self) -> TopicConfig | None:
         """Settings in the cluster as they were declared, or None."""
+        return self._config
+
+    @property
+    def create_config(self) -> TopicConfig | None:
+        """The same as `config`."""
         return self._config
 
     @property
@@ -163,27 +185,102 @@ class Topic:
             pairs = merge_headers(pairs, extra)
         return KafkaMessage(key_bytes, value_bytes, pairs, timestamp_ms)
 
+    @overload
+    def deserialize(self, message: ConsumedMessage, /) -> KafkaMessage: ...
+
+    @overload
     def deserialize(
         self,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None = None,
-    ) -> tuple[Any, Any]:
-        """Deserialize one record.
+    ) -> tuple[Any, Any]: ...
+
+    def deserialize(
+        self,
+        key: Any,
+        value: Any = _NOT_GIVEN,
+        headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None = None,
+    ) -> KafkaMessage | tuple[Any, Any]:
+        """Deserialize one record: a message as consumers return it, or the bytes of key and value.
 
         Args:
-            key: bytes of the key, or None.
+            key: bytes of the key, or None; or, as the only argument, a message with the methods of
+                `confluent_kafka.Message`, such as one that `Consumer.poll` has returned.
             value: bytes of the value, or None.
             headers: pairs of name and value, or a mapping.
 
         Returns:
-            Key and value; what was None stays None.
+            A `KafkaMessage` for a message, else key and value; what was None stays None.
 
         Raises:
             SerializationError: if key or value cannot be deserialized.
             IgnoreMessage: if a deserializer wants the record to be skipped.
+            ArgumentTypeError: if the only argument is no message.
+
+        Example:
+            ```python
+            with app.get_consumer() as consumer:
+                consumer.subscribe([orders.name])
+                message = consumer.poll(10.0)
+                if message is not None and message.error() is None:
+                    print(orders.deserialize(message).value)
+            ```
         """
-        pairs = _pairs(headers)
+        if value is not _NOT_GIVEN:
+            return self._load(key, value, _pairs(headers))
+        message = _consumed(key)
+        key, value = self._load(message.key(), message.value(), message.headers())
+        return KafkaMessage(key, value, message.headers(), message.timestamp()[1])
+
+    def row_serialize(self, row: Record, key: Any) -> KafkaMessage:
+        """Serialize a record under a key, with its headers and its timestamp.
+
+        Args:
+            row: has value, headers and timestamp.
+            key: the key, which may be another one than the record's.
+
+        Raises:
+            SerializationError: if key or value cannot be serialized.
+        """
+        return self.serialize(key, row.value, row.headers, row.timestamp)
+
+    def row_deserialize(self, message: ConsumedMessage) -> Record | list[Record] | None:
+        """Deserialize a message as applications do, with the timestamp that `timestamp_extractor` gives it.
+
+        Args:
+            message: has the methods of `confluent_kafka.Message`.
+
+        Returns:
+            The record; a list where the deserializer makes several of a value; None if it ignores the message.
+
+        Raises:
+            SerializationError: if key or value cannot be deserialized.
+        """
+        headers, (kind, sent_ms) = message.headers(), message.timestamp()
+        split = self._value_deserializer.split_values
+        try:
+            key, value = self._load(message.key(), message.value(), headers)
+            values = list(value) if split and value is not None else [value]
+        except IgnoreMessage:
+            return None
+        context = MessageContext(
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            size=len(message.key() or b"") + len(message.value() or b""),
+            key=key,
+            timestamp=MessageTimestamp.create(kind, sent_ms),
+            headers=headers,
+            leader_epoch=message.leader_epoch(),
+        )
+        extract = self._timestamp_extractor or _sent_at
+        rows = [
+            Record(item, key, extract(item, headers, sent_ms, TimestampType(kind)), headers, context) for item in values
+        ]
+        return rows if split else rows[0]
+
+    def _load(self, key: bytes | None, value: bytes | None, pairs: Headers | None) -> tuple[Any, Any]:
         key_context, value_context = (
             self._context(MessageField.KEY, pairs),
             self._context(MessageField.VALUE, pairs),
@@ -232,10 +329,24 @@ class Topic:
 
 def _checked_name(name: str) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name) or name in (".", ".."):
-        raise ConfigurationError(
-            f"{name!r} is no name of a topic: use 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
+        raise argument_error(
+            f"{name!r} is no name of a topic: use 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'",
+            of_type=isinstance(name, str),
         )
     return name
+
+
+def _sent_at(value: Any, headers: Headers | None, timestamp_ms: int, kind: TimestampType) -> int:
+    return timestamp_ms
+
+
+def _consumed(message: Any) -> ConsumedMessage:
+    if not isinstance(message, ConsumedMessage):
+        raise ArgumentTypeError(
+            "deserialize() needs a message with the methods of confluent_kafka.Message, or the bytes of key and value, got "
+            f"{type(message).__name__}"
+        )
+    return message
 
 
 def _pairs(headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None) -> Headers | None:

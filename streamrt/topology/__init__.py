@@ -1,6 +1,6 @@
 """The graph of operators: immutable data, and how one closure per sub-topology is made from it."""
 
-from streamrt.topology.builder import TopologyBuilder
+from streamrt.topology.builder import TopologyBuilder, caller
 from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
 from streamrt.topology.node import (
@@ -13,6 +13,8 @@ from streamrt.topology.node import (
     OutletOperator,
     SourceOperator,
     StateAccess,
+    WatermarkStrategy,
+    WhenAllIdle,
 )
 
 __all__ = [
@@ -28,6 +30,9 @@ __all__ = [
     "TaskStore",
     "Topology",
     "TopologyBuilder",
+    "WatermarkStrategy",
+    "WhenAllIdle",
+    "caller",
     "compose_stream",
     "stream_id",
 ]

@@ -156,7 +156,7 @@ class TopologyBuilder:
                     self._bring_back(self._removed[parent])
 
     def _add(self, parents: tuple[int, ...], operator: Operator) -> Node:
-        node = Node(self._next_id, parents, operator, _caller())
+        node = Node(self._next_id, parents, operator, caller())
         self._nodes[node.id] = node
         self._next_id += 1
         return node
@@ -169,8 +169,8 @@ def _ids(sources: Node | Sequence[Node]) -> tuple[int, ...]:
     return tuple(sorted({node.id for node in nodes}))
 
 
-def _caller() -> str:
-    """Return file and line of the innermost frame outside this package."""
+def caller() -> str:
+    """Return file and line of the innermost frame outside this package: where the user's code calls it."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back

@@ -71,6 +71,7 @@ class _Scoped:
         self._names = topology.task_names(node)
         self.sender: Callable[[Topic], Executor] = context.sender
         self.show: Callable[[int, Any], None] = context.show
+        self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion
 
     def state(self, store: "StoreSpec") -> StateAccess:
         return self._context.state(self._own(store))

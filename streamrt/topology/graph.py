@@ -3,11 +3,19 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import InvalidOperationError
 from streamrt.models import TopicPartition
-from streamrt.topology.node import ExchangeOperator, Node, OutletOperator, SourceOperator
+from streamrt.topology.node import (
+    ExchangeOperator,
+    MergeOperator,
+    Node,
+    OutletOperator,
+    SourceOperator,
+    WatermarkStrategy,
+)
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
@@ -38,10 +46,12 @@ class Topology:
     Attributes:
         nodes: the nodes.
         registered: stores that were chosen explicitly, each with the ids of the sources of its scope.
+        apart: ids of sources that are streams of their own though merges connect them; see `separate`.
     """
 
     nodes: tuple[Node, ...]
     registered: tuple[tuple[tuple[int, ...], "StoreSpec"], ...] = ()
+    apart: frozenset[int] = frozenset()
 
     @cached_property
     def sources(self) -> dict[str, Node]:
@@ -65,7 +75,7 @@ class Topology:
             InvalidOperationError: if the id is the name of a topic that is not in the stream.
         """
         groups: dict[int, set[int]] = {source.id: {source.id} for source in self.sources.values()}
-        for roots in self._roots.values():
+        for roots in filter(self.apart.isdisjoint, self._roots.values()):
             joined = set().union(*(groups[root] for root in roots))
             for root in joined:
                 groups[root] = joined
@@ -128,6 +138,46 @@ class Topology:
     def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
         """Return the input partitions of a task, in the order of the names of their topics."""
         return tuple(TopicPartition(topic, task.partition) for topic in self.streams[task.topic])
+
+    def merge_order(self, stream: str) -> tuple[str, ...]:
+        """Return the topics of a stream in the order in which their records of equal timestamp come.
+
+        A topic comes before another one where a merge wants that (`MergeOperator.ranks`), directly or through further topics.
+        Where merges want opposites, and where none wants anything, names decide.
+        """
+        return self._merge_orders[stream]
+
+    @cached_property
+    def _merge_orders(self) -> dict[str, tuple[str, ...]]:
+        # The topics that must come after each topic.
+        after: dict[str, set[str]] = {topic: set() for topic in self.sources}
+        for node in self.nodes:
+            if isinstance(node.operator, MergeOperator):
+                inputs = zip(node.operator.ranks(len(node.parents)), node.parents, strict=True)
+                for (rank, parent), (other_rank, other) in permutations(inputs, 2):
+                    if rank < other_rank:
+                        later = {topic_of(self._by_id[root]) for root in self._roots[other]}
+                        for root in self._roots[parent]:
+                            after[topic_of(self._by_id[root])] |= later
+        for between in after:
+            for topics in after.values():
+                if between in topics:
+                    topics |= after[between]
+        found: dict[str, tuple[str, ...]] = {}
+        for stream, sources in self.streams.items():
+            order: list[str] = []
+            while len(order) < len(sources):
+                left = [topic for topic in sources if topic not in order]
+                # Those that want to be before each other hold neither up.
+                order.append(
+                    next(
+                        topic
+                        for topic in left
+                        if all(topic not in after[other] or other in after[topic] for other in left)
+                    )
+                )
+            found[stream] = tuple(order)
+        return found
 
     # -- Stores ----------------------------------------------------------------------------------------------------
 
@@ -193,14 +243,79 @@ class Topology:
         stores = self.task_stores(self.stream_of(node))
         return {store.spec.name: name for name, store in stores.items() if store.scope == scope}
 
-    def watermarks(self, stream: str) -> dict[str, int | None]:
-        """Return idle timeouts in milliseconds by the names, in tasks, of the stores of a stream that want a watermark."""
-        found: dict[str, int | None] = {}
+    # -- Time ------------------------------------------------------------------------------------------------------
+
+    def watermarks(self, stream: str) -> dict[str, WatermarkStrategy]:
+        """Return how watermarks are made, by the names, in tasks, of the stores of a stream that want one."""
+        found: dict[str, WatermarkStrategy] = {}
         for node in self.members(stream):
             wanted = node.operator.watermarks()
             names = self.task_names(node) if wanted else {}
-            found.update((names[store], idle_ms) for store, idle_ms in wanted)
+            found.update((names[store], strategy) for store, strategy in wanted)
         return found
+
+    def wall_clock_stores(self, stream: str) -> frozenset[str]:
+        """Return the names, in tasks, of the stores of a stream whose deadlines are on the wall clock."""
+        return frozenset(
+            self.task_names(node)[store] for node in self.members(stream) for store in node.operator.wall_clock_stores()
+        )
+
+    @cached_property
+    def timed_exchanges(self) -> dict[str, frozenset[WatermarkStrategy]]:
+        """The watermarks that are wanted behind exchanges, by the name of the repartition topic; others are left out."""
+        wanted = {stream: set(self.watermarks(stream).values()) for stream in self.streams}
+        fed = {topic: (self.stream_of(node), self.stream_of_topic[topic]) for topic, node in self.exchanges.items()}
+        for _ in self.exchanges:
+            # What is wanted behind the second of two exchanges must pass the first one.
+            for before, behind in fed.values():
+                wanted[before] |= wanted[behind] if before != behind else set()
+        return {topic: frozenset(wanted[behind]) for topic, (_, behind) in fed.items() if wanted[behind]}
+
+    def sends(self, stream: str) -> Mapping[str, frozenset[str]]:
+        """Return the exchanges, of those that watermarks pass, that a stream sends into.
+
+        Returns:
+            By repartition topic the stores that want a watermark and may put something out into it, as `stores_before`.
+        """
+        return self._sends[stream]
+
+    @cached_property
+    def _sends(self) -> dict[str, dict[str, frozenset[str]]]:
+        found: dict[str, dict[str, frozenset[str]]] = {stream: {} for stream in self.streams}
+        for topic in self.timed_exchanges:
+            found[self.stream_of(self.exchanges[topic])][topic] = self.stores_before(topic)
+        return found
+
+    def holds_back_ms(self, exchange: str) -> int | None:
+        """Return how far records that are sent into an exchange may lie behind the watermark of their task.
+
+        Args:
+            exchange: name of the repartition topic.
+
+        Returns:
+            Milliseconds, or None if that is not bounded.
+        """
+        found: dict[int, int | None] = {}
+        for node in self.nodes:
+            own, above = node.operator.holds_back_ms, [found[parent] for parent in node.parents]
+            known = [each for each in above if each is not None]
+            found[node.id] = None if own is None or len(known) < len(above) else own + max(known, default=0)
+        return found[self.exchanges[exchange].id]
+
+    def stores_before(self, exchange: str) -> frozenset[str]:
+        """Return the stores, by their names in tasks, that want a watermark and may send something into an exchange."""
+        waiting, found = [self.exchanges[exchange]], set()
+        while waiting:
+            node = waiting.pop()
+            wanted = node.operator.watermarks()
+            names = self.task_names(node) if wanted else {}
+            found |= {names[store] for store, _ in wanted}
+            waiting += [self._by_id[parent] for parent in node.parents]
+        return frozenset(found)
+
+    def resumes(self, stream: str) -> bool:
+        """Tell whether a stream has operators that may leave work over, with which ticks go on."""
+        return any(node.operator.resumes() for node in self.members(stream))
 
     @cached_property
     def _task_stores(self) -> dict[str, dict[str, TaskStore]]:
@@ -267,6 +382,25 @@ class Topology:
         for stream in resolved.streams:
             resolved.task_stores(stream)
         return resolved
+
+    def separate(self, partitions: Mapping[str, int]) -> "Topology":
+        """Return the topology in which merged topics of different numbers of partitions are streams of their own.
+
+        That is so where nothing behind the merges needs the records of several topics in one task: no state and no
+        `group_by`. What is merged then loses the order of time between the topics, and nothing else.
+
+        Args:
+            partitions: number of partitions by the topic of a source.
+        """
+        apart: set[int] = set()
+        for stream, sources in self.streams.items():
+            if len({partitions.get(topic) for topic in sources}) > 1 and not self._must_meet(stream):
+                apart |= {source.id for source in sources.values()}
+        return replace(self, apart=frozenset(apart)) if apart else self
+
+    def _must_meet(self, stream: str) -> bool:
+        shared = [node for node in self.members(stream) if len(self._roots[node.id]) > 1]
+        return any(self.stores(node) or node.operator.regroups for node in shared)
 
     @cached_property
     def _by_id(self) -> dict[int, Node]:

@@ -8,7 +8,7 @@ operator needs from outside (somewhere to send records, somewhere to show lines)
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from streamrt.models import Headers, Tick
 from streamrt.topics import Topic
@@ -43,8 +43,33 @@ class OperatorContext(Protocol):
     def on_tick(self, node: "Node", callback: Callable[[Tick], None]) -> None:
         """Have a function called when time has passed: at the beginning of each session, and between records."""
 
+    def begin_portion(self) -> Callable[[], bool]:
+        """Begin work of unknown length with which a tick can go on; return a function that tells whether it must stop now.
+
+        To be asked after each step, if there is another one. It must stop when the time slice of the task is over, or the
+        portion takes long. Then the task is committed, and ticked without watermarks before its next record, again and again
+        until nobody must stop. An operator that may have to says so by `Operator.resumes`.
+        """
+
     def show(self, node_id: int, item: Any) -> None:
         """Hand something printable to whoever watches the application."""
+
+
+WhenAllIdle = Literal["advance", "hold"]
+
+
+@dataclass(frozen=True)
+class WatermarkStrategy:
+    """How the watermark of a store is made.
+
+    Attributes:
+        idle_ms: after how long a partition without records is left out, in milliseconds; None for never.
+        when_all_idle: what event time does while all partitions are idle: "advance" lets it run on with the wall clock from
+            the newest record, "hold" keeps it there.
+    """
+
+    idle_ms: int | None
+    when_all_idle: WhenAllIdle = "advance"
 
 
 class Operator(abc.ABC):
@@ -52,6 +77,11 @@ class Operator(abc.ABC):
 
     name: ClassVar[str]
     """The name that messages and drawings use."""
+    regroups: ClassVar[bool] = False
+    """Whether records get other keys, by which those of all inputs belong together."""
+
+    in_place: ClassVar[bool] = False
+    """Whether the frame that it is added to goes on below it, or it ends a branch; otherwise a new frame does."""
 
     @abc.abstractmethod
     def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:
@@ -69,9 +99,25 @@ class Operator(abc.ABC):
         """Return the stores that the operator keeps state in."""
         return ()
 
-    def watermarks(self) -> tuple[tuple[str, int | None], ...]:
-        """Return the stores that want a stream-wide watermark, each with its idle timeout in milliseconds, or None."""
+    def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:
+        """Return the stores that want a watermark, each with the way in which it is made."""
         return ()
+
+    def wall_clock_stores(self) -> tuple[str, ...]:
+        """Return the stores whose deadlines are on the wall clock, in milliseconds since the Unix epoch."""
+        return ()
+
+    @property
+    def holds_back_ms(self) -> int | None:
+        """How far results may lie behind the watermark that their task was told, in milliseconds; None if that is unbounded.
+
+        Results of functions count as having the times of their records.
+        """
+        return 0
+
+    def resumes(self) -> bool:
+        """Tell whether ticks without watermarks go on with work that the operator may have left over in its store."""
+        return False
 
 
 class ExchangeOperator(Operator):
@@ -81,6 +127,7 @@ class ExchangeOperator(Operator):
         topic: the internal topic in between; a source reads it.
     """
 
+    regroups: ClassVar[bool] = True
     topic: Topic
 
     @abc.abstractmethod
@@ -92,7 +139,12 @@ class MergeOperator(Operator):
     """Has several inputs, of any number of topics: the nodes `Node.parents`. All of them are in one task.
 
     Records come in the order of their timestamps as far as that can be known, one at a time and from one input at a time.
+
+    Attributes:
+        by_key: whether records of different inputs meet by their keys.
     """
+
+    by_key: ClassVar[bool] = False
 
     @abc.abstractmethod
     def build_inputs(self, child: Executor, node: "Node", context: OperatorContext) -> tuple[Executor, ...]:
@@ -101,6 +153,14 @@ class MergeOperator(Operator):
         One node may be parent twice, as in the join of a frame with itself: its records then go to both closures, in the
         order of the inputs. Closures keep `node` in a default argument named `_node`, as those of `build` do.
         """
+
+    def ranks(self, inputs: int) -> tuple[int, ...]:
+        """Return the rank of each input: of records with equal timestamps, those of the input of lower rank come first.
+
+        Args:
+            inputs: number of inputs.
+        """
+        return (0,) * inputs
 
     def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:
         """Refuse: a merge has no single input."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.windows.aggregators import Aggregator, Collector, column_or_none, fold_of
 from streamrt.windows.fold import Fold, Input, Packing
 
@@ -49,17 +49,15 @@ class Aggregation:
             InvalidOperationError: if there is none, a name is taken, or one is no aggregator.
         """
         if not items:
-            raise InvalidOperationError(
-                "agg() needs at least one aggregation, such as agg(total=Sum(), number=Count())"
-            )
+            raise ArgumentValueError("agg() needs at least one aggregation, such as agg(total=Sum(), number=Count())")
         for name, item in items.items():
             if name in ("start", "end"):
-                raise InvalidOperationError(
+                raise ArgumentValueError(
                     f"agg({name}=...): results of windows have start and end already, give the aggregation another name"
                 )
             if not isinstance(item, Aggregator | Collector):
                 given = f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__
-                raise InvalidOperationError(
+                raise ArgumentTypeError(
                     f"agg({name}=...) needs an object of Sum, Count or another subclass of Aggregator or Collector, got "
                     f"{given}"
                 )

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import add, ge, gt, lt
 from typing import Any, Final, NamedTuple
 
-from streamrt.errors import ColumnTypeError, InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ColumnTypeError, InvalidOperationError
 from streamrt.operators.functions import require_callable
 from streamrt.windows.fold import Fold, Packing
 
@@ -37,7 +37,7 @@ class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract me
 
     def __init__(self, column: str | None = None) -> None:
         if column is not None and (not isinstance(column, str) or not column):
-            raise InvalidOperationError(
+            raise ArgumentTypeError(
                 f"{type(self).__name__}(column=...) is the name of a column, or None for the whole value; got {column!r}"
             )
         self.column = column

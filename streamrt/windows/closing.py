@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
-from streamrt.errors import ConfigurationError, StateError
+from streamrt.errors import StateError, argument_error
 from streamrt.models import Headers, Tick
 from streamrt.state import StoreSpec, TimedTransaction
-from streamrt.topology import Executor, Node, Operator, OperatorContext
+from streamrt.topology import Executor, Node, Operator, OperatorContext, WatermarkStrategy
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import OnLate
 
@@ -29,7 +29,7 @@ ClosingStrategy = Literal["key", "partition", "watermark"]
 logger = logging.getLogger("streamrt")
 
 Close = Callable[[TimedTransaction, bytes, Any, Any, int], None]
-"""Closes the windows of one head that are due: takes transaction, prefix, head, record key and clock."""
+"""Closes the windows of one head that are due at a time: takes transaction, prefix, head, record key and this time."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,24 @@ class Closing:
     Attributes:
         strategy: "key": the highest event time of the key's own records. "partition": that of all records that reach the
             window in its partition. "watermark": the lowest of the highest event times of all partitions.
-        idle_ms: for "watermark", after how long a partition without records is left out, in milliseconds; None elsewhere.
+        watermark: how the watermark is made, for "watermark"; None elsewhere.
 
     Raises:
         ConfigurationError: if there is no such strategy.
     """
 
     strategy: ClosingStrategy = "key"
-    idle_ms: int | None = None
+    watermark: WatermarkStrategy | None = None
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(ClosingStrategy):
-            raise ConfigurationError(
+            raise argument_error(
                 f"closing_strategy={self.strategy!r}: it is 'key' (each key has its own clock), 'partition' (all records of "
-                "a partition move its clock) or 'watermark' (one clock for all partitions)"
+                "a partition move its clock) or 'watermark' (one clock for all partitions)",
+                of_type=isinstance(self.strategy, str),
             )
+        if (self.strategy == "watermark") is (self.watermark is None):
+            raise ValueError(f"closing_strategy={self.strategy!r} and watermark={self.watermark!r} do not fit together")
 
     @property
     def by_key(self) -> bool:
@@ -99,6 +102,11 @@ class WindowOperator(Operator):
     def stores(self) -> tuple[StoreSpec, ...]:  # noqa: D102
         return (self.store,)
 
+    @property
+    def holds_back_ms(self) -> int | None:
+        """Results carry the start of their window, which may be any time ago."""
+        return None
+
     def running(self, context: OperatorContext) -> Callable[[], TimedTransaction]:
         """Return the function that gives the running transaction."""
         return cast("Callable[[], TimedTransaction]", context.store(self.store))
@@ -118,32 +126,43 @@ class TimeWindowOperator(WindowOperator):
     closing: Closing = Closing()
     on_late: OnLate | None = None
 
-    def watermarks(self) -> tuple[tuple[str, int | None], ...]:  # noqa: D102
-        return ((self.store.name, self.closing.idle_ms),) if self.closing.strategy == "watermark" else ()
+    def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
+        return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
+
+    def resumes(self) -> bool:  # noqa: D102
+        # Where each key has its own clock, a record closes the windows of its key alone.
+        return not self.closing.by_key
 
     def settle(
         self, close: Close, running: Callable[[], TimedTransaction], node: Node, context: OperatorContext
     ) -> Callable[[TimedTransaction], None]:
         """Return the function that closes what is due at stream time, in the order of deadlines.
 
-        With watermarks, it is also called whenever one arrives.
+        It stops when the time slice of the task is over; ticks go on with what is left. With watermarks, it is also called
+        whenever one arrives.
         """
         name = self.store.name
+        begin_portion = context.begin_portion
 
         def settle(transaction: TimedTransaction) -> None:
-            clock = transaction.clock
-            # One at a time: a head that is due may be the last one that fits into memory.
-            for _, prefix, head in transaction.due(clock):
-                close(transaction, prefix, head, transaction.key_of(prefix), clock)
+            must_stop: Callable[[], bool] | None = None
+            # One at a time: a head that is due may be the last one that fits into memory. What is due later has another turn,
+            # so that the order is the same however far time has moved at once.
+            for deadline, prefix, head in transaction.due(transaction.clock):
+                if must_stop is None:
+                    must_stop = begin_portion()
+                elif must_stop():
+                    break
+                close(transaction, prefix, head, transaction.key_of(prefix), deadline)
 
         def tick(moment: Tick, *, _node: Node = node) -> None:
             watermark = moment.watermarks.get(name)
+            transaction = running()
             if watermark is not None:
-                transaction = running()
                 transaction.advance(watermark)
-                settle(transaction)
+            settle(transaction)
 
-        if self.closing.strategy == "watermark":
+        if self.resumes():
             context.on_tick(node, tick)
         return settle
 

@@ -52,6 +52,11 @@ class FixedWindow(TimeWindowOperator):
     before_update: Trigger | None = None
     after_update: Trigger | None = None
 
+    @property
+    def holds_back_ms(self) -> int | None:
+        """A result carries the start of its window, and comes when the grace is over."""
+        return self.duration_ms + self.grace_ms
+
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
         running = self.running(context)
         windows = _Windows(self, child)
@@ -121,6 +126,11 @@ class FixedWindow(TimeWindowOperator):
                     settle(transaction)
             else:
                 note_observed(transaction, timestamp)
+            if final and outputs and transaction.due_from <= clock:
+                # Closing was stopped, maybe before it came to this key: its closed windows are put out first.
+                head = transaction.head(prefix)
+                if head is not None:
+                    windows.close(transaction, prefix, head, key, clock)
             for start, out in outputs:
                 child(out, key, start, None)
 

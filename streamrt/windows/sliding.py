@@ -35,6 +35,11 @@ class SlidingWindow(TimeWindowOperator):
 
     duration_ms: int = 1
 
+    @property
+    def holds_back_ms(self) -> int | None:
+        """A result carries the start of its window, which comes when the watermark has passed its end and the grace."""
+        return self.duration_ms + self.grace_ms + 1
+
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
         return self.executor(_Windows(self, child), child, node, context)
 

@@ -143,8 +143,8 @@ def test_nothing_but_markers_and_aborted_records(kafka: Kafka, reader: Changelog
     transact(writer, place, "lost", "lost", commit=False)
     writer.close()
     assert end_of(kafka, place, 5) == 5
-    assert list(reader.read(place, 1, 5, timeout_s=10)) == [ChangelogBatch([], [], [], 5)]
-    assert list(reader.read(place, 1, 2, timeout_s=10)) == [ChangelogBatch([], [], [], 2)]
+    assert list(reader.read(place, 1, 5, timeout_s=10)) == [ChangelogBatch([], [], [], 5, [])]
+    assert list(reader.read(place, 1, 2, timeout_s=10)) == [ChangelogBatch([], [], [], 2, [])]
 
 
 def test_records_beyond_the_end_are_left_out(kafka: Kafka, reader: ChangelogReader, place: TopicPartition) -> None:

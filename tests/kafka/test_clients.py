@@ -1,5 +1,6 @@
 """`Producer` and `Consumer` against a real broker."""
 
+import gc
 import pickle
 import time
 import uuid
@@ -12,7 +13,7 @@ import cloudpickle
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
 from streamrt.kafka import (
     ConnectionConfig,
     Consumer,
@@ -23,7 +24,7 @@ from streamrt.kafka import (
     TopicConfig,
 )
 from streamrt.testing.plugin import KafkaBroker
-from tests.support import wait_until
+from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -290,3 +291,86 @@ def test_a_closed_consumer_is_not_used(address: str, topic: str) -> None:
 def test_a_wrong_reset_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="auto_offset_reset"):
         Consumer("localhost:1", "g", "first")  # type: ignore[arg-type]
+
+
+IMPATIENT = {"topic.metadata.propagation.max.ms": 300, "message.timeout.ms": 5_000}
+
+
+def test_records_that_are_not_delivered_raise_once(
+    address: str, topic: str, consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = f"missing-{topic}"
+    producer = Producer(address, extra_config=IMPATIENT)
+    for _ in range(2):
+        producer.produce(missing, b"v")
+    producer.produce(topic, b"v")
+    with pytest.raises(
+        ProducerError, match=rf"^2 records were not delivered: . for topic {missing} \(.*[Uu]nknown"
+    ) as caught:
+        producer.flush()
+    assert caught.value.topic == missing
+    lines = [line for line in caplog.messages if "was not delivered" in line]
+    # The client finds out by itself, or is told by a broker: these are two kinds.
+    assert len(lines) == len(set(lines)) in (1, 2), "the first of a kind"
+    assert producer.flush() == 0
+    outcomes: list[KafkaError | None] = []
+    # The client refuses the other topic by now: it knows that there is none.
+    producer.produce(f"other-{missing}", b"v", on_delivery=lambda error, message: outcomes.append(error))
+    assert producer.flush() == 0, "who asks for the outcomes knows"
+    assert outcomes[0] is not None
+    consumer.assign([TopicPartition(topic, number, 0) for number in (0, 1)])
+    assert len(read(consumer, 1)) == 1
+
+
+def test_a_context_ends_with_the_error_of_records_or_with_its_own(address: str, topic: str) -> None:
+    missing = f"missing-{topic}"
+    with (
+        pytest.raises(ProducerError, match="1 record was not delivered"),
+        Producer(address, extra_config=IMPATIENT) as producer,
+    ):
+        producer.produce(missing, b"v")
+
+    def fail() -> None:
+        with Producer(address, extra_config=IMPATIENT) as producer:
+            producer.produce(missing, b"v")
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        fail()
+
+
+def test_records_that_are_purged_are_not_missed(address: str, topic: str) -> None:
+    producer = Producer(address, extra_config={"linger.ms": 60_000})
+    producer.produce(topic, b"v")
+    producer.purge()
+    assert producer.flush() == 0
+
+
+def test_a_producer_that_is_given_up_sends_what_it_has(address: str, topic: str, consumer: Consumer) -> None:
+    producer = Producer(address, extra_config={"linger.ms": 500})
+    producer.produce(topic, b"v")
+    del producer
+    gc.collect()
+    consumer.assign([TopicPartition(topic, number, 0) for number in (0, 1)])
+    assert len(read(consumer, 1)) == 1
+
+
+def test_topics_of_an_application_exist_before_its_clients_use_them(kafka: Kafka) -> None:
+    app = kafka.app(unique("group"), auto_offset_reset="earliest")
+    orders, refunds = app.topic(unique("orders")), app.topic(unique("refunds"))
+    with app.get_consumer() as consumer:
+        consumer.subscribe([refunds.name])
+        assert kafka.admin.topic_ids([refunds.name])[refunds.name] is not None
+        with app.get_producer() as producer:
+            producer.produce(orders.name, b"1", b"k")
+            producer.produce(refunds.name, b"2", b"k")
+        (message,) = read(consumer, 1)
+        assert message.value() == b"2"
+    assert kafka.values(orders.name, 1) == [1]
+
+
+def test_topics_are_not_created_where_that_is_off(kafka: Kafka) -> None:
+    app = kafka.app(unique("group"), auto_create_topics=False, producer_extra_config=IMPATIENT)
+    orders = app.topic(unique("orders"))
+    with pytest.raises(ProducerError, match=orders.name), app.get_producer() as producer:
+        producer.produce(orders.name, b"1")

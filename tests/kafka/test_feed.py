@@ -60,6 +60,13 @@ def produce(kafka: Kafka, place: TopicPartition, *values: object) -> None:
     kafka.produce(place.topic, [str(value).encode() for value in values], partition=place.partition, raw=True)
 
 
+def assign(feed: PartitionFeed, positions: dict[TopicPartition, int]) -> None:
+    """Read exactly these partitions, from these offsets on."""
+    feed.remove(list(feed._positions))
+    feed.add(positions)
+    feed.resume(positions)
+
+
 def poll_until(
     feed: PartitionFeed, done: Callable[[Found], object], timeout_s: float = 150.0, records: int = 100
 ) -> Found:
@@ -104,7 +111,7 @@ def test_all_columns(kafka: Kafka, feed: PartitionFeed) -> None:
     kafka.produce(place.topic, [b"a"], key=b"k", timestamp=1_000, raw=True)
     kafka.produce(place.topic, [None], key=None, timestamp=2_000, raw=True)
     kafka.produce(place.topic, [b""], key=b"", timestamp=3_000, headers=[("h", b"1"), ("h", None)], raw=True)
-    feed.assign({place: 0})
+    assign(feed, {place: 0})
     columns: list[InputBatch] = []
     while sum(len(batch.keys) for batch in columns) < 3:
         columns += [batch for _, batch in feed.poll(10, 3)]
@@ -124,7 +131,7 @@ def test_names_of_headers_that_are_no_text(kafka: Kafka, feed: PartitionFeed) ->
     )
     produce(kafka, place, 2)
     produce_headers(kafka.address, place.topic, [(b"\x80", b"6")])
-    feed.assign({place: 0})
+    assign(feed, {place: 0})
     headers: list[Any] = []
     while len(headers) < 4:
         for _, batch in feed.poll(10, 4):
@@ -140,7 +147,7 @@ def test_names_of_headers_that_are_no_text(kafka: Kafka, feed: PartitionFeed) ->
 def test_the_time_of_the_broker(kafka: Kafka, feed: PartitionFeed) -> None:
     place = TopicPartition(kafka.topic(config={"message.timestamp.type": "LogAppendTime"}), 0)
     kafka.produce(place.topic, [b"a"], timestamp=1_000, raw=True)
-    feed.assign({place: 0})
+    assign(feed, {place: 0})
     [(_, batch)] = feed.poll(20, 10)
     assert batch.timestamp_types == [2]
     assert abs(batch.timestamps[0] / 1000 - time.time()) < 60
@@ -150,7 +157,7 @@ def test_the_time_of_the_broker(kafka: Kafka, feed: PartitionFeed) -> None:
 def test_several_partitions_in_order(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
     for place in places:
         produce(kafka, place, *range(500))
-    feed.assign({places[0]: 0, places[1]: 100, places[2]: 500})
+    assign(feed, {places[0]: 0, places[1]: 100, places[2]: 500})
     found = poll_until(feed, lambda found: len(feed.ends()) == 3, records=70)
     assert found == {places[0]: numbered(0, 500), places[1]: numbered(100, 500)}
     assert feed.ends() == dict.fromkeys(places, 500)
@@ -159,14 +166,14 @@ def test_several_partitions_in_order(kafka: Kafka, feed: PartitionFeed, places: 
 def test_the_first_record_comes_alone_and_at_once(
     kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]
 ) -> None:
-    feed.assign({places[0]: 0})
+    assign(feed, {places[0]: 0})
     poll_to_ends(feed, {places[0]: 0})
     produce(kafka, places[0], 0)
     begun = time.monotonic()
     [(place, batch)] = feed.poll(120, 10_000)
     assert (place, batch.offsets, batch.values) == (places[0], [0], [b"0"])
+    # It has not waited for more records until its time was over, nor until 10,000 were there.
     assert time.monotonic() - begun < 60
-    assert feed.ends() == {}
     poll_to_ends(feed, {places[0]: 1})
 
 
@@ -177,12 +184,36 @@ def test_a_poll_waits_no_longer_than_it_may(feed: PartitionFeed, places: list[To
         return time.monotonic() - begun
 
     assert 0.09 < time_of(0.1) < 20
-    feed.assign({})
+    assign(feed, {})
     assert 0.09 < time_of(0.1) < 20
-    feed.assign({places[0]: 0})
+    assign(feed, {places[0]: 0})
     poll_to_ends(feed, {places[0]: 0})
     assert 0.09 < time_of(0.1) < 20
     assert sum(time_of(0) for _ in range(200)) < 10
+
+
+def test_partitions_come_and_go_while_others_go_on(
+    kafka: Kafka, places: list[TopicPartition], feed: PartitionFeed
+) -> None:
+    for place in places[:3]:
+        kafka.produce(place.topic, [b"%d" % number for number in range(10)], partition=place.partition, raw=True)
+    assign(feed, {places[0]: 0, places[1]: 0})
+    # Some of what the client has read is not returned yet.
+    found = poll_until(feed, lambda found: found, records=3)
+    feed.add({places[2]: 5})
+    with pytest.raises(InvalidOperationError, match="is assigned to the feed already"):
+        feed.add({places[2]: 5})
+    feed.remove([places[1]])
+    assert places[1] not in feed.ends()
+    for place, records in poll_until(feed, lambda _: feed.ends().keys() == {places[0]}).items():
+        found[place] += records
+    assert found[places[0]] == numbered(0, 10), "it goes on, without a gap or a record that comes twice"
+    feed.resume([places[2]])
+    assert poll_until(feed, lambda _: feed.ends().keys() == {places[0], places[2]}) == {places[2]: numbered(5, 10)}
+    # What comes back begins where it is told to.
+    feed.add({places[1]: 8})
+    feed.resume([places[1]])
+    assert poll_records(feed, 2) == {places[1]: numbered(8, 10)}
 
 
 class CountingFeed(PartitionFeed):
@@ -197,7 +228,7 @@ class CountingFeed(PartitionFeed):
 
 def test_polls_are_not_busy(kafka: Kafka, places: list[TopicPartition]) -> None:
     with contextlib.closing(CountingFeed(ConnectionConfig(bootstrap_servers=kafka.address), QUICK)) as feed:
-        feed.assign(dict.fromkeys(places, 0))
+        assign(feed, dict.fromkeys(places, 0))
         poll_to_ends(feed, dict.fromkeys(places, 0))
         feed.asked = 0
         for _ in range(10):
@@ -209,7 +240,7 @@ def test_polls_are_not_busy(kafka: Kafka, places: list[TopicPartition]) -> None:
 def test_seek_back_and_forward(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
     for place in places[:2]:
         produce(kafka, place, *range(300))
-    feed.assign({places[0]: 0, places[1]: 0})
+    assign(feed, {places[0]: 0, places[1]: 0})
     found = poll_until(feed, lambda found: len(found[places[0]]) >= 20, records=10)
     feed.seek(places[0], 7)
     other = len(found[places[1]])
@@ -228,7 +259,7 @@ def test_seek_back_and_forward(kafka: Kafka, feed: PartitionFeed, places: list[T
 def test_a_paused_partition_gives_nothing(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
     for place in places[:2]:
         produce(kafka, place, *range(300))
-    feed.assign({places[0]: 0, places[1]: 0})
+    assign(feed, {places[0]: 0, places[1]: 0})
     before = poll_until(feed, lambda found: found[places[0]], records=10)
     feed.pause([places[0], places[0], places[2]])
     feed.pause([places[0]])
@@ -245,7 +276,7 @@ def test_a_paused_partition_gives_nothing(kafka: Kafka, feed: PartitionFeed, pla
 
 def test_a_seek_of_a_paused_partition(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
     produce(kafka, places[0], *range(10))
-    feed.assign({places[0]: 0})
+    assign(feed, {places[0]: 0})
     poll_to_ends(feed, {places[0]: 10})
     feed.pause([places[0]])
     assert feed.ends() == {places[0]: 10}
@@ -259,25 +290,25 @@ def test_a_seek_of_a_paused_partition(kafka: Kafka, feed: PartitionFeed, places:
 def test_another_assignment(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
     for place in places:
         produce(kafka, place, *range(50))
-    feed.assign({places[0]: 0, places[1]: 0})
+    assign(feed, {places[0]: 0, places[1]: 0})
     poll_until(feed, lambda found: found, records=5)
     feed.pause([places[0]])
-    feed.assign({places[0]: 45, places[2]: 48})
+    assign(feed, {places[0]: 45, places[2]: 48})
     assert feed.ends() == {}
     found = poll_to_ends(feed, {places[0]: 50, places[2]: 50})
     assert found == {places[0]: numbered(45, 50), places[2]: numbered(48, 50)}
-    feed.assign({})
+    assign(feed, {})
     assert feed.ends() == {}
     produce(kafka, places[0], 50)
     assert nothing_comes(feed)
-    feed.assign({places[0]: 50})
+    assign(feed, {places[0]: 50})
     assert poll_records(feed, 1) == {places[0]: numbered(50, 51)}
 
 
 def test_a_closed_feed_connects_again(kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition]) -> None:
     produce(kafka, places[0], 0)
     for _ in range(2):
-        feed.assign({places[0]: 0})
+        assign(feed, {places[0]: 0})
         assert poll_records(feed, 1) == {places[0]: numbered(0, 1)}
         feed.close()
         feed.close()
@@ -288,7 +319,7 @@ def test_aborted_records_and_markers(
     feed: PartitionFeed, places: list[TopicPartition], writer: TransactionalWriter
 ) -> None:
     place = places[0]
-    feed.assign({place: 0})
+    assign(feed, {place: 0})
     for _ in range(2):
         writer.produce(place.topic, b"good", None, 0, None, 0)
         writer.commit({})
@@ -314,11 +345,11 @@ def test_an_open_transaction(
     writer.produce(place.topic, b"open", None, 0, None, 0)
     assert writer.flush() == []
     produce(kafka, place, 2)
-    feed.assign({place: 0})
+    assign(feed, {place: 0})
     assert poll_to_ends(feed, {place: 1}) == {place: [(0, b"0")]}
     options = {"isolation.level": "read_uncommitted", **QUICK}
     with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as uncommitted:
-        uncommitted.assign({place: 0})
+        assign(uncommitted, {place: 0})
         assert poll_to_ends(uncommitted, {place: 3}) == {place: [(0, b"0"), (1, b"open"), (2, b"2")]}
     assert nothing_comes(feed)
     writer.commit({})
@@ -334,7 +365,7 @@ def test_a_record_that_librdkafka_refuses_by_itself(tmp_path: Path) -> None:
         with Producer(broker.bootstrap_servers, extra_config={"message.max.bytes": 104_000_000}) as producer:
             producer.produce(place.topic, bytes(size), partition=0)
         with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=broker.bootstrap_servers))) as feed:
-            feed.assign({place: 0})
+            assign(feed, {place: 0})
             found = poll_records(feed, 1)
             assert [len(value or b"") for _, value in found[place]] == [size]
 
@@ -343,7 +374,7 @@ def test_records_that_are_deleted_already(kafka: Kafka, feed: PartitionFeed, pla
     for place in places[:2]:
         produce(kafka, place, *range(6))
     kafka.admin.delete_records({places[0]: 3})
-    feed.assign({places[0]: 1, places[1]: 0})
+    assign(feed, {places[0]: 1, places[1]: 0})
     found: Found = defaultdict(list)
 
     def read() -> bool:
@@ -365,7 +396,7 @@ def test_records_that_are_deleted_already(kafka: Kafka, feed: PartitionFeed, pla
     feed.seek(places[0], 9)
     with pytest.raises(OffsetOutOfRangeError, match=r"offset 9 .* is not there any more \(it has 3 to 6\)"):
         wait_until(read)
-    feed.assign({places[0]: 5})
+    assign(feed, {places[0]: 5})
     assert poll_records(feed, 1) == {places[0]: numbered(5, 6)}
 
 
@@ -378,14 +409,14 @@ def test_a_deleted_topic(kafka: Kafka, places: list[TopicPartition]) -> None:
 
 
 def read_until_deleted(kafka: Kafka, feed: PartitionFeed, place: TopicPartition, other: TopicPartition) -> None:
-    feed.assign({place: 0, other: 0})
+    assign(feed, {place: 0, other: 0})
     poll_to_ends(feed, {place: 0, other: 0})
     kafka.admin.delete_topics([place.topic])
     message = rf"the input {place.topic}\[0\] could not be read at offset 0.*it does not exist any more"
     with pytest.raises(KafkaRequestError, match=message) as caught:
         wait_until(lambda: feed.poll(0.1, 10))
     assert not caught.value.retriable
-    feed.assign({other: 0})
+    assign(feed, {other: 0})
     produce(kafka, other, 0)
     assert poll_records(feed, 1) == {other: numbered(0, 1)}
 
@@ -405,7 +436,7 @@ def test_options_of_members_are_left_out(kafka: Kafka, places: list[TopicPartiti
         "client.rack": "here",
     }
     with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
-        feed.assign({places[0]: 0})
+        assign(feed, {places[0]: 0})
         assert poll_records(feed, 1) == {places[0]: numbered(0, 1)}
 
 
@@ -413,7 +444,7 @@ def test_a_writer_in_a_hurry_does_not_linger(kafka: Kafka, places: list[TopicPar
     connection = ConnectionConfig(bootstrap_servers=kafka.address)
     writer = KafkaRecordWriter(connection, {"linger.ms": 30_000})
     with contextlib.closing(writer), contextlib.closing(PartitionFeed(connection)) as feed:
-        feed.assign({places[0]: 0})
+        assign(feed, {places[0]: 0})
 
         def hurry() -> bool:
             writer.produce(places[0].topic, b"v", b"k", 0, None, 0)
@@ -489,7 +520,7 @@ class World:
     def assign(self) -> None:
         self.next = {place: self.random.randint(0, self.end[place]) for place in self.some()}
         self.paused.clear()
-        self.feed.assign(self.next)
+        assign(self.feed, self.next)
 
     def seek(self) -> None:
         for place in self.some():
@@ -552,7 +583,7 @@ def test_a_broker_that_restarts(tmp_path: Path, caplog: pytest.LogCaptureFixture
         produce(kafka, place, *range(20_000))
         options = {"queued.min.messages": 1_000, "max.partition.fetch.bytes": 20_000}
         with contextlib.closing(PartitionFeed(ConnectionConfig(bootstrap_servers=kafka.address), options)) as feed:
-            feed.assign({place: 0, other: 0})
+            assign(feed, {place: 0, other: 0})
             found = poll_until(feed, lambda found: found, records=1_000)
             assert len(found[place]) < 20_000
             broker.kill()

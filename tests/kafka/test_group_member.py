@@ -18,6 +18,7 @@ import pytest
 
 from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
 from streamrt.kafka import (
+    GroupAssignment,
     GroupFencedError,
     GroupMember,
     GroupState,
@@ -187,6 +188,52 @@ def test_two_members_share_the_partitions(group: Group) -> None:
     assert first.generation == 2
     second.close()
     wait_until(lambda: first.assignment(30) == group.partitions)
+
+
+def test_a_member_knows_whether_the_group_had_another_generation_in_between(group: Group) -> None:
+    """Nobody else can have owned what a member owned in the generation before, and owns again."""
+    first = group.member()
+    second: GroupMember | None = None
+
+    def assigned(count: int) -> GroupAssignment:
+        found: list[GroupAssignment] = []
+
+        def look() -> bool:
+            current = first.current_assignment(30)
+            found[:] = [] if current is None else [current]
+            return bool(found) and len(found[0].partitions) == count
+
+        wait_until(look)
+        return found[0]
+
+    assert not assigned(PARTITIONS).unbroken, "it had none before"
+    second = group.member()
+    shared = assigned(PARTITIONS // 2)
+    assert shared.unbroken
+    second.close()
+    alone = assigned(PARTITIONS)
+    assert alone.unbroken
+    assert alone.generation == shared.generation + 1
+
+
+def test_a_member_that_missed_a_generation_knows_it(group: Group) -> None:
+    first, lost = group.member(start=False), threading.Event()
+    first._on_lost = lambda partitions: lost.set()
+    first.start()
+    assert first.assignment(30) == group.partitions
+    # As if it had been frozen until its session was over, and another one had the partitions meanwhile.
+    assert first._place is not None
+    first._place = first._place._replace(generation=first._place.generation - 1)
+    second = group.member()
+    wait_until(lambda: first.generation == 2)
+    current = first.current_assignment(30)
+    assert current is not None
+    assert not current.unbroken
+    second.close()
+    wait_until(lambda: first.generation == 3)
+    current = first.current_assignment(30)
+    assert current is not None
+    assert current.unbroken
 
 
 def test_more_members_than_partitions_leave_one_without(group: Group) -> None:

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamrt.kafka import (
     CommittedOffset,
@@ -166,6 +167,19 @@ def test_offsets_of_a_deleted_topic_are_gone(kafka: Kafka, place: TopicPartition
     assert kafka.admin.committed(group, [place]) == {place: 3}
     kafka.admin.delete_topics([place.topic])
     wait_until(lambda: kafka.admin.committed(group, [place]) == {place: None})
+
+
+def test_fault_5_a_partition_that_was_added_is_found_by_a_client_that_knows_the_topic(kafka: Kafka) -> None:
+    topic = kafka.topic("in", 1)
+    first, second = (TopicPartition(topic, number) for number in range(2))
+    assert kafka.admin.watermarks([first]) == {first: (0, 0)}
+    with pytest.raises(KafkaRequestError) as caught:
+        kafka.admin.watermarks([first, second])
+    assert not caught.value.retriable, "there is none"
+    grower = AdminClient({"bootstrap.servers": kafka.address})
+    grower.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+    kafka.produce(topic, [1, 2], partition=1)
+    assert kafka.admin.watermarks([first, second]) == {first: (0, 0), second: (0, 2)}
 
 
 def test_many_threads_ask_at_once(kafka: Kafka, place: TopicPartition) -> None:

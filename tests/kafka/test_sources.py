@@ -393,8 +393,11 @@ class TestPrograms:
         kafka.values(topic, 2)
         return started, process
 
-    def test_a_program_without_a_guard(self, program: Callable[..., Program], kafka: Kafka) -> None:
-        started, _ = self.start(program, kafka, kafka.topic(), "sys.stdin.close(); time.sleep(1)")
+    def test_a_program_without_a_guard(self, program: Callable[..., Program], kafka: Kafka, tmp_path: Path) -> None:
+        end = tmp_path / "end"
+        body = f"import os; sys.stdin.close()\n    while not os.path.exists({str(end)!r}): time.sleep(0.05)"
+        started, _ = self.start(program, kafka, kafka.topic(), body)
+        end.touch()
         assert started.wait() == 0
         assert [line.split()[0] for line in started.out] == ["pid", "setup", "cleanup", "done"]
 

@@ -109,6 +109,12 @@ def test_names_that_are_imported_late_have_a_home_and_an_import_for_type_checker
         assert checked == set(module.__all__)
 
 
+def test_the_extra_all_has_what_users_of_any_other_extra_get() -> None:
+    extras = pyproject()["project"]["optional-dependencies"]
+    [everything] = extras["all"]
+    assert everything == f"streamrt[{','.join(sorted(extras.keys() - {'all', 'demo', 'dev'}))}]"
+
+
 def test_the_version_is_that_of_the_project() -> None:
     assert streamrt.__version__ == pyproject()["project"]["version"]
 

@@ -7,10 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
+from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
 
-MODES: Mapping[str, type[Simulation]] = {kind.mode: kind for kind in (Simulation, ResidentSimulation)}
+MODES: Mapping[str, type[Simulation]] = {
+    kind.mode: kind for kind in (Simulation, ResidentSimulation, DeploymentSimulation)
+}
 
 
 def simulate(mode: str, seed: int) -> Simulation:

@@ -15,7 +15,7 @@ from streamrt.connectors import BatchingSink, SinkBatch
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
 from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, TaskSpec
-from streamrt.runtime.metadata import commit_metadata
+from streamrt.runtime.metadata import CommitMetadata
 from streamrt.state import Stamp, State, StoreSpec
 from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
 from streamrt.topics import changelog_topic_name
@@ -143,7 +143,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         ids = ",".join(f"id of {member}" for member in members)
         sources[topic] = SourceState(ids, partitions, changelogs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
-    return replace(spec, state=state, commit_metadata=commit_metadata(state))
+    return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, setup.streams))
 
 
 def changelogs(spec: TaskSpec) -> dict[tuple[str, str], str]:
@@ -182,8 +182,7 @@ class ModelState(State):
     def __init__(self, store: ModelStore, prefix: bytes, timestamp: int) -> None:
         self._store = store
         self._prefix = prefix
-        self._timestamp = timestamp
-        store.time = timestamp if store.time is None else max(store.time, timestamp)
+        self._written = store.time = timestamp if store.time is None else max(store.time, timestamp)
 
     def get(self, key: Any, default: Any = None) -> Any:
         payload = self.get_bytes(key)
@@ -197,7 +196,7 @@ class ModelState(State):
         self.set_bytes(key, orjson.dumps(value), ttl)
 
     def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
-        expiry = None if ttl is None else self._timestamp + ttl // timedelta(milliseconds=1)
+        expiry = None if ttl is None else self._written + ttl // timedelta(milliseconds=1)
         self._store.entries[self._prefix, orjson.dumps(key)] = (value, expiry)
 
     def delete(self, key: Any) -> None:

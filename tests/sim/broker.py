@@ -17,11 +17,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streamrt.errors import TransactionError
-from streamrt.kafka import KafkaRequestError, partition_for
+from streamrt.kafka import KafkaRequestError, OffsetMetadata, partition_for
 from streamrt.models import TopicPartition
 
 TRANSACTION_TIMEOUT_MS = 60_000
 TOMBSTONES_KEPT_MS = 600_000
+
+
+def text_of(metadata: OffsetMetadata, place: TopicPartition) -> str | None:
+    """Return what is stored with the offset of a partition."""
+    return metadata.get(place) if isinstance(metadata, Mapping) else metadata
+
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
@@ -53,6 +59,7 @@ class Entry:
     origin: str = ""
     """The attempt that produced it; for checks only."""
     cleaned_at: int | None = None
+    epoch: bytes | None = None
 
     @property
     def visible(self) -> bool:
@@ -68,12 +75,22 @@ class Log:
         self.low = 0
         self.end = 0
         self.pinned: dict[Transaction, int] = {}
+        self.lost: list[Entry] = []
+        """What was deleted before it was processed, as far as the application knows."""
         self._deleted: list[Entry] = []
 
     @property
     def stable(self) -> int:
         """The last stable offset."""
         return min(self.pinned.values(), default=self.end)
+
+    @property
+    def closed(self) -> int:
+        """Where the active segment begins, which nothing compacts: a stale writer alone closes no segment (decision 11)."""
+        newest = max((entry.epoch for entry in self.entries if entry.epoch is not None), default=None)
+        if newest is None:
+            return self.stable
+        return min(self.stable, 1 + max(entry.offset for entry in self.entries if entry.epoch == newest))
 
     def append(self, entry: Entry) -> None:
         """Write an entry at the end."""
@@ -87,9 +104,14 @@ class Log:
         return (entry for entry in self.entries if start <= entry.offset < end and entry.visible)
 
     def history(self, end: int | None = None) -> list[Entry]:
-        """Return all committed records below an offset, those included that were deleted since; for checks."""
+        """Return all committed records below an offset, also processed ones that were deleted since; for checks."""
         records = [*self._deleted, *self.read(0, self.end)]
         return records if end is None else [entry for entry in records if entry.offset < end]
+
+    def lose(self, start: int) -> None:
+        """Take the deleted records from an offset on, which are not processed, out of the history."""
+        self.lost += [entry for entry in self._deleted if entry.offset >= start]
+        self._deleted = [entry for entry in self._deleted if entry.offset < start]
 
     def delete(self, before: int) -> None:
         """Delete the entries below an offset."""
@@ -141,10 +163,16 @@ class Broker:
         return TopicPartition(topic, partition)
 
     def append(
-        self, place: TopicPartition, key: bytes | None, value: bytes | None, timestamp: int, origin: str = ""
+        self,
+        place: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        origin: str = "",
+        epoch: bytes | None = None,
     ) -> None:
         """Write a record without a transaction."""
-        self.logs[place].append(Entry(-1, key, value, timestamp or self.now, None, False, origin))
+        self.logs[place].append(Entry(-1, key, value, timestamp or self.now, None, False, origin, epoch=epoch))
 
     def append_marker(self, place: TopicPartition) -> None:
         """Write the marker of somebody else's transaction."""
@@ -157,7 +185,7 @@ class Broker:
     def compact(self, place: TopicPartition) -> None:
         """Keep the last record of each key below some offset, and forget tombstones that were kept long enough."""
         log = self.logs[place]
-        bound = self._rng.randint(log.low, log.stable)
+        bound = self._rng.randint(log.low, max(log.low, log.closed))
         newest = {entry.key: entry.offset for entry in log.entries if entry.offset < bound and entry.visible}
         kept: list[Entry] = []
         for entry in log.entries:
@@ -208,10 +236,12 @@ class Broker:
             transaction.first[place] = log.pinned[transaction] = log.end
         log.append(Entry(-1, key, value, time or self.now, transaction, False, origin))
 
-    def send_offsets(self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: str | None) -> None:
+    def send_offsets(
+        self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata
+    ) -> None:
         """Add offsets of the group to the running transaction."""
         transaction = self._running(name, epoch)
-        transaction.offsets.update({place: (at, metadata) for place, at in offsets.items()})
+        transaction.offsets.update({place: (at, text_of(metadata, place)) for place, at in offsets.items()})
         self._heard += 1
         transaction.written.update(dict.fromkeys(offsets, self._heard))
 
@@ -271,6 +301,10 @@ class Broker:
                 self._finish(transaction)
                 known.epoch += 1
 
+    def end_all(self) -> None:
+        """Abort what is open, as when nobody works for as long as transactions may last."""
+        self.wait(TRANSACTION_TIMEOUT_MS + 1)
+
     def open_transactions(self) -> list[Transaction]:
         """Return what has not ended."""
         return [known.transaction for known in self._ids.values() if known.transaction is not None]
@@ -326,7 +360,7 @@ class Broker:
             raise KafkaRequestError(f"the offset of {place} is about to be moved", retriable=True)
         return self.offsets.get(place)
 
-    def commit(self, generation: int, offsets: Mapping[TopicPartition, int], metadata: str | None) -> None:
+    def commit(self, generation: int, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> None:
         """Commit offsets as a member of the group.
 
         Raises:
@@ -334,7 +368,7 @@ class Broker:
         """
         if generation != self.generation:
             raise KafkaRequestError(f"the generation {generation} is over")
-        self.offsets.update({place: (at, metadata) for place, at in offsets.items()})
+        self.offsets.update({place: (at, text_of(metadata, place)) for place, at in offsets.items()})
         self._heard += 1
         self._written.update(dict.fromkeys(offsets, self._heard))
 

@@ -1,11 +1,13 @@
 """The clients of a simulated process, with a step before and after each request: there faults happen."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import ProducerError, TransactionError
-from streamrt.kafka import KafkaRequestError
+from streamrt.kafka import CommittedOffset, KafkaRequestError, OffsetMetadata, WriterFailedError
 from streamrt.models import Headers, TimestampType, TopicPartition
+from streamrt.models.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionWriter
 from tests.sim.broker import Entry
 
@@ -22,6 +24,7 @@ class Batch(NamedTuple):
     values: list[bytes | None]
     timestamps: list[int]
     next_offset: int
+    epochs: list[bytes | None]
 
 
 def chunk_of(place: TopicPartition, records: Iterable[Entry]) -> Chunk:
@@ -39,6 +42,11 @@ def chunk_of(place: TopicPartition, records: Iterable[Entry]) -> Chunk:
     )
 
 
+def name_of(owner: TopicPartition) -> str:
+    """Return the transactional id of an input partition."""
+    return f"{owner.topic}.{owner.partition}"
+
+
 def aborted(where: str) -> Exception:
     return TransactionError(f"injected at {where}")
 
@@ -47,7 +55,7 @@ def refused(where: str) -> Exception:
     return KafkaRequestError(f"injected at {where}", retriable=True)
 
 
-_Buffered = tuple[bytes | None, bytes | None, int, str]
+_Buffered = tuple[bytes | None, bytes | None, int, str, bytes | None]
 
 
 class SimWriter:
@@ -69,7 +77,9 @@ class SimWriter:
     ) -> None:
         self._sim.step(self._process, "produce")
         place = self._sim.broker.place(topic, key, partition)
-        self._held.setdefault(place, []).append((key, value, timestamp, self._process.attempt))
+        epoch = next((value for name, value in headers or () if name == EPOCH_HEADER), None)
+        assert epoch is None or isinstance(epoch, bytes)
+        self._held.setdefault(place, []).append((key, value, timestamp, self._process.attempt, epoch))
         if self._sim.rng.random() < 0.1:
             self.send_some()
 
@@ -80,12 +90,19 @@ class SimWriter:
             self.send_some()
             lost = [ProducerError("injected") for held in self._held.values() for _ in held]
             self._held.clear()
+            if self._sim.fatal.random() < 0.5:
+                # This one stands for the next one, too: it has nothing any more.
+                raise WriterFailedError("injected fatal error", retriable=True)
         for place, held in self._held.items():
             for record in held:
                 self._sim.broker.append(place, *record)
         self._held.clear()
         self._sim.step(self._process, "flushed")
         return lost
+
+    @property
+    def delivered(self) -> bool:
+        return not any(self._held.values())
 
     def hurry(self) -> None:
         """Deliver what is held."""
@@ -133,14 +150,14 @@ class SimTransaction:
         self._sim.step(self._process, "produce in transaction", aborted)
         self._open = True
         place = self._sim.broker.place(topic, key, partition)
-        self._held.setdefault(place, []).append((key, value, timestamp, self._process.attempt))
+        self._held.setdefault(place, []).append((key, value, timestamp, self._process.attempt, None))
         if self._sim.rng.random() < 0.15:
             self._send(whole=False)
 
     def flush(self) -> list[Exception]:
         return []
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         sim, process, broker = self._sim, self._process, self._sim.broker
         self._open = True
         try:
@@ -200,7 +217,7 @@ class SimTransaction:
     def _send(self, *, whole: bool) -> None:
         for place, held in self._held.items():
             count = len(held) if whole else self._sim.rng.randint(0, len(held))
-            for key, value, timestamp, origin in held[:count]:
+            for key, value, timestamp, origin, _ in held[:count]:
                 try:
                     self._sim.broker.append_in_transaction(
                         self._name, self._epoch, place, key, value, timestamp, origin
@@ -219,6 +236,7 @@ class SimClients:
         self._process = process
         self._writer = SimWriter(sim, process)
         self._transactional: dict[TopicPartition, SimTransaction] = {}
+        self._claiming: list[SimTransaction] = []
 
     @property
     def worker(self) -> str:
@@ -227,15 +245,35 @@ class SimClients:
     def writer(self) -> RecordWriter:
         return self._writer
 
-    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+    def kept(self, task: TopicPartition) -> TransactionWriter | None:
         writer = self._transactional.get(task)
-        if writer is not None and reuse and writer.usable:
-            return writer
+        return writer if writer is not None and writer.usable else None
+
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
         self.release(task)
-        self._sim.step(self._process, "init", aborted)
-        writer = self._transactional[task] = SimTransaction(self._sim, self._process, f"{task.topic}.{task.partition}")
+        writer = self._transactional[task] = self._begin(owner)
         self._sim.step(self._process, "initiated", aborted)
         return writer
+
+    @contextlib.contextmanager
+    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
+        writer = self._begin(owner)
+        self._claiming.append(writer)
+        try:
+            self._sim.step(self._process, "fenced another", aborted)
+            yield writer
+        finally:
+            if not self._process.dead:
+                self._claiming.remove(writer)
+                writer.abort()
+
+    def _begin(self, owner: TopicPartition) -> "SimTransaction":
+        self._sim.step(self._process, "init", aborted)
+        return SimTransaction(self._sim, self._process, name_of(owner))
+
+    @property
+    def delivered(self) -> bool:
+        return self._writer.delivered
 
     def hurry(self) -> None:
         self._writer.hurry()
@@ -253,6 +291,16 @@ class SimClients:
         found = self._sim.broker.committed(place)
         self._sim.step(self._process, "committed read", refused)
         return None if found is None else found[0]
+
+    def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> dict[TopicPartition, CommittedOffset]:
+        self._sim.step(self._process, "noted", refused)
+        broker = self._sim.broker
+        found = {place: broker.committed(place) if stable else broker.offsets.get(place) for place in places}
+        self._sim.step(self._process, "noted read", refused)
+        return {
+            place: CommittedOffset(None) if each is None else CommittedOffset(each[0], each[1] or "")
+            for place, each in found.items()
+        }
 
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
         self._sim.step(self._process, "bounds", refused)
@@ -281,6 +329,7 @@ class SimClients:
                 [entry.value for entry in taken],
                 [entry.timestamp for entry in taken],
                 at,
+                [entry.epoch for entry in taken],
             )
 
     def log_end(self, place: TopicPartition) -> int:
@@ -307,5 +356,5 @@ class SimClients:
     def die(self) -> None:
         """End with the process."""
         self._writer.send_some()
-        for writer in self._transactional.values():
+        for writer in (*self._transactional.values(), *self._claiming):
             writer.die()

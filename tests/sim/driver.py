@@ -1,20 +1,26 @@
 """The driver of the simulator: hands offset ranges to processes and commits, as `streamrt.spark` does."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamrt.kafka import KafkaRequestError
+from streamrt.kafka import KafkaRequestError, OffsetMetadata
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report
 from streamrt.runtime.faults import InjectedFaultError
+from streamrt.runtime.metadata import CommittedMetadata, claimed
+from streamrt.runtime.skipped import refuse_skipped_stores
+from streamrt.runtime.start import StartRules, plan_start
+from streamrt.spark.offsets import Start
 from streamrt.state import POSITION_KEY, Position
-from tests.sim.clients import Crash, chunk_of
+from tests.sim.broker import Log
+from tests.sim.clients import Crash, chunk_of, name_of
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
 _ATTEMPTS = 3
+_RULES = StartRules("sim", "latest", recover=True)
 _SLICES = 200
 
 
@@ -31,28 +37,80 @@ class Wrong(BaseException):
     """What must never be. Passes through the code under test, which catches exceptions."""
 
 
-def find_start(
-    sim: "Simulation", places: Iterable[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], frozenset[TopicPartition]]:
-    """Return where to begin, what of it the group does not know, and which tasks have state."""
+def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
+    """Return where to begin, as `StartOffsets` does."""
     positions: dict[TopicPartition, int] = {}
     fresh: dict[TopicPartition, int] = {}
     stateful = []
+    metadata: dict[TopicPartition, str | None] = {}
+    claims: dict[TopicPartition, int] = {}
+    notes: dict[TopicPartition, CommittedMetadata] = {}
+    committed: dict[TopicPartition, int] = {}
     for place in places:
-        task = sim.spec.topology.task(place)
         try:
             found = sim.broker.committed(place)
         except KafkaRequestError:
-            # As `StartOffsets` does: it ends the transactions that dead tasks have left.
-            sim.broker.init(f"{task.topic}.{task.partition}")
+            # It ends the transactions that dead tasks have left.
+            fence(sim, place)
             found = sim.broker.committed(place)
-        if found is None:
-            positions[place] = fresh[place] = _position_of_state(sim, place)
-        else:
-            positions[place] = found[0]
-            if found[1] is not None:
-                stateful.append(task)
-    return positions, fresh, frozenset(stateful)
+        log = sim.broker.logs[place]
+        if found is not None and found[0] < log.low and sim.mutant != "gap":
+            # The same, so that none of them moves the group back.
+            fence(sim, place)
+            found = sim.broker.committed(place) or found
+        if sim.setup.transactional and found is not None:
+            found = _claim(sim, place, found)
+        text = None if found is None else found[1]
+        note = notes[place] = CommittedMetadata.decode(text)
+        if found is not None:
+            committed[place] = found[0]
+        known = _position_of_state(sim, place) if found is None else found[0]
+        plan = plan_start(place, known, (log.low, log.end), _RULES)
+        positions[place] = plan.position
+        if plan.lost:
+            sim.note(plan.notice)
+            log.lose(known)
+        if plan.moved or found is None:
+            fresh[place] = plan.position
+        if found is not None:
+            stateful += [
+                TopicPartition(scope, place.partition)
+                for scope, topics in sim.spec.topology.scopes.items()
+                if place.topic in topics and note.names_any(scope)
+            ]
+        metadata[place] = text or sim.spec.commit_metadata.first(place)
+        if not sim.setup.transactional and any(place.topic in sim.setup.streams[topic] for topic, _ in sim.changelogs):
+            claims[place] = max(sim.broker.now, note.claim + 1)
+            fresh[place] = positions[place]
+            metadata[place] = claimed(text, claim=claims[place], owner=note.owner)
+    refuse_skipped_stores(
+        sim.spec.state,
+        committed,
+        notes,
+        lambda log: _last_position(sim.broker.logs[log]),
+        lambda place, start, end: any(sim.broker.logs[place].read(start, end)),
+    )
+    return Start(positions, fresh, frozenset(stateful), {place: metadata[place] for place in fresh}, claims)
+
+
+def fence(sim: "Simulation", place: TopicPartition) -> None:
+    """End the transactions of the tasks of an input partition, as `fence_owners` does."""
+    sim.broker.init(name_of(place))
+    found = sim.broker.offsets.get(place)
+    owner = None if found is None else CommittedMetadata.decode(found[1]).owner
+    if owner is not None:
+        sim.broker.init(name_of(TopicPartition(owner, place.partition)))
+
+
+def _claim(sim: "Simulation", place: TopicPartition, found: tuple[int, str | None]) -> tuple[int, str | None]:
+    """Claim an input partition that another version had; return what is committed then."""
+    metadata = sim.spec.commit_metadata
+    if metadata.describes(place, found[1]) or sim.mutant == "claims":
+        return found
+    fence(sim, place)
+    at, text = sim.broker.committed(place) or found
+    sim.broker.offsets[place] = at, metadata.followed(place, text or "")
+    return sim.broker.offsets[place]
 
 
 def _position_of_state(sim: "Simulation", place: TopicPartition) -> int:
@@ -60,10 +118,15 @@ def _position_of_state(sim: "Simulation", place: TopicPartition) -> int:
     for (topic, _), changelog in sim.changelogs.items():
         log = sim.broker.logs.get(TopicPartition(changelog, place.partition))
         if place.topic in sim.setup.streams[topic] and log is not None:
-            values = [entry.value for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
-            positions = [Position.decode(value or b"") for value in values[-1:]]
-            found += [(position.inputs or {}).get(place.topic, position.input_offset) for position in positions]
+            position = _last_position(log)
+            if position is not None:
+                found.append((position.inputs or {}).get(place.topic, position.input_offset))
     return min(found, default=0)
+
+
+def _last_position(log: Log) -> Position | None:
+    values = [entry.value for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
+    return Position.decode(values[-1] or b"") if values else None
 
 
 class Driver:
@@ -84,6 +147,7 @@ class Driver:
         self._pending: dict[TopicPartition, int] = {}
         self._purge: dict[TopicPartition, int] = {}
         self._stateful: frozenset[TopicPartition] = frozenset()
+        self._claims: Mapping[TopicPartition, int] = {}
 
     @property
     def replaced(self) -> bool:
@@ -95,10 +159,10 @@ class Driver:
     def start(self) -> bool:
         """Begin at the committed offsets, and restore the stores; return False if that must be tried again."""
         self._pending.clear()
-        self.positions, fresh, self._stateful = find_start(self.sim, self.inputs)
-        for place, at in fresh.items():
-            if not self._commit({place: at}, None):
-                return False
+        start = find_start(self.sim, self.inputs)
+        self.positions, self._stateful, self._claims = dict(start.positions), start.stateful, start.claims
+        if start.fresh and not self._commit(dict(start.fresh), start.metadata):
+            return False
         return self._restore()
 
     def _restore(self) -> bool:
@@ -109,7 +173,7 @@ class Driver:
             place = left[0]
             # A restore goes on in slices of time; without any, it ends after one batch of the changelog.
             seconds = float("inf") if self.sim.rng.random() < 0.7 else -1.0
-            context = BatchContext(dict(self.positions), seconds, None, dict(self.workers), self._stateful)
+            context = self._context(seconds, None)
             process = self.sim.process(place)
             try:
                 with self.sim.running(process, None):
@@ -123,7 +187,7 @@ class Driver:
                 return False
             self.sim.checks.failure(report)
             self.workers.update(report.workers)
-            if report.failure is not None or report.interrupted:
+            if report.failure is not None or report.interrupted or report.locked:
                 return False
             if report.complete:
                 left.pop(0)
@@ -134,6 +198,10 @@ class Driver:
     def batch(self) -> bool:
         """Run one micro-batch; return whether the query can go on."""
         sim, rng = self.sim, self.sim.rng
+        if any(self.positions[place] < sim.broker.logs[place].low for place in self.inputs):
+            # Spark gives a query up that was to read what is deleted.
+            self.commit()
+            return False
         tasks: list[list[Chunk]] = []
         for task in self.tasks:
             chunks = [chunk for place in sim.spec.topology.inputs(task) for chunk in self._chunks(place)]
@@ -158,22 +226,23 @@ class Driver:
         if self.replaced:
             return False
         self._note(merged)
-        return merged.failure is None and not merged.interrupted
+        return merged.failure is None and not merged.interrupted and not merged.locked
 
     def idle(self) -> None:
         """Move the group past what is no record at the ends of partitions."""
         for place in self.inputs:
             log = self.sim.broker.logs[place]
             at = self.positions.get(place, 0)
-            if log.stable > at and not any(log.read(at, log.stable)):
+            if log.low <= at < log.stable and not any(log.read(at, log.stable)):
                 if not self.sim.setup.transactional:
                     self._pending[place] = self.positions[place] = log.stable
-                elif self._commit({place: log.stable}, self.sim.spec.commit_metadata):
+                elif self._commit({place: log.stable}, (self.sim.broker.committed(place) or (0, None))[1]):
                     self.positions[place] = log.stable
 
     def commit(self) -> None:
         """Commit what is processed at least once."""
-        if self._pending and self._commit(self._pending, self.sim.spec.commit_metadata):
+        metadata = self.sim.spec.commit_metadata.encode_all(self._pending, self._claims)
+        if self._pending and self._commit(self._pending, metadata):
             self._purge.update(self._pending)
             self._pending.clear()
 
@@ -184,7 +253,8 @@ class Driver:
                 self.sim.broker.delete_records(place, offset)
         self._purge.clear()
 
-    def _commit(self, offsets: dict[TopicPartition, int], metadata: str | None) -> bool:
+    def _commit(self, offsets: dict[TopicPartition, int], metadata: OffsetMetadata) -> bool:
+        former = {place: at for place, (at, _) in self.sim.broker.offsets.items()}
         try:
             self.sim.driver_step(self, "commit")
             self.sim.broker.commit(self.generation, offsets, metadata)
@@ -192,6 +262,7 @@ class Driver:
             return False
         if not self.sim.setup.transactional:
             self.sim.checks.durable(offsets)
+            self.sim.credit(offsets, former)
         return True
 
     def _chunks(self, place: TopicPartition) -> list[Chunk]:
@@ -208,7 +279,7 @@ class Driver:
         rng = self.sim.rng
         seconds = float("inf") if self.sim.calm or rng.random() < 0.85 else -1.0
         outputs = None if self.sim.calm or rng.random() < 0.85 else rng.randint(1, 3)
-        context = BatchContext(dict(self.positions), seconds, outputs, dict(self.workers), self._stateful)
+        context = self._context(seconds, outputs)
         attempt = Attempt(chunks, context)
         for _ in range(_ATTEMPTS):
             report = self.sim.run(attempt)
@@ -220,10 +291,15 @@ class Driver:
                 return report
         return None
 
+    def _context(self, seconds: float, outputs: int | None) -> BatchContext:
+        return BatchContext(
+            dict(self.positions), seconds, outputs, dict(self.workers), self._stateful, claims=self._claims
+        )
+
     def _note(self, report: Report) -> None:
         for place, done in report.ranges.items():
             self.positions[place] = max(done.end, self.positions[place])
-        for place in report.interrupted:
+        for place in (*report.interrupted, *report.locked):
             self.workers.pop(place, None)
         self.workers.update(report.workers)
         ends = {place: done.end for place, done in report.ranges.items()}

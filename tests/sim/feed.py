@@ -36,10 +36,17 @@ class SimFeed:
         self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._positions = dict(positions)
-        self._paused.clear()
-        self._ends.clear()
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        if not positions.keys().isdisjoint(self._positions):
+            raise Wrong(f"{sorted(positions)} are assigned already")
+        self._positions.update(positions)
+        self._paused.update(positions)
+
+    def remove(self, places: Iterable[TopicPartition]) -> None:
+        for place in places:
+            self._positions.pop(place, None)
+            self._ends.pop(place, None)
+            self._paused.discard(place)
 
     def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
         sim, rng = self._sim, self._sim.rng

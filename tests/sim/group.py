@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError
+from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError, OffsetMetadata
 from streamrt.models import TopicPartition
 from streamrt.runtime.membership import Membership
 from tests.sim.clients import refused
+from tests.sim.driver import Wrong
 
 if TYPE_CHECKING:
     from tests.sim.resident import ResidentSimulation
@@ -27,6 +28,9 @@ class Member(Protocol):
 
     def evict(self) -> None:
         """Lose all partitions without hearing of it."""
+
+    def freeze(self) -> None:
+        """Do nothing for a while; the group goes on without it."""
 
     def assign(self, places: frozenset[TopicPartition]) -> None:
         """Own partitions from now on."""
@@ -66,12 +70,16 @@ class Group:
             late = sim.faults.zombies and not sim.calm and sim.rng.random() < 0.03
             if member in sim.acting or late:
                 sim.note(f"{member} is evicted")
-                sim.behind = True
                 if member in self.members:
                     self.members.remove(member)
                 member.evict()
             else:
                 member.give_back()
+                if member in self.members and sim.freezes():
+                    # It waits for its next assignment, and owns nothing: it is no zombie.
+                    sim.note(f"{member} freezes, and its session ends")
+                    self.members.remove(member)
+                    member.freeze()
             if sim.broker.generation != begun:
                 # What happened meanwhile has led to another one.
                 return
@@ -135,7 +143,7 @@ class SimMember:
         *,
         generation: int | None = None,
         timeout: float = 30.0,
-        metadata: str | None = None,
+        metadata: OffsetMetadata = None,
     ) -> None:
         sim = self._sim
         sim.step(self._process, "group commit", refused)
@@ -144,6 +152,10 @@ class SimMember:
         trouble = sim.trouble("group commit", 0.3)
         if trouble and sim.rng.random() < 0.5:
             raise KafkaRequestError("injected: the offsets are not committed", retriable=True)
+        for place, offset in offsets.items():
+            before = sim.broker.offsets.get(place, (0, None))[0]
+            if not sim.setup.transactional and self._group_generation == sim.broker.generation and offset < before:
+                raise Wrong(f"{self._process.name} moves the group back in {place}, from {before} to {offset}")
         try:
             sim.broker.commit(self._group_generation, offsets, metadata)
         except KafkaRequestError as error:
@@ -171,8 +183,9 @@ class SimMember:
 
     def assign(self, places: frozenset[TopicPartition]) -> None:
         self._count += 1
-        self._group_generation = self._sim.broker.generation
-        self._owned = GroupAssignment(self._count, places)
+        former, self._group_generation = self._group_generation, self._sim.broker.generation
+        unbroken = not self.evicted and self._group_generation == former + 1
+        self._owned = GroupAssignment(self._count, places, unbroken)
         self._revoking = self.evicted = False
 
     def revoke(self, membership: Membership, work: Callable[[], bool]) -> None:

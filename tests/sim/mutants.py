@@ -6,30 +6,43 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import streamrt.runtime.commit as commit_module
+import streamrt.runtime.fencing as fencing_module
+import streamrt.runtime.foreign as foreign_module
 import streamrt.runtime.merge as merge_module
 import streamrt.runtime.restore as restore_module
 import streamrt.runtime.stores as stores_module
+import tests.sim.driver as driver_module
+from streamrt.models import TopicPartition
 from streamrt.runtime.batch import Batch
 from streamrt.runtime.commit import ExactlyOnceSession, Session, SessionStatus
+from streamrt.runtime.foreign import EpochFilter
 from streamrt.runtime.link import Begin
-from streamrt.runtime.membership import Membership
+from streamrt.runtime.membership import NO_ASSIGNMENT, Membership
+from streamrt.runtime.parking import Parked
 from streamrt.runtime.resident import ResidentTask
 from streamrt.runtime.restore import RestorePlan
+from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.stores import TaskStores
 from streamrt.state import POSITION_KEY
+from tests.sim.clients import SimClients, SimTransaction
+from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 
+_REAL_CLAIM = fencing_module._claim
 _REAL_OPEN = ExactlyOnceSession.open
 _REAL_PREPARE = TaskStores.prepare
-_REAL_NEXT = TaskStores._next_changelog_offset
+_REAL_FLUSH = TaskStores.flush
 _REAL_PLAN = restore_module.plan_restore
 _REAL_COMMIT = Membership._commit
 _REAL_SETTLE = ResidentTask._settle
 _REAL_CLOSE = ResidentTask._close
 _REAL_OBEY = ResidentTask._obey
-_REAL_DROP = ResidentTask._drop
+_REAL_LET_GO = ResidentTask._let_go
+_REAL_FOLLOW = ResidentTask._follow
 _REAL_ABORT = Batch._abort
+_REAL_START = plan_start
 
 
 def _open_without_comparing(self: ExactlyOnceSession, **options: Any) -> None:
@@ -50,7 +63,7 @@ def _open_without_comparing(self: ExactlyOnceSession, **options: Any) -> None:
 def _publish_stores_first(self: ExactlyOnceSession) -> None:
     self.stores.flush(self.end)
     assert self._transaction is not None
-    self._transaction.commit(self.end, self._metadata)
+    self._transaction.commit(self.end, self._metadata.encode_all(self.end))
     self._move(SessionStatus.PUBLISHED)
 
 
@@ -61,7 +74,7 @@ def _store_nothing(self: Session) -> None:
 def _publish_one_input(self: ExactlyOnceSession) -> None:
     assert self._transaction is not None
     first = self.inputs[0]
-    self._transaction.commit({first: self.end[first]}, self._metadata)
+    self._transaction.commit({first: self.end[first]}, self._metadata.encode_all([first]))
     Session.publish(self)
 
 
@@ -82,9 +95,10 @@ def _prepare_without_position(self: TaskStores, writer: Any, ends: Any) -> None:
         store.changes -= 1
 
 
-def _next_offset_too_high(self: TaskStores, store: Any) -> int | None:
-    found = _REAL_NEXT(self, store)
-    return None if found is None else found + 1
+def _flush_with_an_offset_too_high(self: TaskStores, ends: Any) -> None:
+    for store in self._open.values():
+        store.changes += 1
+    _REAL_FLUSH(self, ends)
 
 
 def _plan_without_age(*args: Any, longest_absence_ms: int, **options: Any) -> RestorePlan:
@@ -136,9 +150,10 @@ def _close_without_seeking(self: ResidentTask, tasks: Any, position: Any) -> Non
 
 
 def _close_and_keep_what_is_left(self: ResidentTask, tasks: Any, position: Any) -> None:
-    left = list(self._left)
+    tasks = sorted(tasks)
+    left = {task: chunks for task, chunks in self._turns._queue.items() if task in tasks}
     _REAL_CLOSE(self, tasks, position)
-    self._left = left
+    self._turns._queue.update(left)
 
 
 def _begin_whatever_it_answers(self: ResidentTask, message: Any) -> None:
@@ -147,12 +162,39 @@ def _begin_whatever_it_answers(self: ResidentTask, message: Any) -> None:
     _REAL_OBEY(self, message)
 
 
-def _let_go_without_closing(self: ResidentTask) -> None:
-    kept, self._sessions = dict(self._sessions), {}
-    batch, self._batch = self._batch, None
-    _REAL_DROP(self)
+def _let_go_without_closing(self: ResidentTask, tasks: Any) -> None:
+    kept = {task: self._sessions.pop(task) for task in list(self._sessions) if task in tasks}
+    _REAL_LET_GO(self, tasks)
     self._sessions.update(kept)
-    del batch
+
+
+def _go_on_after_any_generation(self: Parked, assignment: Any) -> bool:
+    return True
+
+
+def _park_what_is_lost(self: ResidentTask) -> bool:
+    group = self._membership
+    if group.lost:
+        self._parked = Parked(group.assignment.generation, self._clock())
+        group.assignment = NO_ASSIGNMENT
+        self._answered = False
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.close()
+        group.accept_loss()
+    return _REAL_FOLLOW(self)
+
+
+def _park_in_any_case(self: ResidentTask) -> None:
+    """Keep what is processed, and not committed."""
+    self._batch = None
+    self._parked = Parked(self._membership.assignment.generation, self._clock())
+    self._membership.assignment = NO_ASSIGNMENT
+    self._answered = False
+
+
+def _work_while_parked(self: ResidentTask) -> bool:
+    return _REAL_FOLLOW(self) or self._parked is not None
 
 
 def _abort_and_go_on(self: Batch, session: Session) -> None:
@@ -166,6 +208,75 @@ def _abort_and_go_on(self: Batch, session: Session) -> None:
         following.status = SessionStatus.OPEN
         following.end = dict(session.start)
         self._carried[session.place] = following
+
+
+def _take_one_id(clients: Any, task: Any, inputs: Any, metadata: Any, *, reuse: bool) -> Any:
+    kept = clients.kept(task) if reuse else None
+    return kept or clients.transactional(task, fencing_module.owner_of(inputs))
+
+
+def _claim_nothing(clients: Any, task: Any, writers: Any, owner: Any, metadata: Any) -> None:
+    class Silent:
+        """Commits no claim."""
+
+        def commit(self, offsets: Any, metadata: Any = None) -> None: ...
+
+    _REAL_CLAIM(clients, task, dict.fromkeys(writers, Silent()), owner, metadata)  # type: ignore[arg-type]
+
+
+def _named_by_nobody(place: Any, note: Any) -> set[Any]:
+    return set()
+
+
+def _claim_with_the_first_id(clients: Any, task: Any, writers: Any, owner: Any, metadata: Any) -> None:
+    """Claim all inputs with the id of the first one, and leave those of the others alone."""
+    _REAL_CLAIM(clients, task, dict.fromkeys(writers, writers[owner]), owner, metadata)
+
+
+def _claim_whoever_followed(clients: Any, task: Any, writers: Any, owner: Any, metadata: Any) -> None:
+    class Tolerant:
+        """Takes each text for one of its own version."""
+
+        def describes(self, place: Any, text: Any) -> bool:
+            return True
+
+        def followed(self, place: Any, text: str) -> str:
+            return text
+
+    _REAL_CLAIM(clients, task, writers, owner, Tolerant())  # type: ignore[arg-type]
+
+
+def _begin_without_init(self: Any, owner: Any, topic: str) -> Any:
+    return contextlib.nullcontext(SimTransaction(self._sim, self._process, f"nobody's {owner}"))
+
+
+def _take_all_records(self: EpochFilter, records: Any) -> Any:
+    return zip(records.keys, records.values, strict=True)
+
+
+def _defend_nothing(self: TaskStores, writer: Any) -> None:
+    for store in self._open.values():
+        if store.changelog is not None:
+            store.changes = self._clients.bounds(store.changelog)[1] - store.changelog_end
+
+
+def _write_again_nothing(*args: Any) -> int:
+    clients, _, log = args[:3]
+    return int(clients.bounds(log)[1])
+
+
+def _nothing(*args: Any, **options: Any) -> None: ...
+
+
+def _one_epoch(claim: int, attempt: int) -> bytes:
+    return bytes(10)
+
+
+def _go_on_at_the_end(
+    place: TopicPartition, known: int | None, bounds: tuple[int, int], rules: StartRules
+) -> StartPlan:
+    plan = _REAL_START(place, known, bounds, rules)
+    return replace(plan, position=bounds[1]) if plan.lost else plan
 
 
 Patch = tuple[Any, str, Callable[..., Any]]
@@ -188,7 +299,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "the stamp's changelog offset is one too high": (
         "",
         True,
-        ((TaskStores, "_next_changelog_offset", _next_offset_too_high),),
+        ((TaskStores, "flush", _flush_with_an_offset_too_high),),
     ),
     "a merge does not read ahead": ("", True, ((merge_module._Feed, "_read", _read_what_is_delivered),)),
     "only one input's offset is committed": ("", True, ((ExactlyOnceSession, "publish", _publish_one_input),)),
@@ -231,7 +342,29 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((ResidentTask, "_obey", _begin_whatever_it_answers),),
     ),
-    "resident, stores stay open when partitions go": ("", True, ((ResidentTask, "_drop", _let_go_without_closing),)),
+    "resident, stores stay open when partitions go": ("", True, ((ResidentTask, "_let_go", _let_go_without_closing),)),
+    "resident, at least once, parked tasks go on after any generation": (
+        "",
+        False,
+        ((Parked, "goes_on", _go_on_after_any_generation),),
+    ),
+    "resident, what is lost is parked": (
+        "",
+        True,
+        ((ResidentTask, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
+    ),
+    "resident, at least once, what is lost is parked": (
+        "",
+        False,
+        ((ResidentTask, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
+    ),
+    "resident, what is not committed is parked": ("", True, ((ResidentTask, "_park", _park_in_any_case),)),
+    "resident, at least once, what is not committed is parked": (
+        "",
+        False,
+        ((ResidentTask, "_park", _park_in_any_case),),
+    ),
+    "resident, at least once, parked tasks work": ("", False, ((ResidentTask, "_follow", _work_while_parked),)),
     "resident, at least once, offsets are committed before the report is taken": (
         "",
         False,
@@ -242,12 +375,46 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         False,
         ((Batch, "_settle_prepared", _settle_before_flush),),
     ),
+    "resident, transactions are left open when an offset is moved behind deleted records": ("gap", True, ()),
+    "records behind deleted ones are skipped": ("", True, ((driver_module, "plan_start", _go_on_at_the_end),)),
     "at least once, no position is produced": ("", False, ((TaskStores, "prepare", _prepare_without_position),)),
     "at least once, the stamp's changelog offset is one too high": (
         "",
         False,
-        ((TaskStores, "_next_changelog_offset", _next_offset_too_high),),
+        ((TaskStores, "flush", _flush_with_an_offset_too_high),),
     ),
+    "deployed, only the id of the first input is taken": ("", True, ((commit_module, "take_inputs", _take_one_id),)),
+    "deployed, inputs are not claimed": ("", True, ((fencing_module, "_claim", _claim_nothing),)),
+    "deployed, whoever claims an input is not fenced": ("", True, ((fencing_module, "_owners", _named_by_nobody),)),
+    "deployed, inputs are claimed with another id than their own": (
+        "",
+        True,
+        ((fencing_module, "_claim", _claim_with_the_first_id), (SimClients, "claiming", _begin_without_init)),
+    ),
+    "deployed, a version does not claim what another one had": ("claims", True, ()),
+    "deployed, a former version goes on after it was followed": (
+        "",
+        True,
+        ((fencing_module, "_claim", _claim_whoever_followed),),
+    ),
+    "deployed, stores that were passed by are used": (
+        "",
+        True,
+        ((driver_module, "refuse_skipped_stores", _nothing),),
+    ),
+    "at least once, records of former owners count": ("", False, ((EpochFilter, "take", _take_all_records),)),
+    "at least once, what others write over stays": ("", False, ((TaskStores, "defend", _defend_nothing),)),
+    "at least once, keys of others are not written again": (
+        "",
+        False,
+        ((foreign_module, "write_again", _write_again_nothing),),
+    ),
+    "at least once, a former owner writes its values again": (
+        "",
+        False,
+        ((foreign_module, "refuse_later_owner", _nothing), (stores_module, "refuse_later_owner", _nothing)),
+    ),
+    "at least once, all owners have one epoch": ("", False, ((stores_module, "epoch_of", _one_epoch),)),
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
@@ -255,7 +422,8 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
 def seeds_needed(name: str, most: int, first: int = 0) -> int | None:
     """Return how many seeds it takes until a mutant is found; None if it is not."""
     mistake, transactional, patches = MUTANTS[name]
-    kind = ResidentSimulation if name.startswith("resident") else Simulation
+    kinds = {"resident": ResidentSimulation, "deployed": DeploymentSimulation}
+    kind = kinds.get(name.partition(",")[0], Simulation)
     with contextlib.ExitStack() as stack:
         for patch in patches:
             stack.enter_context(replaced(*patch))

@@ -114,9 +114,14 @@ class ResidentDriver:
     def _take(self, link: SimLink, message: FromTask) -> None:
         sim = self._sim
         if isinstance(message, Wanted):
-            positions, fresh, stateful = find_start(sim, sorted(message.assigned))
-            link.inbox.append(Begin(message.generation, positions, fresh, stateful))
-            sim.note(f"{link} begins at {positions}, {fresh} of them new")
+            start = find_start(sim, sorted(message.assigned - message.kept))
+            link.inbox.append(
+                Begin(message.generation, start.positions, start.fresh, start.stateful, start.metadata, start.claims)
+            )
+            sim.note(f"{link} begins at {start.positions}, {start.fresh} of them are committed before")
+            if message.kept:
+                sim.note(f"{link} goes on with {sorted(message.kept)}")
+                sim.counts.events["kept"] = sim.counts.events.get("kept", 0) + 1
         elif isinstance(message, Worked):
             report = message.report
             trouble = "" if report.failure is None else report.failure.message
@@ -153,7 +158,7 @@ class Resident:
         self.process = sim.new_process(machine, SimPool() if rng.random() < 0.5 else None)
         self.process.hosts = True
         self.slot = slot
-        self.ended = False
+        self.ended = self.frozen = False
         self.link = SimLink(sim, self.process, driver)
         driver.links.append(self.link)
         settings = ResidentSettings(
@@ -237,6 +242,10 @@ class Resident:
     def evict(self) -> None:
         self.member.evicted = True
 
+    def freeze(self) -> None:
+        self.frozen = True
+        self.member.evicted = True
+
     def assign(self, places: frozenset[TopicPartition]) -> None:
         self.member.assign(places)
 
@@ -296,8 +305,12 @@ class MicroDriver(Driver):
     def evict(self) -> None:
         self.evicted = True
 
+    freeze = evict
+
     def assign(self, places: frozenset[TopicPartition]) -> None:
         self.generation = self.sim.broker.generation
+        # What was processed under a former assignment repeats, unless it was committed by then: others may have been there.
+        self._pending.clear()
         self.inputs = sorted(places)
         self.tasks = sorted({self.sim.spec.topology.task(place) for place in places})
         self._started = self.evicted = False
@@ -400,9 +413,10 @@ class ResidentSimulation(Simulation):
         self.broker.wait(1)
 
     def _left(self) -> bool:
-        """Tell whether any record is not committed."""
+        """Tell whether any record is not committed, or the group is behind deleted ones: a start must tell of them first."""
         offsets, logs = self.broker.offsets, self.broker.logs
-        return any(any(logs[place].read(offsets.get(place, (0, None))[0], 1 << 62)) for place in self.inputs)
+        reached = {place: offsets.get(place, (0, None))[0] for place in self.inputs}
+        return any(at < logs[place].low or any(logs[place].read(at, 1 << 62)) for place, at in reached.items())
 
     def _live(self, turns: int) -> None:
         for _ in range(turns):
@@ -413,7 +427,9 @@ class ResidentSimulation(Simulation):
         """Let somebody who is not suspended do something."""
         rng = self.rng
         self._populate()
-        awake = [resident for resident in self.residents if resident not in self.acting]
+        for resident in self.residents:
+            resident.frozen = resident.frozen and not self.calm and rng.random() < 0.985
+        awake = [resident for resident in self.residents if resident not in self.acting and not resident.frozen]
         if rng.random() < (0.3 if self.group.pending else 0.0 if self.calm else 0.01):
             self.group.rebalance()
         elif not self.calm and rng.random() < 0.005 and not self.acting:
@@ -487,6 +503,14 @@ class ResidentSimulation(Simulation):
         self._happens("takeover", f"{process.name} is suspended at {where!r}, others take its partitions over")
         self.take_over(self.rng.random() < 0.5)
         self.note(f"{process.name} goes on at {where!r}")
+
+    def freezes(self) -> bool:
+        """Tell whether a member freezes that has just given its partitions back."""
+        if self.calm or self.faults.left <= 0 or self.rng.random() >= self.faults.rate * 15:
+            return False
+        self.faults.left -= 1
+        self.counts.events["frozen"] = self.counts.events.get("frozen", 0) + 1
+        return True
 
     def take_over(self, whole: bool) -> None:
         if self.faults.zombies:

@@ -11,12 +11,18 @@ import pytest
 from streamrt.errors import SinkBackpressureError
 from tests.sim.__main__ import MODES, simulate
 from tests.sim.app import Setup, SimSink, WholeSimSink
-from tests.sim.resident import ResidentSimulation
+from tests.sim.resident import MicroDriver, ResidentSimulation
 from tests.sim.simulation import Faults, Process
 from tests.support import LONG
 
-SEEDS = {"micro-batch": 1_000, "resident": 600}
-"""New ones for each run. Of the resident ones, some are mixed: one member of the group runs micro-batches."""
+SEEDS = {"micro-batch": 1_000, "resident": 600, "deployments": 400}
+"""The same ones in each ordinary run, and ten times as many new ones in a long one. Some of the resident ones are mixed: one
+member of the group runs micro-batches."""
+
+WERE_WRONG = [("deployments", 2_287_396_309), ("micro-batch", 4_188_989_679), ("resident", 537_033_659)]
+"""Exactly once, an instance of a former version stood still just before it took its ids, and took them when it woke up. At
+least once, a restore wrote values again without the position that they belong to, and compaction dropped the last one.
+Exactly once, the end of a partition was committed over a higher offset, which the transaction of a former owner had."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -25,7 +31,7 @@ def test_without_faults_each_input_is_processed_once(mode: str) -> None:
         for seed in range(5):
             simulation = MODES[mode](seed, faults=Faults(left=0, zombies=False), transactional=transactional)
             simulation.run_to_end()
-            assert not simulation.counts.events
+            assert not simulation.counts.events.keys() - {"deployment", "forgotten", "kept"}
 
 
 @pytest.mark.slow
@@ -34,7 +40,9 @@ def test_whatever_goes_wrong_the_invariants_hold(
     mode: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = request.config.getoption("--seed", default=None)
-    base = random.SystemRandom().randrange(1 << 32) if seed is None else int(seed)
+    base = 1 if seed is None else int(seed)
+    if LONG and seed is None:
+        base = random.SystemRandom().randrange(1 << 32)
     count = SEEDS[mode] * (10 if LONG else 1) if seed is None else 1
     with capsys.disabled():
         print(f"\nbase seed of the simulator of {mode} tasks: {base}")
@@ -43,9 +51,15 @@ def test_whatever_goes_wrong_the_invariants_hold(
         simulation = simulate(mode, number)
         events.update(simulation.counts.events)
     if seed is None:
-        # A simulator in which nothing happens shows nothing. Only micro-batches have twins.
-        wanted = {"crash", "trouble", "takeover", "driver", "request", *(["twin"] if mode == "micro-batch" else [])}
+        # A simulator in which nothing happens shows nothing. Resident tasks have no twins, and keep partitions in rebalances.
+        wanted = {"crash", "trouble", "takeover", "driver", "request", "kept" if mode == "resident" else "twin"}
+        wanted |= {"deployment", "forgotten"} if mode == "deployments" else set()
         assert min(events[kind] for kind in wanted) > count // 20
+
+
+@pytest.mark.parametrize(("mode", "seed"), WERE_WRONG)
+def test_what_was_wrong_once(mode: str, seed: int) -> None:
+    simulate(mode, seed)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -73,3 +87,33 @@ def test_sinks_that_want_pauses_get_each_record_once(sink: type[SimSink], transa
         assert sorted(simulation.sunk) == sorted(
             (place, entry.offset) for place in simulation.inputs for entry in simulation.broker.logs[place].history()
         )
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_the_end_comes_after_the_start_that_tells_of_deleted_records(transactional: bool) -> None:
+    setup = Setup(transactional, True, False, False, False)
+    simulation = ResidentSimulation(1, setup, Faults(left=0, zombies=False), mixed=False)
+    simulation.rounds = 0
+    for place in simulation.inputs:
+        log = simulation.broker.logs[place]
+        log.delete(log.end)
+    # Nothing is left to read, and the group is behind all of it.
+    simulation.run_to_end()
+    assert all(log.low == log.end for log in map(simulation.broker.logs.__getitem__, simulation.inputs))
+    assert {place: at for place, (at, _) in simulation.broker.offsets.items()} == {
+        place: simulation.broker.logs[place].end for place in simulation.inputs
+    }
+
+
+def test_a_driver_of_micro_batches_commits_nothing_of_a_former_assignment() -> None:
+    simulation = ResidentSimulation(1, Setup(False, True, False, False, False), Faults(left=0), mixed=True)
+    driver, places = MicroDriver(simulation), frozenset(simulation.inputs)
+    driver.assign(places)
+    assert driver.start()
+    driver._pending = dict.fromkeys(places, 1)
+    before = dict(simulation.broker.offsets)
+    driver.evict()
+    simulation.broker.generation += 1
+    driver.assign(places)
+    driver.give_back()
+    assert simulation.broker.offsets == before

@@ -12,11 +12,11 @@ from streamrt import Application
 from streamrt.errors import TopicConfigurationError
 from streamrt.kafka import Producer
 from streamrt.models import TopicPartition
-from streamrt.runtime.faults import VARIABLE
 from streamrt.state import State
 from tests.chaos import tasks_of
+from tests.hosts import HostedProgram
 from tests.spark.stateful import GUARANTEES, admin_client, changelog
-from tests.support import Kafka, Program, unique, wait_until
+from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
@@ -109,10 +109,9 @@ app.run()
 
 
 def test_workers_that_die_count_nothing_twice(
-    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, processing_mode: str
+    kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path, processing_mode: str
 ) -> None:
     left, right, target = kafka.topic("left"), kafka.topic("right"), kafka.topic("out")
-    fault = tmp_path / "fault"
     text = PROGRAM.format(
         address=kafka.address,
         group=unique("group"),
@@ -120,8 +119,8 @@ def test_workers_that_die_count_nothing_twice(
         sources=(left, right),
         target=target,
     )
-    app = program(text, **{VARIABLE: str(fault)})
-    done = 0
+    app = hosted(text)
+    fault, done = app.fault, 0
     for step, point in enumerate(("changelog-produced", "committed", "fenced")):
         fault.write_text(f"{point}:exit")
         for offset, topic in enumerate((left, right)):

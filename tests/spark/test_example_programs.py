@@ -1,13 +1,10 @@
 """The examples as programs, on Spark and Kafka: they put out what the test driver puts out, and end on SIGTERM."""
 
-import contextlib
 import importlib.util
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,15 +18,14 @@ from streamrt import Application
 from streamrt.kafka import Consumer, Producer
 from streamrt.models import Headers
 from streamrt.testing import TopologyTestDriver
-from streamrt.testing.plugin import KafkaBroker
-from tests.support import Kafka, wait_until
+from tests.support import MASTER, Kafka, RunningProgram, unique, wait_until
 from tests.support import running as in_this_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 REPOSITORY = Path(__file__).parents[2]
-START_S = 90.0
-STOP_S = 15.0
+EXAMPLES = REPOSITORY / "examples"
+START_S = 150.0
 FLIGHT = {"time_hour": "2013-07-01T10:00:00Z", "month": 7, "carrier": "UA", "flight": 1545, "dest": "IAH"}
 
 Produced = tuple[bytes | None, bytes | None, int, tuple[tuple[str, Any], ...]]
@@ -128,30 +124,40 @@ TOGETHER = {
     ],
 }
 WITH_CONNECTORS = {"frost", "outbox", "parquet"}
+ALONE = "late_flights"
+"""Runs in a process of its own, with nothing set but what users set; the others take turns in one process."""
 
 
 def test_none_is_left_out() -> None:
-    names = {path.stem for path in (REPOSITORY / "examples").glob("*.py")}
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert names - {"demo", "test_thermostat"} == {*INPUTS, *TOGETHER, *WITH_CONNECTORS}
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_example(name: str, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+def test_example(
+    name: str,
+    kafka: Kafka,
+    program: Callable[..., RunningProgram],
+    hosted: Callable[..., RunningProgram],
+) -> None:
     expected = run_in_driver(name)
-    address = kafka_broker.bootstrap_servers
-    make_app(name, address).setup_topics()
-    produce(address, INPUTS[name])
-    with running(name, address, tmp_path) as process:
-        produced = consume(address, {topic: len(records) for topic, records in expected.items()}, process)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(STOP_S) == 0, errors(tmp_path)
+    make_app(name, kafka.address).setup_topics()
+    produce(kafka.address, INPUTS[name])
+    environment = {"STREAMRT_BROKER_ADDRESS": kafka.address, "STREAMRT_STATE_DIR": str(kafka.state_dir)}
+    if name == ALONE:
+        started = program(EXAMPLES / f"{name}.py", **environment)
+    else:
+        started = hosted(EXAMPLES / f"{name}.py", STREAMRT_SPARK_MASTER=MASTER, **environment)
+    produced = consume(kafka.address, {topic: len(records) for topic, records in expected.items()}, started)
+    code, _ = started.end()
+    assert code == 0, started.err
     assert {topic: sorted(records, key=repr) for topic, records in produced.items()} == {
         topic: sorted(records, key=repr) for topic, records in expected.items()
     }
     if name == "columns":
-        assert "Rides" in (tmp_path / "stdout").read_text()
+        assert any("Rides" in line for line in started.out)
     if name == "dead_letters":
-        assert "below absolute zero" in errors(tmp_path)
+        assert any("below absolute zero" in line for line in started.err)
 
 
 @pytest.mark.usefixtures("processing_mode")
@@ -212,7 +218,7 @@ def test_example_that_is_a_test() -> None:
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", REPOSITORY / "examples" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -252,39 +258,14 @@ def run_in_driver(name: str) -> dict[str, list[Produced]]:
         }
 
 
-@contextlib.contextmanager
-def running(name: str, address: str, directory: Path) -> "Iterator[subprocess.Popen[bytes]]":
-    """Run an example as a program until the block ends."""
-    environment = {
-        **os.environ,
-        "STREAMRT_BROKER_ADDRESS": address,
-        "STREAMRT_STATE_DIR": str(directory / "state"),
-        "PYTHONIOENCODING": "utf-8",
-    }
-    with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, f"examples/{name}.py"],
-            cwd=REPOSITORY,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-
-def consume(address: str, wanted: dict[str, int], process: "subprocess.Popen[bytes]") -> dict[str, list[Produced]]:
+def consume(address: str, wanted: dict[str, int], program: RunningProgram) -> dict[str, list[Produced]]:
     """Return the records of some topics as soon as there are as many as wanted."""
     found: dict[str, list[Produced]] = {topic: [] for topic in wanted}
     deadline = time.monotonic() + START_S
-    with Consumer(address, f"test-{process.pid}", "earliest", auto_commit_enable=False) as consumer:
+    with Consumer(address, unique("test"), "earliest", auto_commit_enable=False) as consumer:
         consumer.subscribe(list(wanted))
         while any(len(found[topic]) < count for topic, count in wanted.items()):
-            assert process.poll() is None, f"the example ended by itself with exit code {process.returncode}"
+            assert program.process.poll() is None, f"the example ended by itself: {program.err}"
             assert time.monotonic() < deadline, f"the outputs did not arrive within {START_S:g} s: {found}"
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
@@ -293,7 +274,3 @@ def consume(address: str, wanted: dict[str, int], process: "subprocess.Popen[byt
                     (message.key(), message.value(), message.timestamp()[1], tuple(headers))
                 )
     return found
-
-
-def errors(directory: Path) -> str:
-    return (directory / "stderr").read_text()

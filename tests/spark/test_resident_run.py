@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import signal
 import statistics
 import time
 from collections import Counter
@@ -12,7 +13,8 @@ import pytest
 
 from streamrt import Application
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
-from tests.support import Kafka, Program, unique, wait_until
+from tests.hosts import HostedProgram
+from tests.support import Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -23,7 +25,7 @@ KILLS = 4
 
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 def test_a_task_whose_process_is_killed_goes_on(
-    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, static: bool
+    kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path, static: bool
 ) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -34,14 +36,19 @@ def test_a_task_whose_process_is_killed_goes_on(
     if not static:
         # Without an id, the group waits until the session of the dead member is over.
         text = text.replace("from streamrt import Application", "import streamrt.app\nfrom streamrt import Application")
-        text = text.replace("\napp = ", "\nstreamrt.app.instance_id = lambda *_: None\napp = ")
+        text = text.replace(
+            "\napp = ", "\nreal, streamrt.app.instance_id = streamrt.app.instance_id, lambda *_: None\napp = "
+        )
+        text = text.replace(
+            "    app.run()", "    try:\n        app.run()\n    finally:\n        streamrt.app.instance_id = real"
+        )
     seconds: list[float] = []
     try:
-        app = program(text, STREAMRT_PROCESSING_MODE="resident")
+        app = hosted(text, STREAMRT_PROCESSING_MODE="resident")
         flow.produce(200)
         outputs.wait_for(flow.count)
         for _ in range(KILLS if static else 1):
-            with flow.running(per_step=20, pause_s=0.05):
+            with flow.running(outputs, per_step=20, pause_s=0.05):
                 time.sleep(chance.uniform(0.0, 0.5))
                 chance.choice(tasks_of(app)).kill()
                 killed = time.monotonic()
@@ -99,22 +106,93 @@ def test_a_task_has_many_partitions(kafka: Kafka, guarantee: str) -> None:
     )
 
 
+COUNTER = """
+from streamrt import Application
+
+app = Application(
+    {address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[1]", state_dir={state_dir!r},
+    processing_mode="resident", processing_guarantee={guarantee!r},
+)
+
+def count(value, state):
+    number = state.get("n", 0) + 1
+    state.set("n", number)
+    return number
+
+app.dataframe(app.topic({source!r})).apply(count, stateful=True).to_topic(app.topic({target!r}))
+app.run()
+"""
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_leaves(
+    kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path, guarantee: str
+) -> None:
+    partitions, rounds = 4, 0
+    source, target = kafka.topic("in", partitions), kafka.topic("out")
+    text = COUNTER.format(
+        address=kafka.address,
+        group=unique("group"),
+        state_dir=str(tmp_path / "state"),
+        guarantee=guarantee,
+        source=source,
+        target=target,
+    )
+
+    def produce_until(done: Callable[[], object]) -> None:
+        """Produce to all partitions until something has happened, and once more."""
+
+        def produce() -> bool:
+            nonlocal rounds
+            happened = bool(done())
+            for partition in range(partitions):
+                kafka.produce(source, ["x"], key=b"%d" % partition, partition=partition)
+            rounds += 1
+            assert stays.process.poll() is None, stays.err
+            return happened
+
+        wait_until(produce, 150, "what an instance says")
+
+    def said(app: HostedProgram, word: str) -> list[str]:
+        return [line for line in app.err if word in line]
+
+    stays = hosted(text)
+    produce_until(lambda: said(stays, "processing"))
+    guest = hosted(text)
+    produce_until(lambda: said(guest, "processing") and said(stays, "going on with"))
+    guest.process.send_signal(signal.SIGTERM)
+    produce_until(lambda: len(said(stays, "going on with")) == len(said(stays, "processing")) == 2)
+    assert guest.wait(60) == 0
+    received = Counter((one.key, one.value) for one in kafka.receive(target, partitions * rounds))
+    assert stays.end()[0] == 0
+    assert received == Counter(
+        (b"%d" % partition, b"%d" % n) for partition in range(partitions) for n in range(1, rounds + 1)
+    )
+    # Half of the partitions were never begun again, and the others when they came back.
+    first, second = said(stays, "processing")
+    kept = [number for number in range(partitions) if f"{source}[{number}]" not in second]
+    assert len(kept) == partitions // 2
+    for line in said(stays, "going on with"):
+        assert [number for number in range(partitions) if f"{source}[{number}]" in line] == kept
+    assert all(f"{source}[{number}]" in first for number in range(partitions))
+
+
 def test_copies_in_different_modes_share_the_partitions(
-    kafka: Kafka, program: Callable[..., Program], tmp_path: Path
+    kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path
 ) -> None:
     source, target = kafka.topic("in", 4), kafka.topic("out", 2)
     flow, outputs = Flow(kafka.address, source, 7), Outputs(kafka.address, target)
     text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
     try:
-        with flow.running(per_step=40, pause_s=0.1):
-            first = program(text, STREAMRT_PROCESSING_MODE="micro-batch")
+        with flow.running(outputs, per_step=40, pause_s=0.1):
+            first = hosted(text, STREAMRT_PROCESSING_MODE="micro-batch")
             outputs.wait_for(1)
-            second = program(text, STREAMRT_PROCESSING_MODE="resident")
+            second = hosted(text, STREAMRT_PROCESSING_MODE="resident")
             second.wait_for("processing")
             outputs.wait_for(outputs.count + 200)
             assert first.end()[0] == 0
             outputs.wait_for(outputs.count + 200)
-            third = program(text, STREAMRT_PROCESSING_MODE="micro-batch")
+            third = hosted(text, STREAMRT_PROCESSING_MODE="micro-batch")
             third.wait_for("processing")
             outputs.wait_for(outputs.count + 200)
         outputs.wait_for(flow.count)

@@ -154,7 +154,7 @@ def test_printed_lines_reach_standard_output_in_order(kafka: Kafka, capsys: pyte
     sdf.update(lambda value: print("user saw", value))
     sdf.print(pretty=False)
     app.run(count=2, timeout=20)
-    assert capsys.readouterr().out.splitlines() == ["user saw a", "a", "user saw b", "b"]
+    assert capsys.readouterr().out.splitlines() == ["user saw a", "{'value': 'a'}", "user saw b", "{'value': 'b'}"]
 
 
 def test_on_message_processed_runs_here_and_may_stop_the_application(kafka: Kafka) -> None:

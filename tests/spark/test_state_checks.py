@@ -199,14 +199,14 @@ def test_a_second_copy_beside_the_first_one_has_files_of_its_own(kafka: Kafka) -
 def test_state_of_a_newer_version_is_refused(kafka: Kafka) -> None:
     class NewerStamp(Stamp):
         def encode(self) -> bytes:
-            return super().encode().replace(b'"v":1', b'"v":3')
+            return super().encode().replace(b'"v":4', b'"v":9')
 
     shop = Shop.opened(kafka)
     shop.feed("a")
     with Producer(kafka.address) as producer:
-        newer = Position(3, None, 1, None).encode().replace(b'"v":1', b'"v":3')
+        newer = Position(3, None, 1, None).encode().replace(b'"v":1', b'"v":9')
         producer.produce(shop.changelog, newer, key=POSITION_KEY, partition=0)
-    shop.refuses(StoreVersionError, "position record", "version 3", "upgrade StreamRT")
+    shop.refuses(StoreVersionError, "position record", "version 9", "upgrade StreamRT")
     other = Shop.opened(kafka)
     other.feed("a")
     base = group_directory(kafka.state_dir, other.group) / "0"
@@ -214,7 +214,7 @@ def test_state_of_a_newer_version_is_refused(kafka: Kafka) -> None:
     assert partition.stamp is not None
     partition.write((), NewerStamp(**vars(partition.stamp)))
     partition.close()
-    other.refuses(StoreVersionError, "stamp", "version 3", "upgrade StreamRT")
+    other.refuses(StoreVersionError, "stamp", "version 9", "upgrade StreamRT")
 
 
 # -- Offsets that do not fit ------------------------------------------------------------------------------------------
@@ -244,6 +244,41 @@ def test_offsets_set_past_records_that_the_state_lacks_are_refused(kafka: Kafka,
         shop.app().clear_state()
     set_offset(kafka, shop.group, shop.source, 3)
     assert shop.run() == [("a", 3), ("a", 4), ("a", 5), ("a", 6)]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_fault_14_a_rollback_to_a_version_with_another_store_is_refused_by_name(kafka: Kafka, guarantee: str) -> None:
+    shop = Shop.opened(kafka, processing_guarantee=guarantee)
+    shop.feed("aa")
+    between = kafka.app(shop.group, **shop.settings)
+    between.dataframe(between.topic(shop.source))
+    assert len(between.run(timeout=0.5)) == 2
+    shop.feed("a")
+    command = f"streamrt state forget --group {shop.group} --topic {shop.source} --store default"
+    shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "offset 3", "is at 5", "rolled back", command)
+    told = shop.app().forget_store(shop.source)
+    assert f"the topic {shop.changelog}" in told
+    wait_until(lambda: kafka.admin.topic_ids([shop.changelog])[shop.changelog] is None, what="the deletion")
+    assert shop.run() == [("a", 1)], "the store begins where the group is"
+
+
+def test_fault_18_a_renamed_grouping_with_records_in_flight_is_refused_by_name(kafka: Kafka) -> None:
+    group, source = unique("shop"), kafka.topic("in", 2)
+
+    def app(name: str) -> Application:
+        made = kafka.app(group)
+        made.dataframe(made.topic(source)).group_by(lambda value: value, name=name).apply(count, stateful=True)
+        return made
+
+    feed(kafka, source, "ab", None)
+    assert len(app("letter").run(timeout=1)) == 2
+    # What the former version had put there when it was stopped.
+    left = f"repartition__{group}--{source}--letter"
+    kafka.produce(left, ["c"], key=b'"c"', partition=0)
+    refused(
+        app("sign"), TopicConfigurationError, f"{left}[0] has records", "renamed or removed", f"delete the topic {left}"
+    )
+    assert len(app("letter").run(timeout=1)) == 1
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -21,7 +21,7 @@ from streamrt.kafka import Producer
 from streamrt.models import TopicPartition
 from streamrt.runtime.directory import group_directory
 from streamrt.spark.commits import RepartitionPurge
-from streamrt.state import MemoryStore, RocksDBOptions, State
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, State
 from tests.spark.stateful import (
     GUARANTEES,
     changelog,
@@ -335,11 +335,30 @@ def test_a_long_changelog_is_restored_in_slices_that_tell_how_far_they_are(
     kafka.produce(source, [0])
     caplog.set_level(logging.INFO, logger="streamrt")
     assert run() == [200]
-    ready = next(record for record in caplog.records if "waiting for partitions" in record.message)
+    ready = next(record for record in caplog.records if "Spark is ready" in record.message)
     told = [record for record in caplog.records if "restoring store" in record.message]
     assert told[-1].message == f"restoring store 'default' of {source}[0]: 100 % of {entries + 1} changelog offsets"
     seconds = told[-1].created - ready.created
     print(f"restored {entries / seconds:,.0f} records/s, with the assignment, in {len(told)} slices")
+
+
+def test_fault_23_a_locked_store_holds_up_its_own_partition_alone(kafka: Kafka) -> None:
+    source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("locked")
+    base = group_directory(kafka.state_dir, group) / "0"
+    app = kafka.app(group, rocksdb_options=RocksDBOptions(open_retry_backoff=1.0))
+    sdf = app.dataframe(app.topic(source, key_deserializer="str")).apply(count, stateful=True)
+    sdf.to_topic(app.topic(target, key_serializer="str"))
+    held = RocksDBStore("default", source, base).open(0)
+    feed(kafka, source, "a", 0)
+    feed(kafka, source, "x", 1)
+    with running(app):
+        wait_until(lambda: caught_up(app, 1), what="the other partition")
+        feed(kafka, source, "xx", 1)
+        wait_until(lambda: caught_up(app, 3), what="more of it")
+        assert sorted(read(kafka, target, 3)) == [("x", 1), ("x", 2), ("x", 3)]
+        held.close()
+        wait_until(lambda: caught_up(app, 4), what="the partition whose store was locked")
+    assert sorted(read(kafka, target, 4))[0] == ("a", 1)
 
 
 def damage_manifest(store: Path) -> None:

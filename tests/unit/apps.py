@@ -1,6 +1,7 @@
 """What unit tests share: an application that contacts nobody, and short ways to send records through it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from streamrt import Application, StreamingDataFrame, Topic
 from streamrt.connectors import BaseSink
 from streamrt.errors import ProcessingError
 from streamrt.models import Headers, Tick
+from streamrt.runtime import TaskSpec
 from streamrt.state import MemoryStore, StoreSpec, StoreTransaction, Transaction
 from streamrt.testing import TopologyTestDriver
+from streamrt.testing.cluster import MemoryCluster
 from streamrt.topology import Executor, Node, StateAccess, Topology, compose_stream
 
 START = 1_000_000
@@ -23,6 +26,12 @@ Output = tuple[Any, Any, int, Any]
 def application(**settings: Any) -> Application:
     """Return an application; its broker does not exist and is never asked."""
     return Application("unused.invalid:9092", **{"consumer_group": "group", "loglevel": None, **settings})
+
+
+def completed(app: Application) -> TaskSpec:
+    """Return what tasks of an application are given when it starts; stores of RocksDB are in memory."""
+    spec = app.rehearse_start(app.task_spec(count_outputs=True, collect=True), MemoryCluster(), Path("unused"))
+    return spec if spec.state is None else replace(spec, state=replace(spec.state, in_memory=True))
 
 
 class Stage:
@@ -99,6 +108,9 @@ class Surroundings:
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """No time passes."""
+
+    def begin_portion(self) -> Callable[[], bool]:
+        return lambda: False
 
     def show(self, node_id: int, item: Any) -> None:
         """Nobody watches."""

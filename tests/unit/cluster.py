@@ -1,21 +1,19 @@
-"""The topics of a cluster that lives in memory."""
+"""The cluster in memory, with a word about what it was asked for."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from streamrt.errors import TopicCreationError
 from streamrt.kafka import TopicConfig, TopicDefinition
+from streamrt.testing import cluster
 
 
-class MemoryCluster:
-    """The topics of a cluster, without one."""
+class MemoryCluster(cluster.MemoryCluster):
+    """Remembers what it was asked for, sets `retention.ms` of each topic, and creates none whose name begins with "bad"."""
 
     def __init__(self, **topics: TopicConfig) -> None:
-        self.topics = dict(topics)
+        super().__init__(**topics)
         self.asked_to_create: list[str] = []
         self.timeouts: list[tuple[float, float]] = []
-
-    def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
-        return {name: self.topics.get(name) for name in topic_names}
 
     def create_topics(
         self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
@@ -25,7 +23,6 @@ class MemoryCluster:
             self.asked_to_create.append(topic.name)
             if topic.name.startswith("bad"):
                 raise TopicCreationError(topic.name)
-            config = topic.config or TopicConfig(1, 1)
-            self.topics[topic.name] = TopicConfig(
-                config.num_partitions or 1, config.replication_factor or 1, {"retention.ms": "7", **config.extra_config}
-            )
+            super().create_topics([topic])
+            created = self.topics[topic.name]
+            created.extra_config = {"retention.ms": "7", **created.extra_config}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamrt.kafka import OffsetMetadata
 from streamrt.models import Headers, TopicPartition
 from streamrt.runtime import (
     BatchContext,
@@ -40,9 +41,15 @@ class Clients(MemoryClients):
         if name in self.troubles:
             raise self.troubles.pop(name)
 
-    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
-        self.call("reuse" if reuse else "init")
+    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+        self.call("reuse")
         return Transaction(self)
+
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+        self.call("init")
+        return Transaction(self)
+
+    delivered = True
 
     def hurry(self) -> None: ...
 
@@ -99,11 +106,12 @@ class Transaction:
     def flush(self) -> list[Exception]:
         return []
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         self._clients.call("commit")
         for record in self._held:
             MemoryClients.produce(self._clients, *record)
-        self._clients.end_transaction({LOG} if any(record[0] == "log" for record in self._held) else set(), offsets)
+        touched = {LOG} if any(record[0] == "log" for record in self._held) else set()
+        self._clients.end_transaction(touched, offsets, metadata)
 
     def abort(self) -> None:
         self._clients.call("abort")

@@ -68,6 +68,9 @@ class Joined:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         raise AssertionError("joins do not wait for ticks")
 
+    def begin_portion(self) -> Callable[[], bool]:
+        raise AssertionError("joins leave nothing over for ticks")
+
     def show(self, node_id: int, item: Any) -> None:
         raise AssertionError("joins show nothing")
 

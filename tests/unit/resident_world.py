@@ -13,7 +13,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import OffsetOutOfRangeError
-from streamrt.kafka import GroupAssignment, GroupFencedError, InputBatch
+from streamrt.kafka import GroupAssignment, GroupFencedError, InputBatch, OffsetMetadata
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, Tasks, TransactionWriter
 from streamrt.runtime.link import (
@@ -27,10 +27,11 @@ from streamrt.runtime.link import (
     Wanted,
     Worked,
 )
+from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident import ResidentSettings, ResidentTask
 from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.state import State, Store, StorePartition, StoreSpec, state_of
+from streamrt.state import RocksDBOptions, State, Store, StorePartition, StoreSpec, state_of
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskStore
 from tests.support import wait_until
@@ -39,6 +40,8 @@ from tests.unit.apps import application
 
 FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
 BOTH = frozenset({FIRST, SECOND})
+METADATA = '{"streamrt":2,"stores":{"in":{"default":"1"}}}'
+"""What is stored with the offsets of `in`."""
 GUARANTEES = pytest.mark.parametrize("transactional", [False, True], ids=["at-least-once", "exactly-once"])
 
 Message = TypeVar("Message", bound=FromTask)
@@ -66,21 +69,25 @@ class Clients(commit_world.Clients):
         super().__init__()
         self.spent = False
 
-    def transactional(self, task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
-        super().transactional(task, topic=topic, reuse=reuse)
+    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+        super().kept(task)
+        return Transaction(self)
+
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+        super().transactional(task, owner)
         return Transaction(self)
 
 
 class Transaction(commit_world.Transaction):
     """A transaction whose producer may be spent by its commit."""
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         self._clients.call("commit")
         held, self._held = self._held, []
         for record in held:
             MemoryClients.produce(self._clients, *record)
         touched = {TopicPartition(record[0], record[5]) for record in held if record[5] >= 0}
-        self._clients.end_transaction(touched, offsets)
+        self._clients.end_transaction(touched, offsets, metadata)
         assert isinstance(self._clients, Clients)
         if self._clients.spent:
             self.usable = False
@@ -142,12 +149,23 @@ class MemoryFeed:
         self._polls = 0
         self._actions: dict[int, Callable[[], None]] = {}
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self.positions = dict(positions)
-        self.assigned.append(dict(positions))
-        self.paused.clear()
-        self.resumed.clear()
-        self._ends.clear()
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        assert positions.keys().isdisjoint(self.positions)
+        self.positions.update(positions)
+        if positions:
+            self.assigned.append(dict(self.positions))
+        self.paused.update(positions)
+        self.resumed.difference_update(positions)
+
+    def remove(self, places: Iterable[TopicPartition]) -> None:
+        going = set(places)
+        for place in going:
+            self.positions.pop(place, None)
+            self._ends.pop(place, None)
+            self.paused.discard(place)
+            self.resumed.discard(place)
+        if going:
+            self.assigned.append(dict(self.positions))
 
     def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
         self._polls += 1
@@ -243,7 +261,7 @@ class MemoryMember:
         *,
         generation: int | None = None,
         timeout: float = 30.0,
-        metadata: str | None = None,
+        metadata: OffsetMetadata = None,
     ) -> None:
         if self.troubles:
             raise self.troubles.pop(0)
@@ -251,7 +269,7 @@ class MemoryMember:
         if current is None or current.generation != generation or not offsets.keys() <= current.partitions:
             raise GroupFencedError("the partitions are another member's")
         self.commits.append(dict(offsets))
-        self.metadata.add(metadata)
+        self.metadata.update(metadata.values() if isinstance(metadata, Mapping) else [metadata])
         self.offsets.update(offsets)
 
     def close(self) -> None:
@@ -264,9 +282,9 @@ class MemoryMember:
 
     # -- What the group does -------------------------------------------------------------------------------------------
 
-    def assign(self, *partitions: TopicPartition) -> None:
+    def assign(self, *partitions: TopicPartition, unbroken: bool = False) -> None:
         self._generation += 1
-        self.current = self._owned = GroupAssignment(self._generation, frozenset(partitions))
+        self.current = self._owned = GroupAssignment(self._generation, frozenset(partitions), unbroken)
 
     @contextlib.contextmanager
     def revoking(self) -> Iterator[threading.Thread]:
@@ -319,7 +337,7 @@ class MemoryLink:
             self.inbox.append(Taken(message.number))
 
     def begin(self, wanted: Wanted) -> None:
-        positions = {place: self._offsets.get(place, 0) for place in sorted(wanted.assigned)}
+        positions = {place: self._offsets.get(place, 0) for place in sorted(wanted.assigned - wanted.kept)}
         fresh = {place: at for place, at in positions.items() if place in self.fresh - self._offsets.keys()}
         self.inbox.append(Begin(wanted.generation, positions, fresh))
 
@@ -371,6 +389,9 @@ class World:
         partitions: number of partitions of each topic.
         commits: settings of the task.
         collect: whether outputs are reported.
+        disk: directory of stores that are on disk; without it, they are in memory.
+        options: how these stores work.
+        longest_absence_ms: age at which stores are restored as a whole.
         settings: of the application.
     """
 
@@ -382,6 +403,9 @@ class World:
         partitions: int = 2,
         commits: Mapping[str, Any] | None = None,
         collect: bool = False,
+        disk: Path | None = None,
+        options: RocksDBOptions | None = None,
+        longest_absence_ms: int = 1 << 62,
         **settings: Any,
     ) -> None:
         guarantee: Any = "exactly-once" if transactional else "at-least-once"
@@ -391,17 +415,18 @@ class World:
         sources = {}
         for stream, topics in spec.topology.streams.items():
             logs: dict[str, ChangelogSettings | None] = {
-                store.name: ChangelogSettings(f"log-{store.name}") for store in spec.topology.stores(stream)
+                store.name: ChangelogSettings(f"log-{store.name}", None, longest_absence_ms)
+                for store in spec.topology.stores(stream)
             }
             if logs:
                 names = tuple(sorted(topics)) if len(topics) > 1 else ()
                 sources[stream] = SourceState(None, partitions, logs, names)
-        state = StateSettings("group", Path("unused"), None, sources, in_memory=True)
+        state = StateSettings("group", disk or Path("unused"), options, sources, in_memory=disk is None)
         self.clock = Clock()
         self.clients = Clients()
         self.catalog = Catalog(state, self.clients)
-        self.spec = replace(spec, state=state, commit_metadata="of the commit")
-        self.tasks = Tasks(self.spec, self.clients, self.catalog)
+        self.spec = replace(spec, state=state, commit_metadata=CommitMetadata({"in": {"default": "1"}}))
+        self.tasks = Tasks(self.spec, self.clients, self.catalog if disk is None else StoreCatalog(state))
         self.feed = MemoryFeed(self.clock)
         self.link = MemoryLink(self.clients.offsets, self.clock)
         self.members: list[MemoryMember] = []
@@ -427,9 +452,15 @@ class World:
 
     def begin(self, *partitions: TopicPartition) -> None:
         """Give the task partitions, and wait until it has opened them."""
-        wanted = set(partitions or (FIRST, SECOND))
-        self.member.assign(*wanted)
-        self.until(lambda: wanted == self.feed.positions.keys() == self.feed.resumed)
+        self.member.assign(*(partitions or BOTH))
+        self.until_begun()
+
+    def until_begun(self) -> None:
+        """Step until all that is assigned is open."""
+        current = self.member.current
+        assert current is not None
+        self.until(lambda: self.task._membership.assignment == current and self.task._answered)
+        self.until(lambda: current.partitions == self.feed.positions.keys() == self.feed.resumed)
 
     def steps(self, count: int = 1) -> None:
         for _ in range(count):
@@ -451,10 +482,16 @@ class World:
         return self.reports[self._awaited - 1]
 
     def revoke(self) -> None:
-        """Take all partitions, in good order."""
-        with self.member.revoking() as thread:
-            while thread.is_alive():
+        """Take all partitions, in good order; the group has not shared them out anew by then."""
+        with self.member.revoking():
+            while self.task._membership.wanted_back:
                 self.task.step()
+
+    def let_go(self) -> None:
+        """Take all partitions, and have the group give them to others."""
+        self.revoke()
+        self.member.assign()
+        self.until(lambda: self.task._membership.assignment == self.member.current)
 
     # -- What came of it -----------------------------------------------------------------------------------------------
 
@@ -509,5 +546,6 @@ def processed(world: World) -> dict[TopicPartition, list[int]]:
 
 def waiting_store(world: World) -> str:
     """Return the name of the store that waits for a watermark."""
-    (name,) = world.spec.topology.watermarks("in")
+    topology = world.spec.topology
+    (name,) = topology.watermarks("in") or topology.wall_clock_stores("in")
     return name

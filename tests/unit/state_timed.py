@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,10 @@ class Model:
         self.line.append((time, self.arrivals, prefix, value))
         self.arrivals += 1
 
-    def delete(self, prefix: bytes, start: int, end: int) -> None:
+    def delete(self, prefix: bytes, start: int, end: int) -> int:
+        before = len(self.line)
         self.line = [item for item in self.line if not (item[2] == prefix and start <= item[0] < end)]
+        return before - len(self.line)
 
     def due(self, bound: int) -> list[tuple[int, bytes, Any]]:
         found = [
@@ -65,14 +67,15 @@ class Model:
 class Run:
     """A store partition and its changelog, and a second one that follows it from time to time."""
 
-    def __init__(self, kind: type[Store], folder: Path) -> None:
-        self.stores = [kind(name, "orders", folder, AT_ONCE) for name in ("one", "two")]
+    def __init__(self, kind: type[Store], folder: Path, memory: int = 1 << 26) -> None:
+        self.options = replace(AT_ONCE, object_cache_size=memory)
+        self.stores = [kind(name, "orders", folder, self.options) for name in ("one", "two")]
         self.partition: StorePartition = self.stores[0].open(0)
         self.changelog: list[tuple[bytes, bytes | None]] = []
         self.commits = 0
 
     def begin(self) -> TimedTransaction:
-        return TimedTransaction(self.partition, AT_ONCE)
+        return TimedTransaction(self.partition, self.options)
 
     def commit(self, transaction: TimedTransaction) -> None:
         changes = transaction.prepare()
@@ -158,8 +161,19 @@ def act(op: Op, transaction: TimedTransaction) -> Any:
         "latest": lambda: transaction.latest_item(prefix, op.first),
         "delete": lambda: transaction.delete_items(prefix, low, high),
         "delete_front": lambda: transaction.delete_items(prefix, 0, op.first),
+        "delete_parts": lambda: _delete_in_parts(op, transaction),
     }
     return simple[op.name]()
+
+
+def _delete_in_parts(op: Op, transaction: TimedTransaction) -> int:
+    """Delete some items from the front, and then the others; return how many they were."""
+    prefix, most = transaction.prefix(KEYS[op.key]), 1 + op.second % 3
+    some = transaction.delete_items(prefix, 0, op.first, most)
+    rest = len(transaction.items(prefix, 0, op.first))
+    others = transaction.delete_items(prefix, 0, op.first)
+    assert (others, rest > 0) == (rest, some >= most and rest > 0)
+    return some + others
 
 
 def _due(op: Op, transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
@@ -215,7 +229,7 @@ def expect(op: Op, model: Model) -> Any:
         before = model.items(prefix, 0, op.first + 1)
         return (before[-1][0], before[-1][2]) if before else None
     elif op.name == "delete":
-        model.delete(prefix, low, high)
-    elif op.name == "delete_front":
-        model.delete(prefix, 0, op.first)
+        return model.delete(prefix, low, high)
+    elif op.name in ("delete_front", "delete_parts"):
+        return model.delete(prefix, 0, op.first)
     return None

@@ -9,6 +9,7 @@ from streamrt.errors import ProducerError
 from streamrt.models import Headers, TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, Tasks
 from streamrt.runtime.commit import Session
+from streamrt.runtime.turns import Turns
 from streamrt.testing.memory import MemoryClients
 
 PLACE = TopicPartition("in", 0)
@@ -86,8 +87,25 @@ class Process:
             return self._tasks.run(chunks, context)
         batch = self._tasks.begin(context, self._carried)
         try:
-            if batch.take_all(chunks):
+            turns = Turns(self._tasks.place)
+            turns.add(chunks)
+            turns.take(batch)
+            if turns:
                 batch.report.complete = False
+            return self._tasks.end(batch)
+        finally:
+            batch.close()
+
+    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
+        """Let time pass for tasks, and commit the work."""
+        if self._carried is None:
+            return self._tasks.tick(places, context)
+        batch = self._tasks.begin(context, self._carried)
+        try:
+            turns = Turns(self._tasks.place)
+            for place in places:
+                turns.want(place)
+            turns.take(batch)
             return self._tasks.end(batch)
         finally:
             batch.close()

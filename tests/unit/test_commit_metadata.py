@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from streamrt.errors import ConfigurationError
+from streamrt.models import TopicPartition
 from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
-from streamrt.runtime.metadata import commit_metadata, stores_in
+from streamrt.runtime.metadata import SENT_ROOM, CommitMetadata, CommittedMetadata, claimed, without_store
+from streamrt.runtime.sent import Sent
+
+ORDERS = TopicPartition("orders", 3)
 
 
 def settings(topics: dict[str, dict[str, str | None]]) -> StateSettings:
@@ -17,75 +22,179 @@ def settings(topics: dict[str, dict[str, str | None]]) -> StateSettings:
     return StateSettings("shop", Path("unused"), None, sources)
 
 
+def composed(topics: dict[str, dict[str, str | None]]) -> CommitMetadata:
+    return CommitMetadata.of(settings(topics), {topic: (topic,) for topic in topics})
+
+
 def test_what_is_written_is_read() -> None:
     topics: dict[str, dict[str, str | None]] = {
         "orders": {"default": "x1", "other": None},
         'a "quoted" topic, ümlaut': {"default": "x2"},
     }
-    text = commit_metadata(settings(topics))
-    assert text is not None
-    assert stores_in(text) == topics
+    for topic, stores in topics.items():
+        found = CommittedMetadata.decode(composed(topics).encode(TopicPartition(topic, 0)))
+        assert found.stores == {topic: stores}
+        assert found == CommittedMetadata(2, {topic: stores})
+
+
+def test_each_partition_is_told_of_alone() -> None:
+    state = StateSettings(
+        "shop",
+        Path("unused"),
+        None,
+        {
+            "a": SourceState("1", 1, {"own": ChangelogSettings("log", "x1")}),
+            "a--b": SourceState("1,2", 1, {"both": ChangelogSettings("log", "x2")}, ("a", "b")),
+        },
+    )
+    metadata = CommitMetadata.of(state, {"a--b": ("a", "b"), "c": ("c",)})
+    texts = metadata.encode_all([TopicPartition(topic, 0) for topic in "abc"], {TopicPartition("a", 0): 5})
+    notes = {place.topic: CommittedMetadata.decode(text) for place, text in texts.items()}
+    assert notes["a"].stores == {"a": {"own": "x1"}, "a--b": {"both": "x2"}}
+    assert notes["b"].stores == {"a--b": {"both": "x2"}}
+    assert texts[TopicPartition("c", 0)] is None
+    # The id of the first input moves the offsets of both.
+    assert [notes[topic].owner for topic in "abc"] == [None, "a", None]
+    assert [notes[topic].claim for topic in "abc"] == [5, 0, 0]
+
+
+def test_times_and_what_is_held_back_travel_with_a_commit() -> None:
+    sent = {
+        "repartition__shop--orders--day": Sent(17),
+        "open": Sent(18, pending=True),
+        "first": Sent(None, pending=True),
+    }
+    text = composed({"orders": {"default": "x1"}}).encode(ORDERS, sent=sent)
+    found = CommittedMetadata.decode(text)
+    assert {topic: found.sent_into(topic) for topic in sent} == sent
+    assert found.sent_into("another") is None
+    assert found.names("orders", "default")
 
 
 def test_a_store_without_changelog_is_named() -> None:
     state = StateSettings("shop", Path("unused"), None, {"orders": SourceState("id", 1, {"default": None})})
-    text = commit_metadata(state)
-    assert text is not None
-    assert stores_in(text) == {"orders": {"default": None}}
+    found = CommittedMetadata.decode(CommitMetadata.of(state, {"orders": ("orders",)}).encode(ORDERS))
+    assert found.stores == {"orders": {"default": None}}
+    assert found.names("orders", "default")
+    assert not found.contradicts("orders", "default", "x1")
 
 
 def test_without_state_there_is_nothing() -> None:
-    assert commit_metadata(None) is None
-    assert commit_metadata(settings({})) is None
+    assert CommitMetadata().encode(ORDERS) is None
+    assert CommitMetadata.of(None, {"orders": ("orders",)}).encode(ORDERS) is None
+    assert composed({"other": {"default": "x"}}).encode(ORDERS) is None
 
 
 def test_the_text_does_not_depend_on_the_order() -> None:
-    assert commit_metadata(settings({"b": {"s": "1"}, "a": {"s": "2"}})) == commit_metadata(
-        settings({"a": {"s": "2"}, "b": {"s": "1"}})
-    )
+    first, second = composed({"orders": {"b": "1", "a": "2"}}), composed({"orders": {"a": "2", "b": "1"}})
+    assert first.encode(ORDERS) == second.encode(ORDERS)
 
 
-def test_what_is_too_long_tells_of_the_topics_alone() -> None:
-    topics: dict[str, dict[str, str | None]] = {f"topic-{number}": {"default": "x" * 50} for number in range(60)}
-    text = commit_metadata(settings(topics))
+@pytest.mark.parametrize("number", [80, 380])
+def test_fault_19_no_store_is_left_out(number: int) -> None:
+    # Ids have 22 characters; names may be as long as a name may be.
+    stores: dict[str, str | None] = {f"{'s' * 40}-{each}": f"{each:022}" for each in range(number)}
+    metadata = composed({"orders": stores, "other": {"default": "x"}})
+    text = metadata.encode(ORDERS, claim=1 << 42, sent={"r" * 249: Sent(1 << 42), "q" * 249: Sent(1 << 42, True)})
     assert text is not None
     assert len(text.encode()) <= 4_096
-    assert stores_in(text) == {topic: {} for topic in topics}
-    assert commit_metadata(settings({"t" * 240 + str(number): {} for number in range(40)})) is None
+    found = CommittedMetadata.decode(text)
+    for store, changelog in stores.items():
+        assert found.names("orders", store)
+        assert not found.contradicts("orders", store, changelog)
+        assert found.contradicts("orders", store, f"new-{store}")
+    assert not found.names("orders", "another")
+    assert not found.names("other", "default")
+    assert found.names_any("orders")
+    assert found.claim == 1 << 42
+    assert found.sent_into("r" * 249) == Sent(1 << 42)
 
 
-def test_characters_that_take_several_bytes_count() -> None:
-    text = commit_metadata(settings({f"ü{number}": {"default": "é" * 20} for number in range(40)}))
-    assert text is None or len(text.encode()) <= 4_096
+def test_more_stores_than_fit_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"topic 'orders' has 500 stores, more than .* divide the application"):
+        composed({"orders": {str(number): str(number) for number in range(500)}})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "by hand",
-        "\x00\xff",
-        "null",
-        "7",
-        "[]",
-        '"streamrt"',
-        "{}",
-        '{"stores":{"orders":{"default":"x"}}}',
-        '{"streamrt":1}',
-        '{"streamrt":1,"stores":null}',
-        '{"streamrt":1,"stores":[["orders"]]}',
-        '{"streamrt":1,"stores":{"orders":null,"b":7,"c":["default"],"d":"x"}}',
-        "[" * 100_000,
-        '{"streamrt":' * 50_000,
-        "9" * 10_000,
-        json.dumps({"streamrt": 1, "stores": "x" * 10_000}),
-    ],
-    ids=lambda text: ascii(text[:40]),
-)
+def test_more_times_than_fit_are_told_by_digests_or_refused() -> None:
+    metadata = composed({"orders": {"default": "x"}})
+    sent = {f"repartition__shop--orders--{'g' * 100}{number}": Sent(1_700_000_000_000, True) for number in range(20)}
+    text = metadata.encode(ORDERS, sent=sent)
+    assert text is not None
+    assert len(text) < 100 + SENT_ROOM
+    assert all(CommittedMetadata.decode(text).sent_into(topic) == at for topic, at in sent.items())
+    many = [str(number) * 50 for number in range(100)]
+    with pytest.raises(ConfigurationError, match="feeds 100 repartition topics"):
+        CommitMetadata.of(None, {"orders": ["orders"]}, {"orders": many})
+
+
+def test_a_claim_leaves_state_as_it_was() -> None:
+    text = composed({"orders": {"default": "x1"}}).encode(ORDERS, claim=4)
+    found = CommittedMetadata.decode(claimed(text, owner="a", claim=5))
+    assert (found.owner, found.claim) == ("a", 5)
+    assert found.stores == {"orders": {"default": "x1"}}
+    assert CommittedMetadata.decode(claimed(claimed(text, owner="a"))).owner is None
+    assert CommittedMetadata.decode(claimed("by hand", claim=1)) == CommittedMetadata(2, claim=1)
+    assert CommittedMetadata.decode(claimed(None, owner="a")) == CommittedMetadata(2, owner="a")
+
+
+def test_a_claim_of_metadata_of_format_1_that_fill_all_the_room_fits() -> None:
+    stores = {f"topic-{number}": {"default": "x" * 20} for number in range(90)}
+    text = json.dumps({"streamrt": 1, "stores": stores}, separators=(",", ":"))
+    longer = claimed(text, claim=1 << 42, owner="a" * 249)
+    assert len(longer.encode()) <= 4_096
+    assert all(CommittedMetadata.decode(longer).names(topic, "default") for topic in stores)
+
+
+@pytest.mark.parametrize("number", [2, 80])
+def test_a_store_can_be_taken_out(number: int) -> None:
+    stores: dict[str, str | None] = {f"{'s' * 40}-{each}": f"{each:022}" for each in range(number)}
+    text = composed({"orders": stores}).encode(ORDERS, claim=3)
+    assert text is not None
+    gone, *kept = stores
+    found = CommittedMetadata.decode(without_store(text, "orders", gone))
+    assert not found.names("orders", gone)
+    assert all(found.names("orders", store) for store in kept)
+    assert found.claim == 3
+    assert without_store("by hand", "orders", gone) == "by hand"
+
+
+NOT_OURS = [
+    "",
+    "by hand",
+    "\x00\xff",
+    "null",
+    "7",
+    "[]",
+    '"streamrt"',
+    "{}",
+    '{"stores":{"orders":{"default":"x"}}}',
+    "[" * 100_000,
+    '{"streamrt":' * 50_000,
+    "9" * 10_000,
+    '{"streamrt":"1","stores":{"orders":{"default":"x"}}}',
+]
+STRANGE = [
+    '{"streamrt":1}',
+    '{"streamrt":1,"stores":null}',
+    '{"streamrt":1,"stores":[["orders"]]}',
+    '{"streamrt":1,"stores":{"orders":null,"b":7,"c":["default"],"d":"x"}}',
+    json.dumps({"streamrt": 1, "stores": "x" * 10_000}),
+    '{"streamrt":1,"digests":7,"owner":[],"claim":"1","sent":[]}',
+    '{"streamrt":1,"digests":"abc","claim":-1,"sent":{"a":"b","c":[null,1],"d":null}}',
+    '{"streamrt":1,"claim":true}',
+]
+
+
+@pytest.mark.parametrize("text", NOT_OURS, ids=lambda text: ascii(text[:40]))
 def test_what_is_not_ours_tells_of_nothing(text: str) -> None:
-    assert stores_in(text) == {}
+    assert CommittedMetadata.decode(text) == CommittedMetadata()
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=lambda text: ascii(text[:40]))
+def test_what_makes_no_sense_tells_of_nothing(text: str) -> None:
+    assert CommittedMetadata.decode(text) == CommittedMetadata(1)
 
 
 def test_of_stores_only_what_makes_sense_counts() -> None:
     text = '{"streamrt":1,"stores":{"orders":{"a":"x","b":null,"c":7,"d":{}}}}'
-    assert stores_in(text) == {"orders": {"a": "x", "b": None}}
+    assert CommittedMetadata.decode(text).stores == {"orders": {"a": "x", "b": None}}

@@ -159,7 +159,7 @@ def test_exactly_once_trouble_at_a_step_leaves_everything_as_it_was(
     world.clients.troubles[step] = trouble()
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert report.failure is None
-    assert list(report.interrupted) == [PLACE]
+    assert [*report.interrupted, *report.locked] == [PLACE]
     assert not report.complete
     assert report.ranges.get(PLACE, OffsetRange("in", 0, 2, 2)).end == 2
     assert (report.records, report.outputs, report.collected, report.workers) == (0, 0, [], {})
@@ -192,7 +192,7 @@ def test_at_least_once_a_lock_that_somebody_holds_is_waited_for() -> None:
     world.clients.troubles["store open"] = StoreLockedError("somebody has it still")
     report = world.run(numbers(2))
     assert report.failure is None
-    assert report.interrupted == {PLACE: "somebody has it still"}
+    assert report.locked == {PLACE: "somebody has it still"}
     assert world.run(numbers(2)).ranges[PLACE].end == 2
 
 
@@ -290,9 +290,24 @@ def test_whatever_is_raised_nobody_keeps_the_store(transactional: bool, step: st
 
 
 @pytest.mark.parametrize("transactional", [True, False])
-def test_a_store_that_cannot_be_closed_takes_nothing_back(transactional: bool) -> None:
+def test_a_store_that_cannot_be_written_when_it_is_closed_ends_the_application(
+    transactional: bool, processing_mode: str
+) -> None:
+    """What is committed stays. Going on would replay it from the changelog in each micro-batch."""
     world = World(transactional=transactional)
     world.clients.troubles["store close"] = StateError("the disk is full")
+    report = world.run(numbers(2))
+    told = [] if report.failure is None else [report.failure.message]
+    # Stores of a resident task stay open until it lets go of its partitions.
+    assert told == ([] if processing_mode == "resident" else ["the disk is full"])
+    assert report.ranges[PLACE].end == 2
+    assert world.counted == 2
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_store_that_is_damaged_when_it_is_closed_takes_nothing_back(transactional: bool) -> None:
+    world = World(transactional=transactional)
+    world.clients.troubles["store close"] = StoreCorruptedError("a block is damaged")
     report = world.run(numbers(2))
     assert report.failure is None
     assert report.ranges[PLACE].end == 2
@@ -385,14 +400,14 @@ def test_if_the_second_part_fails_the_first_one_stays() -> None:
     first = numbers(2)
     calls = 0
 
-    def second(task: TopicPartition, *, topic: str, reuse: bool) -> TransactionWriter:
+    def second(task: TopicPartition, owner: TopicPartition | None = None) -> TransactionWriter:
         nonlocal calls
         calls += 1
         if calls == 3:
             world.clients.troubles["commit"] = TransactionError("fenced")
         return Transaction(world.clients)
 
-    world.clients.transactional = second  # type: ignore[method-assign]
+    world.clients.transactional = world.clients.kept = second  # type: ignore[method-assign]
     report = world.run(first, chunk(b"7", partition=1), numbers(3, start=2))
     assert report.ranges[PLACE] == OffsetRange("in", 0, 0, 2)
     assert [(output.partition, output.offset) for output in report.collected] == [(0, 0), (0, 1), (1, 0)]

@@ -1,6 +1,7 @@
 """`concat`: which frames can be merged, what belongs to one task then, whose state is whose, and the test driver."""
 
 import pickle
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from streamrt.errors import InvalidOperationError, StateError, TopicConfiguratio
 from streamrt.models import TopicPartition
 from streamrt.operators import Concat
 from streamrt.runtime import BatchContext, ChangelogSettings, SourceState, StateSettings, Tasks
-from streamrt.runtime.metadata import commit_metadata
+from streamrt.runtime.fencing import fence_owners
+from streamrt.runtime.metadata import CommitMetadata
 from streamrt.state import POSITION_KEY, MemoryStore, Position, RocksDBStore, Stamp, State, StoreIdentity
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.memory import MemoryClients
@@ -207,6 +209,46 @@ def test_groupings_in_memory_can_bring_a_merge_to_one_topic() -> None:
     assert several.origin("repartition__group--a--x") == "a"
 
 
+def test_topics_of_different_numbers_of_partitions_are_streams_of_their_own_where_nothing_binds_them() -> None:
+    app = application()
+    a, b, c = frames(app, "a", "b", "c")
+    merged = a.apply(count, stateful=True).concat(b)
+    merged.apply(str)
+    topology = app.topology
+    separated = topology.separate({"a": 2, "b": 3, "c": 3})
+    assert (list(separated.streams), separated.merged) == (["a", "b", "c"], False)
+    assert {stream: [node.label for node in separated.members(stream)] for stream in "abc"} == {
+        "a": ["source-0", "apply-3", "concat-4", "apply-5"],
+        "b": ["source-1", "concat-4", "apply-5"],
+        "c": ["source-2"],
+    }
+    assert [separated.task_stores(stream).keys() for stream in "abc"] == [{"default"}, set(), set()]
+    assert separated.task(TopicPartition("b", 2)) == TopicPartition("b", 2)
+    assert pickle.loads(pickle.dumps(separated)).streams.keys() == separated.streams.keys()
+    assert topology.separate({"a": 3, "b": 3, "c": 1}) is topology
+    c.concat(b)
+    assert list(app.topology.separate({"a": 2, "b": 2, "c": 3}).streams) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda merged: merged.apply(count, stateful=True),
+        lambda merged: merged.apply(str).group_by("k"),
+        lambda merged: merged.tumbling_window(10).count().final(),
+        lambda merged: merged.register_store(MemoryStore),
+    ],
+)
+def test_topics_that_meet_in_state_or_in_a_group_by_stay_one_stream(build: Any) -> None:
+    app = application()
+    a, b = frames(app, "a", "b")
+    build(a.concat(b))
+    assert "a--b" in app.topology.separate({"a": 2, "b": 3}).streams
+    # The first topic decides whether a group_by needs a topic in between.
+    counts = {"a": 1, "b": 3}
+    assert "a--b" in app.topology.resolve(counts).separate(counts).streams
+
+
 # -- State -------------------------------------------------------------------------------------------------------------
 
 
@@ -283,11 +325,15 @@ class World:
             if (stores := spec.topology.stores(name))
         }
         state = StateSettings("g", Path("unused"), None, sources, in_memory=True)
-        tasks = Tasks(replace(spec, state=state, commit_metadata=commit_metadata(state)), self.clients)
+        metadata = CommitMetadata.of(state, spec.topology.streams)
+        # As a driver does before it looks where to begin.
+        inputs = [TopicPartition(topic, 0) for topics in spec.topology.streams.values() for topic in topics]
+        fence_owners(self.clients, inputs, metadata)
+        tasks = Tasks(replace(spec, state=state, commit_metadata=metadata), self.clients)
         return Process(tasks, app.config.processing_mode)
 
     def run(self, work: Process, *chunks: Any, **positions: int) -> list[Any]:
-        at = {TopicPartition(topic, 0): offset for topic, offset in positions.items()}
+        at = defaultdict(int, {TopicPartition(topic, 0): offset for topic, offset in positions.items()})
         report = work.run(chunks, BatchContext(at))
         if report.failure is not None:
             raise report.failure.error()
@@ -371,6 +417,6 @@ def test_the_driver_goes_through_repartition_topics_of_merged_frames() -> None:
 def test_the_driver_refuses_topics_with_different_numbers_of_partitions() -> None:
     app = application()
     left, right = app.topic("a", config=TopicConfig(2, 1)), app.topic("b", config=TopicConfig(3, 1))
-    app.dataframe(left).concat(app.dataframe(right))
+    app.dataframe(left).concat(app.dataframe(right)).apply(count, stateful=True)
     with pytest.raises(TopicConfigurationError, match=r"\(a has 2, b has 3\).*; copy one of them, by to_topic\(\)"):
         TopologyTestDriver(app)

@@ -35,6 +35,7 @@ DEFAULTS = {
     "use_changelog_topics": True,
     "auto_recover_from_source_offset_out_of_range": True,
     "broker_availability_timeout": 120.0,
+    "state_cleanup_delay": 604_800.0,
     "spark_master": "local[*]",
 }
 
@@ -56,6 +57,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "use_changelog_topics": ("no", False),
     "auto_recover_from_source_offset_out_of_range": ("0", False),
     "broker_availability_timeout": ("0", 0.0),
+    "state_cleanup_delay": ("60", 60.0),
     "spark_master": ("local[2]", "local[2]"),
 }
 
@@ -143,6 +145,8 @@ WRONG = [
     ("use_changelog_topics", "maybe"),
     ("auto_recover_from_source_offset_out_of_range", 7),
     ("broker_availability_timeout", -1),
+    ("state_cleanup_delay", -1),
+    ("state_cleanup_delay", True),
     ("spark_master", ""),
     ("spark_master", 5),
 ]
@@ -405,14 +409,6 @@ def test_run_refuses_an_application_without_dataframes_and_frames_of_another() -
 def test_topic_names_that_kafka_refuses_are_refused_at_once(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="is no name of a topic"):
         application().topic(name)
-
-
-def test_a_topic_can_be_declared_twice_only_alike() -> None:
-    app = application()
-    first = app.topic("t", value_serializer="str")
-    assert app.topic("t", value_serializer="str").name == first.name
-    with pytest.raises(ConfigurationError, match="topic t is declared twice with different value_serializer"):
-        app.topic("t", value_serializer="json")
 
 
 # -- Logging ---------------------------------------------------------------------------------------------------------

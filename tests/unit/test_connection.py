@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamrt.errors import ConfigurationError
-from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection
+from streamrt.errors import ArgumentValueError, ConfigurationError
+from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection, connection_of
 
 CANARY = "canary-9f3e"
 SECRETS = (
@@ -117,6 +117,10 @@ def test_one_option_under_two_names_must_agree() -> None:
     [
         ({}, "bootstrap_servers: it is required"),
         ({"bootstrap_servers": ""}, "bootstrap_servers"),
+        (
+            {"bootstrap_servers": f"a:1,https://{CANARY}:2/"},
+            "bootstrap_servers: the address of a broker is host:port, without",
+        ),
         ({"bootstrap_servers": "a:1", "linger_ms": CANARY}, "linger_ms: no such setting"),
         ({"bootstrap_servers": "a:1", "security_protocol": CANARY}, "security_protocol: .*'sasl_ssl'"),
         ({"bootstrap_servers": "a:1", "sasl_mechanism": CANARY}, "sasl_mechanism: .*'PLAIN'"),
@@ -135,6 +139,19 @@ def test_errors_name_the_option_and_not_the_value(values: dict[str, Any], messag
     assert CANARY not in "".join(traceback.format_exception(caught.value))
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("address", ["http://kafka:9092", "HTTPS://kafka:9092/", "a:1, kafka://b:2"])
+def test_an_address_with_a_scheme_is_refused_with_the_form_to_give(address: str) -> None:
+    with pytest.raises(ArgumentValueError, match=r"broker_address cannot be used: .* host:port, without http://"):
+        as_connection(address)
+    with pytest.raises(ArgumentValueError, match=r"broker_address cannot be used: .* host:port, without http://"):
+        connection_of(None, address)
+
+
+def test_an_address_may_have_a_security_protocol_in_front() -> None:
+    """As librdkafka takes it."""
+    assert as_connection("PLAINTEXT://a:1,[::1]:9092").bootstrap_servers == "PLAINTEXT://a:1,[::1]:9092"
 
 
 def test_unknown_options_of_librdkafka_are_refused_or_passed_over() -> None:

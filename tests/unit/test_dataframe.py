@@ -409,12 +409,12 @@ def test_set_headers_replaces_the_headers(stage: Stage, given: Any, headers: Any
     driver = stage.drive()
     driver.pipe("in", 1, headers=[("old", b"")])
     assert [record.headers for record in driver.read("out")] == [headers]
-    assert driver.outputs()[0][3] == headers
+    assert driver.outputs()[0][3] == (headers if pairs is None or headers else [])
 
 
 def test_headers_may_come_from_a_generator() -> None:
     assert checked_headers((name, None) for name in "ab") == [("a", None), ("b", None)]
-    assert checked_headers(iter(())) is None
+    assert checked_headers(iter(())) == []
 
 
 @pytest.mark.parametrize("headers", ["ab", [("a",)], [("a", 1)], [(1, b"1")], {"a": b"1"}, 5, 0, False, [b"ab"]])

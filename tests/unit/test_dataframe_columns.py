@@ -26,10 +26,9 @@ def test_drop_of_a_missing_column_raises_unless_told_to_ignore_it(stage: Stage) 
 
 
 @pytest.mark.parametrize("value", [None, "text", 5, [1]])
-def test_drop_fill_projection_and_assignment_need_a_dict(value: Any) -> None:
+def test_drop_projection_and_assignment_need_a_dict(value: Any) -> None:
     operations: list[Callable[[StreamingDataFrame], Any]] = [
         lambda sdf: sdf.drop("a"),
-        lambda sdf: sdf.fill("a"),
         lambda sdf: sdf[["a"]],
         lambda sdf: sdf.__setitem__("a", 1),
         lambda sdf: sdf[sdf["a"] == 1],

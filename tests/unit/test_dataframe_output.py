@@ -18,7 +18,7 @@ from tests.unit.apps import Stage
 def test_print_shows_the_value_as_it_is_at_that_point(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.sdf.print().update(lambda value: value.update(a=2)).print()
     stage.values({"a": 1})
-    assert capsys.readouterr().out == "{'a': 1}\n{'a': 2}\n"
+    assert capsys.readouterr().out == "{'value': {'a': 1}}\n{'value': {'a': 2}}\n"
 
 
 @pytest.mark.usefixtures("processing_mode")
@@ -77,11 +77,17 @@ def test_print_table_with_no_columns_shows_the_metadata_only(stage: Stage, capsy
     assert "999" not in shown
 
 
-@pytest.mark.parametrize("name", ["size", "timeout", "live_slowdown"])
+@pytest.mark.parametrize("name", ["size", "timeout"])
 @pytest.mark.parametrize("number", [0, -1, "5", None])
 def test_print_table_needs_positive_numbers(stage: Stage, name: str, number: Any) -> None:
     with pytest.raises(InvalidOperationError, match=rf"print_table\({name}=...\) must be a positive number"):
         stage.sdf.print_table(**{name: number})
+
+
+@pytest.mark.parametrize("number", [-1, "5", None])
+def test_print_table_waits_no_negative_time_between_drawings(stage: Stage, number: Any) -> None:
+    with pytest.raises(InvalidOperationError, match=r"live_slowdown=...\) must be a number that is not negative"):
+        stage.sdf.print_table(live_slowdown=number)
 
 
 # -- compose, test, drawings -----------------------------------------------------------------------------------------
@@ -138,7 +144,7 @@ def test_test_serializes_what_goes_to_topics_and_lets_errors_through(stage: Stag
 def test_test_prints_what_print_prints(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     stage.sdf.print().print_table(size=1)
     stage.sdf.test({"a": 1})
-    assert capsys.readouterr().out == "{'a': 1}\n"
+    assert capsys.readouterr().out == "{'value': {'a': 1}}\n"
 
 
 @pytest.mark.usefixtures("processing_mode")

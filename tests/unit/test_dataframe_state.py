@@ -191,7 +191,7 @@ def test_the_type_cannot_change(stage: Stage) -> None:
     stage.sdf.register_store(MemoryStore)
     stage.sdf.register_store(MemoryStore)
     with pytest.raises(InvalidOperationError) as caught:
-        stage.sdf.apply(number).register_store(RocksDBStore)
+        stage.sdf.apply(number, stateful=True).register_store(RocksDBStore)
     assert str(caught.value) == (
         "store 'default' of topic 'in' is a MemoryStore already and cannot become a RocksDBStore: "
         "call register_store() once, before the first stateful operation"

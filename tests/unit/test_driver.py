@@ -195,7 +195,7 @@ def test_a_timedelta_moves_the_clock_by_exactly_its_milliseconds(stage: Stage, m
 @pytest.mark.parametrize("step", [-1, timedelta(milliseconds=-1), timedelta(days=-1)])
 def test_the_clock_cannot_go_back(stage: Stage, step: Any) -> None:
     driver = stage.drive()
-    with pytest.raises(InvalidOperationError, match="the wall clock cannot go back"):
+    with pytest.raises(InvalidOperationError, match="must be 0 ms or more"):
         driver.advance(step)
     assert driver.now == START
 

@@ -82,6 +82,9 @@ class Buffered:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         self.callback = callback
 
+    def begin_portion(self) -> Callable[[], bool]:
+        return lambda: False
+
     def state(self, store: StoreSpec) -> Any:
         raise AssertionError("there is no State")
 

@@ -249,7 +249,7 @@ def test_limits_are_exact(limit: int) -> None:
 def test_when_time_is_up_a_record_was_processed_and_the_rest_comes_again() -> None:
     logs = Logs({"a": [1, 3], "b": [2, 4]})
     work, delivered = tasks(logs), [logs.chunk("a", range(2)), logs.chunk("b", range(2))]
-    positions: dict[TopicPartition, int] = {}
+    positions = {A: 0, B: 0}
     found = []
     for _ in range(4):
         report = work.run(delivered, BatchContext(positions, seconds=0))
@@ -321,9 +321,12 @@ def test_tasks_of_several_partitions_and_of_plain_topics_share_a_batch() -> None
     delivered = [logs.chunk("b", range(1)), second, logs.chunk("plain", range(2)), logs.chunk("a", range(2))]
     logs.log_end = lambda place: 0  # type: ignore[method-assign]
     report = work.run(delivered, BatchContext())
-    assert outputs(report) == [("plain", 0), ("plain", 1), ("a", 0), ("b", 0), ("a", 1), ("b", 7)]
+    plain, merged = [("plain", 0), ("plain", 1)], [("a", 0), ("b", 0), ("a", 1)]
+    # Resident tasks take turns as they are polled; in a micro-batch, all that was delivered to a merged task comes first.
+    resident = app.config.processing_mode == "resident"
+    assert outputs(report) == ([*merged, ("b", 7), *plain] if resident else [*plain, *merged, ("b", 7)])
     assert sorted(report.ranges) == [A, TopicPartition("a", 1), B, TopicPartition("b", 1), TopicPartition("plain", 0)]
     work.let_go()
     limited = work.run(delivered, BatchContext(outputs=2))
-    assert outputs(limited) == [("plain", 0), ("plain", 1)]
+    assert outputs(limited) == (merged[:2] if resident else plain)
     assert not limited.complete

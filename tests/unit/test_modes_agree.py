@@ -96,7 +96,9 @@ def results(mode: ProcessingMode, name: str, seed: int) -> list[object]:
             done.append(
                 [(record.key, record.value, record.timestamp, record.headers) for record in driver.read("output")]
             )
-    return [*done, moody.written, list(plain)]
+    # What time makes is numbered by the ticks of a millisecond, which are not as many in each mode.
+    rows = [{**row, "_offset": max(-1, row["_offset"])} for row in plain]
+    return [*done, moody.written, rows]
 
 
 def step(driver: TopologyTestDriver, chance: random.Random, partitions: int) -> None:

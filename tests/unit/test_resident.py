@@ -1,7 +1,7 @@
 """The resident task, step by step: where it begins, when it commits, and how it gives partitions back."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -34,6 +34,7 @@ from tests.unit.resident_world import (
     BOTH,
     FIRST,
     GUARANTEES,
+    METADATA,
     SECOND,
     World,
     committed,
@@ -136,7 +137,7 @@ def test_state_and_outputs_of_interleaved_partitions_are_each_right(transactiona
     assert committed(world) == {FIRST: 4, SECOND: 4}
     # Open from the first record to the last.
     assert sorted(world.catalog.opened) == [0, 1]
-    world.revoke()
+    world.let_go()
     assert [world.counted(0), world.counted(1)] == [4, 4]
 
 
@@ -146,7 +147,7 @@ def test_another_assignment_opens_the_stores_anew(transactional: bool) -> None:
     world.put(FIRST, 1, 2)
     world.begin(FIRST)
     world.commit()
-    world.revoke()
+    world.let_go()
     assert world.counted(0) == 2
     world.catalog.opened.clear()
     world.put(FIRST, 3)
@@ -222,7 +223,7 @@ def test_at_least_once_offsets_are_committed_when_the_driver_has_taken_the_repor
     world.link.inbox.append(Taken(1))
     world.steps()
     assert committed(world) == {FIRST: 1}
-    assert world.member.metadata == {"of the commit"}
+    assert world.member.metadata == {METADATA}
     assert world.link.told(Committed) == [Committed({FIRST: 1})]
 
 
@@ -292,10 +293,12 @@ def test_before_partitions_are_given_back_all_is_committed_and_closed(transactio
     world.begin()
     world.until(lambda: seen(world) == 3)
     assert committed(world) == {}
-    with world.member.revoking() as thread:
-        while thread.is_alive():
+    with world.member.revoking():
+        while world.task._membership.wanted_back:
             world.task.step()
         assert committed(world) == {FIRST: 2, SECOND: 1}
+    world.member.assign()
+    world.steps()
     assert [world.counted(0), world.counted(1)] == [2, 1]
     assert world.feed.positions == {}
 
@@ -352,7 +355,7 @@ def test_no_time_passes_while_partitions_are_given_back(transactional: bool) -> 
     world.begin(FIRST)
     world.until(lambda: seen(world) == 1)
     with world.member.revoking() as thread:
-        world.link.idle.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST})))
+        world.link.idle.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST})))
         world.link.idle.append(Taken(1))
         while thread.is_alive():
             world.task.step()
@@ -499,19 +502,19 @@ def test_what_made_a_task_fail_is_told_also_if_the_feed_fails_with_it() -> None:
     world = World(plain)
     world.link.inbox.append(Welcome())
     world.member.assign(FIRST)
-    assign = world.feed.assign
+    remove = world.feed.remove
 
     def lose_the_feed() -> None:
         world.member.error = RunnerError("the group is gone")
-        world.feed.assign = refuse  # type: ignore[method-assign]
+        world.feed.remove = refuse  # type: ignore[method-assign]
 
-    def refuse(positions: Mapping[TopicPartition, int]) -> None:
+    def refuse(places: Iterable[TopicPartition]) -> None:
         raise KafkaRequestError("the client is broken")
 
     world.feed.before_poll(2, lose_the_feed)
     with pytest.raises(KafkaRequestError):
         world.task.run()
-    world.feed.assign = assign  # type: ignore[method-assign]
+    world.feed.remove = remove  # type: ignore[method-assign]
     assert [str(message.error) for message in world.link.told(Failed)] == ["the group is gone"]
     assert world.member.closed
     assert world.feed.closed

@@ -13,8 +13,8 @@ from streamrt.connectors import BaseSink, BatchingSink, ListSink, SinkBatch
 from streamrt.errors import SinkBackpressureError, StoreCorruptedError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
+from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.link import Seen, Taken, Time, Wanted, Worked
-from streamrt.runtime.watermarks import Watermarks
 from tests.support import LONG
 from tests.unit.resident_world import FIRST, SECOND, World, committed, tally
 
@@ -90,14 +90,19 @@ class Ordeal:
         world.clients.has_records = self.has_records  # type: ignore[method-assign]
         if self.noting:
             self.noting.offsets = committed(world)
-        self.watermarks = Watermarks(world.spec.topology)
-        self.watermarks.assign(PLACES, 0)
+        self.event_time = EventTime(world.spec.topology, {"in": len(PLACES)})
+        self.assign()
         self.heard = 0
         self.counts = dict.fromkeys(PLACES, 0)
         self.times = {place: rng.randint(0, 3_000) for place in PLACES}
         self.repeats = False
         stores = [f"log-{store.name}" for store in world.spec.topology.stores("in")]
         self.points = ["out", "windows", "commit", "store get", "store scan", "store open", *stores]
+
+    def assign(self) -> None:
+        self.event_time.assign(())
+        self.event_time.assign(PLACES)
+        self.event_time.ready(PLACES)
 
     def build(self, app: Application) -> None:
         sdf = app.dataframe(app.topic("in"))
@@ -116,13 +121,14 @@ class Ordeal:
         world = self.world
         for message in itertools.islice(world.link.sent, self.heard, None):
             if isinstance(message, Wanted):
-                self.watermarks.assign(PLACES, 0)
+                self.assign()
             elif isinstance(message, Seen | Worked):
                 assert message.report.failure is None, message.report.failure.message
-                self.watermarks.report(message.report.times, 0)
+                self.event_time.restart((*message.report.stalled, *message.report.interrupted))
+                self.event_time.report(message.report.times, message.report.sent)
         self.heard = len(world.link.sent)
         if self.rng.random() < 0.3:
-            world.link.inbox.append(Time(self.watermarks.current(0), frozenset(self.watermarks.due(0))))
+            world.link.inbox.append(Time(self.event_time.watermarks(), frozenset(self.event_time.due(0))))
         world.task.step()
 
     def put(self, place: TopicPartition) -> None:

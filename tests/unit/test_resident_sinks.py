@@ -271,7 +271,7 @@ def test_a_tick_after_a_session_was_given_up_opens_no_store_twice(transactional:
     world.steps()
     sink.moods = [1.0]
     for _ in range(60):
-        world.link.inbox.append(Time({"in": {waiting_store(world): 2_000}}, BOTH))
+        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in BOTH}, BOTH))
         world.steps(2)
     world.revoke()
     assert sorted(partition for items in sink.flushed for partition, _ in items) == [0, 1]

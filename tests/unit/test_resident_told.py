@@ -21,8 +21,10 @@ from streamrt.runtime.link import (
 from streamrt.runtime.progress import Progress
 from streamrt.runtime.report import Report, StoreTime
 from tests.unit.resident_world import (
+    BOTH,
     FIRST,
     GUARANTEES,
+    METADATA,
     SECOND,
     World,
     committed,
@@ -44,7 +46,7 @@ def test_ticks_let_windows_end(transactional: bool) -> None:
     world.commit()
     assert world.clients.written("out") == []
     assert world.reports[0].times[FIRST, waiting_store(world)] == StoreTime(1_500, 2_000)
-    world.link.inbox.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST, TopicPartition("in", 7)})))
+    world.link.inbox.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST, TopicPartition("in", 7)})))
     world.commit()
     assert len(world.clients.written("out")) == 1
     assert world.reports[1].times[FIRST, waiting_store(world)].next_deadline is None
@@ -58,7 +60,7 @@ def test_a_tick_reaches_a_task_whose_session_has_no_successor() -> None:
     world.commit()
     world.clients.spent = False
     for _ in range(20):
-        world.link.inbox.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST})))
+        world.link.inbox.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST})))
         world.steps(2)
     assert len(world.clients.written("out")) == 1
 
@@ -89,7 +91,7 @@ def test_records_that_are_processed_again_are_not_late_for_what_they_have_brough
         world.put(FIRST, 1, timestamp=timestamp)
     world.until(lambda: seen(world) == 3)
     # Watermarks are made of what is told before it is committed.
-    watermarks = {"in": {waiting_store(world): 4_500}}
+    watermarks = {FIRST: {waiting_store(world): 4_500}}
     world.link.inbox.append(Time(watermarks, frozenset()))
     world.steps()
     if how == "aborted":
@@ -115,7 +117,7 @@ def test_time_passes_for_a_partition_without_records_once_it_is_read_to_its_end(
     world.commit()
     world.revoke()
     world.begin(FIRST)
-    world.link.inbox.append(Time({"in": {waiting_store(world): 9_000}}, frozenset({FIRST})))
+    world.link.inbox.append(Time({FIRST: {waiting_store(world): 9_000}}, frozenset({FIRST})))
     world.until(lambda: _windows(world) == [1_000])
 
 
@@ -165,7 +167,7 @@ def test_ticks_that_fail_with_sinks_open_no_store_twice() -> None:
     world.commit()
     world.clients.troubles["store scan"] = StoreCorruptedError("injected")
     for _ in range(30):
-        world.link.inbox.append(Time({"in": {waiting_store(world): 2_000}}, frozenset({FIRST, SECOND})))
+        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in BOTH}, BOTH))
         world.steps(2)
     assert not world.clients.troubles
     sunk = [batch.partition for report in world.reports for _, batch in report.sunk]
@@ -192,7 +194,7 @@ def test_markers_at_the_end_of_partitions_are_passed(transactional: bool) -> Non
     world.put(SECOND, None, None)
     world.begin()
     world.until(lambda: committed(world) == {FIRST: 2, SECOND: 2})
-    assert world.member.metadata == {"of the commit"}
+    assert world.member.metadata == {METADATA}
     world.put(FIRST, 2)
     world.put(SECOND, 3)
     world.until(lambda: committed(world) == {FIRST: 3, SECOND: 3})

@@ -1,6 +1,7 @@
 """The resident task in trouble: sessions that fail, stores that are damaged, offsets that are gone."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.runtime.clients import no_writer
 from streamrt.runtime.link import (
     Begin,
+    Seen,
     Wanted,
 )
+from streamrt.state import RocksDBOptions, RocksDBStore, StorePartition
 from tests.unit.resident_world import (
     FIRST,
     GUARANTEES,
@@ -47,7 +50,7 @@ def test_an_interrupted_session_is_done_again(point: str) -> None:
     world.until(lambda: committed(world) == {FIRST: 2, SECOND: 2})
     assert not world.clients.troubles
     assert sorted(world.counts()) == [(1, 1), (2, 1), (3, 2), (4, 2)]
-    world.revoke()
+    world.let_go()
     assert [world.counted(0), world.counted(1)] == [2, 2]
 
 
@@ -172,6 +175,22 @@ def test_state_that_cannot_be_used_ends_the_task() -> None:
 
 
 @GUARANTEES
+def test_a_store_that_cannot_be_written_when_it_is_let_go_is_an_error(
+    transactional: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is committed stays; there is no report any more that could end the application."""
+    world = World(transactional=transactional)
+    world.put(FIRST, 1, 2)
+    world.begin(FIRST)
+    world.commit()
+    world.clients.troubles["store close"] = StateError("the disk is full")
+    world.let_go()
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert error.getMessage() == f"the state of {FIRST} must be restored from its changelog: the disk is full"
+    assert committed(world) == {FIRST: 2}
+
+
+@GUARANTEES
 @pytest.mark.parametrize("point", ["store open", "store get"])
 def test_a_damaged_store_is_repaired(transactional: bool, point: str) -> None:
     world = World(transactional=transactional)
@@ -203,7 +222,7 @@ def test_a_damaged_store_that_somebody_else_has_opened_meanwhile_is_repaired_lat
     assert world.counts()[-1] == (2, 2)
 
 
-def test_stores_whose_changelog_has_records_of_others_are_opened_anew() -> None:
+def test_fault_7_values_that_others_have_overwritten_in_a_changelog_are_written_again() -> None:
     world = World(commits={"commit_every": 1})
     world.put(FIRST, 1)
     world.begin(FIRST)
@@ -214,10 +233,11 @@ def test_stores_whose_changelog_has_records_of_others_are_opened_anew() -> None:
     world.put(FIRST, 2)
     world.commit()
     world.steps(3)
-    assert world.catalog.opened == [0, 0]
+    assert world.catalog.opened == [0], "our own values are in the store"
+    assert [record.value for record in world.clients.written("log-default") if record.key == key][-1] == b"\x002"
     world.put(FIRST, 3)
     world.commit()
-    assert world.counts() == [(1, 1), (2, 2), (3, 3)], "the last write is ours"
+    assert world.counts() == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_a_spent_writer_is_not_used_again() -> None:
@@ -302,3 +322,43 @@ def test_nothing_is_opened_while_no_broker_answers() -> None:
     assert world.catalog.opened == []
     world.member.away = False
     world.until(lambda: world.counts())
+
+
+# -- Locked stores ---------------------------------------------------------------------------------------------------
+
+
+def _hold(folder: Path, partition: int) -> StorePartition:
+    """Open a store as another process would."""
+    return RocksDBStore("default", "in", folder, RocksDBOptions(open_max_retries=0)).open(partition)
+
+
+@GUARANTEES
+def test_fault_23_a_locked_store_lets_its_task_wait_and_no_other(tmp_path: Path, transactional: bool) -> None:
+    world = World(transactional=transactional, disk=tmp_path)
+    held = _hold(tmp_path, 0)
+    world.put(FIRST, 1)
+    world.put(SECOND, 2)
+    world.member.assign(FIRST, SECOND)
+    world.until(lambda: committed(world).get(SECOND) == 1)
+    begun = world.clock()
+    world.put(SECOND, 3)
+    world.until(lambda: committed(world).get(SECOND) == 2 and world.clock() > begun + 10)
+    assert FIRST not in committed(world)
+    told = [message.report.locked for message in world.link.told(Seen) if message.report.locked]
+    assert all(list(locked) == [FIRST] and "is in use by another process" in locked[FIRST] for locked in told)
+    # One trial each three seconds.
+    assert 2 <= len(told) <= (world.clock() - 1_000) / 3 + 1
+    held.close()
+    world.until(lambda: committed(world).get(FIRST) == 1)
+    world.revoke()
+
+
+def test_fault_23_a_store_that_stays_locked_ends_the_application_at_last(tmp_path: Path) -> None:
+    """As often as the options say counts as one interruption; eight of them are too many."""
+    world = World(disk=tmp_path, options=RocksDBOptions(open_max_retries=2, open_retry_backoff=1.0))
+    held = _hold(tmp_path, 0)
+    world.member.assign(FIRST)
+    with pytest.raises(RunnerError, match=r"9 times without progress: store 'default' of in\[0\] .* is in use"):
+        world.steps(5_000)
+    assert sum(bool(message.report.locked) for message in world.link.told(Seen)) == 9 * 3
+    held.close()

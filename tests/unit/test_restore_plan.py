@@ -87,6 +87,22 @@ def test_plan(transactional: bool, row: Row) -> None:
     assert bool(plan.reason) == (action is WIPE)
 
 
+@pytest.mark.parametrize("transactional", [True, False])
+def test_fault_24_a_stamp_from_the_future_tells_no_age(transactional: bool) -> None:
+    """The clock was set back, so a store of any age may look fresh: where it must catch up, it is restored as a whole."""
+
+    def plan(found: Stamp) -> RestoreAction:
+        return plan_restore(
+            found, MINE, (0, 10), 5, transactional=transactional, now=NOW, longest_absence_ms=ABSENCE
+        ).action
+
+    assert plan(stamp(8, written_at=NOW + 60_001)) is WIPE
+    assert plan(stamp(8, None, written_at=NOW + 3_600_000)) is WIPE
+    # What has missed nothing is right at any age; and clocks are no more exact than that.
+    assert plan(stamp(10, written_at=NOW + 3_600_000)) is READY
+    assert plan(stamp(8, written_at=NOW + 60_000)) is REPLAY
+
+
 # -- Position and committed offset -----------------------------------------------------------------------------------
 
 

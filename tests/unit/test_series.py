@@ -22,7 +22,7 @@ def sdf() -> StreamingDataFrame:
 
 
 def value_of(series: StreamingSeries, value: Any = RECORD) -> Any:
-    return series.test(value)[0]
+    return series.test(value)[0][0]
 
 
 # -- Operators -------------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def test_a_record_is_not_changed_by_evaluation(sdf: StreamingDataFrame) -> None:
 
 
 def test_test_returns_key_timestamp_and_headers_beside_the_result(sdf: StreamingDataFrame) -> None:
-    assert (sdf["a"] + 1).test({"a": 1}, key="k", timestamp=7, headers=[("h", b"")]) == (2, "k", 7, [("h", b"")])
-    assert sdf["a"].test({"a": 1}) == (1, b"key", 0, None)
+    assert (sdf["a"] + 1).test({"a": 1}, key="k", timestamp=7, headers=[("h", b"")]) == [(2, "k", 7, [("h", b"")])]
+    assert sdf["a"].test({"a": 1}) == [(1, b"key", 0, None)]
 
 
 def test_compose_hands_the_result_to_a_sink(sdf: StreamingDataFrame) -> None:
@@ -172,7 +172,7 @@ def test_a_series_can_be_made_from_a_function_of_all_metadata(sdf: StreamingData
     series = StreamingSeries.from_apply_callback(
         lambda value, key, timestamp, headers: (value["a"], key, timestamp), sdf
     )
-    assert series.test({"a": 1}, key="k", timestamp=7)[0] == (1, "k", 7)
+    assert series.test({"a": 1}, key="k", timestamp=7)[0][0] == (1, "k", 7)
     assert series.frame is sdf
     sdf["x"] = series
     assert sdf.test({"a": 1}, key="k", timestamp=7)[0][0] == {"a": 1, "x": (1, "k", 7)}
@@ -180,7 +180,7 @@ def test_a_series_can_be_made_from_a_function_of_all_metadata(sdf: StreamingData
 
 def test_functions_of_a_series_have_a_message_context(sdf: StreamingDataFrame) -> None:
     context = MessageContext(topic="t", partition=3, offset=9, size=1)
-    assert sdf["a"].apply(lambda item: message_context().offset + item).test({"a": 1}, ctx=context)[0] == 10
+    assert sdf["a"].apply(lambda item: message_context().offset + item).test({"a": 1}, ctx=context)[0][0] == 10
 
 
 # -- Errors ----------------------------------------------------------------------------------------------------------
@@ -413,4 +413,4 @@ def test_any_tree_of_operators_gives_what_python_gives(tree: Tree, a: Any, b: An
     record = {"a": a, "b": b, "c": c}
     build, plain = tree
     series = build(STAGE.sdf)
-    assert outcome(lambda: series.test(record)[0]) == outcome(lambda: plain(record))
+    assert outcome(lambda: series.test(record)[0][0]) == outcome(lambda: plain(record))

@@ -14,6 +14,7 @@ from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime import Report, TaskSpec
 from streamrt.runtime.display import Display
+from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.link import (
     Begin,
     Ended,
@@ -32,17 +33,17 @@ from streamrt.runtime.link import (
 )
 from streamrt.runtime.progress import Progress
 from streamrt.runtime.report import RestoredPart, StoreTime
-from streamrt.runtime.watermarks import Watermarks
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.link import DriverLink, LinkListener
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.results import Results
 from streamrt.spark.settings import StopConditions
-from streamrt.spark.slots import EventTime, Slots
+from streamrt.spark.slots import Slots
+from streamrt.spark.time_requests import TimeRequests
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TopologyBuilder
 from tests.support import wait_until
-from tests.unit.test_watermarks import STORE, Waiting
+from tests.unit.test_event_time import STORE, Waiting
 
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 SOON_S = 5.0
@@ -79,6 +80,7 @@ class Driver:
         on_processed: Callable[[str, int, int], None] | None = None,
         *,
         transactional: bool = False,
+        formation_s: float = 0.0,
     ) -> None:
         builder = TopologyBuilder()
         builder.add(builder.add_source(SourceOperator(Topic("clicks"))), Waiting(100))
@@ -97,10 +99,12 @@ class Driver:
             self.offsets,
             self.wait_for_broker,
             RepartitionPurge(admin, []),
-            EventTime(Watermarks(topology)),
+            EventTime(topology, {"clicks": 2}),
+            TimeRequests(admin, "group", topology),
             self.errors.append,
             transactional=transactional,
             patience_s=60.0,
+            formation_s=formation_s,
         )
         self.listener = LinkListener(self.slots.serve, directory=directory)
         self.links: list[DriverLink] = []
@@ -198,6 +202,89 @@ def test_what_a_task_fails_with_ends_the_application(make: Callable[..., Driver]
     wait_until(lambda: [str(error) for error in driver.errors] == ["told"], SOON_S)
 
 
+def join(driver: Driver, slot: int) -> DriverLink:
+    """Connect a task, and wait until the driver knows of it; it may have to wait for its welcome."""
+    link = DriverLink(driver.listener.address)
+    driver.links.append(link)
+    link.send(Joined(slot))
+    wait_until(lambda: slot in driver.slots._slots, SOON_S)
+    return link
+
+
+def test_fault_27_tasks_join_the_group_together(make: Callable[..., Driver]) -> None:
+    driver = make(formation_s=60.0)
+    first = join(driver, 0)
+    assert first.receive(0.2) == [], "alone, it would be given all partitions"
+    second = join(driver, 1)
+    expect(first, Welcome)
+    expect(second, Welcome)
+
+
+def test_fault_27_nobody_waits_for_ever_for_a_task_that_spark_does_not_start(make: Callable[..., Driver]) -> None:
+    driver = make(formation_s=0.3)
+    expect(join(driver, 0), Welcome)
+    driver.task(1, ONE)
+
+
+def test_fault_27_no_task_begins_before_the_others_know_their_shares(make: Callable[..., Driver]) -> None:
+    driver = make(formation_s=60.0)
+    first, second = join(driver, 0), join(driver, 1)
+    expect(first, Welcome)
+    expect(second, Welcome)
+    # Its JoinGroup was answered before the broker had heard of the other one.
+    first.send(Wanted(1, frozenset({ZERO, ONE})))
+    assert first.receive(0.2) == []
+    first.send(Wanted(2, frozenset({ZERO})))
+    assert first.receive(0.2) == []
+    second.send(Wanted(1, frozenset({ONE})))
+    assert expect(first, Begin) == Begin(2, {ZERO: 5})
+    assert expect(second, Begin) == Begin(1, {ONE: 15})
+    assert driver.offsets.asked == 2
+
+
+def test_fault_27_a_stop_ends_the_wait_for_the_others(make: Callable[..., Driver]) -> None:
+    driver = make(formation_s=60.0)
+    link = join(driver, 0)
+    driver.slots.stop(discard=False)
+    received: list[ToTask] = []
+    while Welcome(None) not in received:
+        received += link.receive(SOON_S)
+    assert received[0] == Stop()
+
+
+def test_a_task_begins_with_a_partition_when_the_one_before_has_let_go_of_it(make: Callable[..., Driver]) -> None:
+    driver = make()
+    first, second = driver.task(0, ZERO, ONE), driver.task(1)
+    second.send(Wanted(1, frozenset({ONE})))
+    assert second.receive(0.2) == [], "the store may be open in the other task"
+    first.send(Wanted(2, frozenset({ZERO})))
+    assert expect(first, Begin) == Begin(2, {ZERO: 5})
+    assert expect(second, Begin) == Begin(1, {ONE: 15})
+    first.close()
+    wait_until(lambda: driver.slots._slots[0].link is None, SOON_S)
+    second.send(Wanted(2, frozenset({ZERO, ONE})))
+    assert expect(second, Begin) == Begin(2, {ZERO: 5, ONE: 15}), "a task that is gone holds nothing"
+
+
+def test_a_task_is_told_nothing_of_partitions_that_it_goes_on_with(make: Callable[..., Driver]) -> None:
+    driver = make(1)
+    link = driver.task(0, ZERO)
+    link.send(seen(ZERO, 1_000))
+    link.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 9)})))
+    expect(link, Taken)
+    driver.slots.tick()
+    marks = expect(link, Time).watermarks
+    assert marks[ZERO] == {STORE: 1_000}
+    link.send(Wanted(2, frozenset({ZERO}), frozenset({ZERO})))
+    assert expect(link, Begin) == Begin(2)
+    assert driver.progress.snapshot().positions == {ZERO: 9}
+    driver.slots.tick()
+    assert link.receive(0.05) == [], "what its store has seen is known still"
+    link.send(Wanted(3, frozenset({ZERO, ONE}), frozenset({ZERO})))
+    assert expect(link, Begin) == Begin(3, {ONE: 15})
+    assert driver.progress.snapshot().positions == {ZERO: 9, ONE: 15}
+
+
 def test_all_is_quiet_when_all_tasks_are_there_and_say_so(make: Callable[..., Driver]) -> None:
     driver = make()
     first = driver.task(0, ZERO)
@@ -277,39 +364,59 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     second.send(Worked(1, Report()))
     expect(second, Taken)
     driver.slots.tick()
-    for link in (first, second):
-        assert expect(link, Time) == Time({"clicks": {STORE: 1_000}}, frozenset())
+    for link, task in ((first, ZERO), (second, ONE)):
+        assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset())
     driver.slots.tick()
     assert first.receive(0.05) == [], "nothing is new"
     first.send(seen(ZERO, 3_000, deadline=1_500))
     first.send(Worked(2, Report()))
     expect(first, Taken)
     driver.slots.tick()
-    assert expect(first, Time) == Time({"clicks": {STORE: 2_000}}, frozenset({ZERO}))
-    assert expect(second, Time) == Time({"clicks": {STORE: 2_000}}, frozenset())
+    assert expect(first, Time) == Time({ZERO: {STORE: 2_000}}, frozenset({ZERO}))
+    assert expect(second, Time) == Time({ONE: {STORE: 2_000}}, frozenset())
 
 
-def test_partitions_on_their_way_from_task_to_task_hold_watermarks_up(make: Callable[..., Driver]) -> None:
+def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_time(make: Callable[..., Driver]) -> None:
     driver = make()
     first, second = driver.task(0, ZERO, ONE), driver.task(1)
     second.send(Wanted(1, frozenset()))
     expect(second, Begin)
-    for place, observed in ((ZERO, 9_000), (ONE, 1_000)):
-        first.send(seen(place, observed))
     first.send(Wanted(2, frozenset({ZERO})))
     expect(first, Begin)
+    first.send(seen(ZERO, 9_000))
+    first.send(Worked(1, Report()))
+    expect(first, Taken)
     driver.slots.tick()
-    assert expect(first, Time).watermarks == {"clicks": {STORE: 1_000}}
-    expect(second, Time)
+    assert expect(first, Time).watermarks == {ZERO: {STORE: 9_000}}
     second.send(Wanted(2, frozenset({ONE})))
     expect(second, Begin)
     driver.slots.tick()
-    assert second.receive(0.05) == []
+    assert expect(second, Time) == Time({ONE: {}}, frozenset({ONE})), "nobody knows yet where it is"
     second.send(seen(ONE, 5_000))
     second.send(Worked(1, Report()))
     expect(second, Taken)
     driver.slots.tick()
-    assert expect(second, Time).watermarks == {"clicks": {STORE: 5_000}}
+    assert expect(second, Time).watermarks == {ONE: {STORE: 5_000}}
+
+
+def test_a_quiet_partition_is_idle_while_another_task_is_busy(make: Callable[..., Driver]) -> None:
+    driver = make()
+    first, second = driver.task(0, ZERO), driver.task(1, ONE)
+    for link, task in ((first, ZERO), (second, ONE)):
+        link.send(seen(task, 1_000))
+    second.send(Seen(Report(), ended=frozenset({ONE})))
+    watermarks: list[int] = []
+
+    def busy() -> bool:
+        first.send(seen(ZERO, 2_000 + len(watermarks)))
+        driver.slots.tick()
+        for message in first.receive(0.02):
+            assert isinstance(message, Time)
+            watermarks.extend(message.watermarks[ZERO].values())
+        return bool(watermarks) and watermarks[-1] >= 2_000
+
+    # Its idle timeout is 100 ms.
+    wait_until(busy, SOON_S)
 
 
 def test_an_attempt_that_wakes_up_late_does_not_take_the_place_of_the_next_one(make: Callable[..., Driver]) -> None:
@@ -395,7 +502,7 @@ def test_those_who_are_there_go_on_without_a_task_that_never_begins(make: Callab
     driver.slots._patient_until = time.monotonic()
     wait_until(lambda: driver.slots.quiet, SOON_S)
     driver.slots.tick()
-    assert expect(link, Time).watermarks == {"clicks": {STORE: 1_000}}
+    assert expect(link, Time).watermarks == {ZERO: {STORE: 1_000}, ONE: {STORE: 1_000}}
     link.close()
     assert driver.slots.empty(SOON_S)
     assert driver.slots.moved()

@@ -1,14 +1,16 @@
 """What travels to tasks, and when the driver commits what they have done."""
 
+import functools
 import pickle
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 import pytest
 
-from streamrt import Topic
+from streamrt import Application, Topic
 from streamrt.errors import (
     MissingColumnError,
     UnpicklableOperatorError,
@@ -91,6 +93,60 @@ def test_a_column_that_holds_a_lock_is_named() -> None:
     stage = Stage()
     stage.sdf["x"] = stage.sdf["a"].apply(lambda item: lock.locked())
     with pytest.raises(UnpicklableOperatorError, match=r"operator assign-1 \(x = "):
+        stage.app.task_spec().dumps()
+
+
+def captures_the_application(app: Application) -> Any:
+    return lambda value: app.config
+
+
+def calls_one_that_captures(app: Application) -> Any:
+    def helper(value: Any) -> Any:
+        return app.config
+
+    def enrich(value: Any) -> Any:
+        return [helper(item) for item in value]
+
+    return enrich
+
+
+class Enricher:
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    def enrich(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (captures_the_application, r"\(<lambda> uses the variable 'app', which is of type Application\)"),
+        (calls_one_that_captures, r"\(helper uses the variable 'app', which is of type Application\)"),
+        (lambda app: Enricher(app).enrich, r"\(Enricher uses the attribute 'app', which is of type Application\)"),
+        (
+            lambda app: functools.partial(captures_the_application(app)),
+            r"\(<lambda> uses the variable 'app', which is of type Application\)",
+        ),
+    ],
+)
+def test_an_application_in_a_function_is_named_with_function_and_variable(
+    function: Callable[[Application], Any], named: str
+) -> None:
+    stage = Stage()
+    stage.sdf.apply(function(stage.app))
+    with pytest.raises(UnpicklableOperatorError, match=rf"operator apply-1 .* that run it {named}; tasks run in other"):
+        stage.app.task_spec().dumps()
+
+
+def test_an_application_in_a_callback_or_in_a_column_is_named() -> None:
+    app = Stage().app
+    stage = Stage(on_processing_error=lambda *_: app.config is None)
+    with pytest.raises(UnpicklableOperatorError, match=r"on_processing_error .*the variable 'app'"):
+        stage.app.task_spec().dumps()
+    stage = Stage()
+    stage.sdf["x"] = stage.sdf["a"].apply(captures_the_application(app))
+    with pytest.raises(UnpicklableOperatorError, match=r"operator assign-1 .*the variable 'app'"):
         stage.app.task_spec().dumps()
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import StoreCorruptedError
-from streamrt.state import StorePartition, rocksdb
+from streamrt.state import StorePartition
+from streamrt.state.rocksdb import store as rocksdb
 from tests.support import LONG
 from tests.unit.state_history import KEYS, advance, changes_at, history, offset_of, stamp_at, store_in
 

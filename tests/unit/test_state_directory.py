@@ -10,6 +10,7 @@ import pytest
 
 from streamrt.errors import InvalidOperationError, StateError, StoreVersionError
 from streamrt.runtime.directory import StateDirectory, clear, group_directory, instance_id, part_of_state_dir
+from streamrt.state import RocksDBStore
 
 GROUP, CLUSTER = "shop", "cluster-1"
 
@@ -60,6 +61,45 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     root = tmp_path / GROUP
     assert mode(root) == 0o700
     assert {path.name: mode(path) for path in root.iterdir()} == {"0.lock": 0o600, "owner.json": 0o600}
+    part.release()
+
+
+def test_all_directories_are_closed_to_others(tmp_path: Path) -> None:
+    """Those that are made, and those that a former version has left open."""
+    state_dir = tmp_path / "new" / "state"
+    part = take(state_dir)
+    store = RocksDBStore("default", "orders", part.path)
+    store.open(0).close()
+    made = [tmp_path / "new", state_dir, *(path for path in state_dir.rglob("*") if path.is_dir())]
+    assert [path.name for path in made[2:]] == [GROUP, "0", "orders", "default", "0"]
+    assert {mode(path) for path in made} == {0o700}
+    part.release()
+    for path in made:
+        path.chmod(0o755)
+    part = take(state_dir)
+    store.open(0).close()
+    assert {mode(path) for path in made[1:]} == {0o700}
+    # What lies above is not ours.
+    assert mode(tmp_path / "new") == 0o755
+    part.release()
+
+
+def test_a_state_directory_with_other_things_stays_open(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    tmp_path.chmod(0o755)
+    part = take(tmp_path)
+    assert mode(tmp_path) == 0o755
+    assert mode(tmp_path / GROUP) == 0o700
+    part.release()
+
+
+def test_a_link_to_a_state_directory_is_followed_and_closes_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real").chmod(0o755)
+    (tmp_path / "link").symlink_to("real")
+    part = take(tmp_path / "link")
+    assert mode(tmp_path / "real") == 0o755
+    assert mode(tmp_path / "real" / GROUP) == 0o700
     part.release()
 
 
@@ -145,7 +185,7 @@ def test_clear_refuses_while_a_copy_runs(tmp_path: Path) -> None:
     for part in (idle, running):
         part.path.mkdir()
     idle.release()
-    with pytest.raises(InvalidOperationError, match="in use by a running copy"):
+    with pytest.raises(InvalidOperationError, match="in use by a running instance"):
         clear(tmp_path, GROUP)
     assert idle.path.exists()
     assert running.path.exists()

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from streamrt.state import (
     Store,
     StoreIdentity,
     StoreSpec,
+    epoch_of,
     is_position,
     layout,
     restore_changes,
@@ -49,13 +51,25 @@ texts = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"])))
         optional_ints,
         optional_ints,
         st.integers(0, 2**62),
+        st.one_of(st.none(), st.dictionaries(st.text("ab"), st.integers(0, 9))),
+        st.one_of(st.none(), st.integers(0, 2**62)),
     )
 )
 def test_stamps_survive(stamp: Stamp) -> None:
     assert Stamp.decode(stamp.encode()) == stamp
 
 
-@given(st.builds(Position, st.integers(0, 2**62), texts, st.integers(1, 9), optional_ints))
+@given(
+    st.builds(
+        Position,
+        st.integers(0, 2**62),
+        texts,
+        st.integers(1, 9),
+        optional_ints,
+        st.one_of(st.none(), st.dictionaries(st.text("ab"), st.integers(0, 9))),
+        st.one_of(st.none(), st.integers(0, 2**62)),
+    )
+)
 def test_positions_survive(position: Position) -> None:
     assert Position.decode(position.encode()) == position
 
@@ -75,10 +89,23 @@ def test_the_format_of_version_1() -> None:
     assert layout.encode_value(b"5") == b"\x005"
 
 
+def test_the_format_of_stamps_of_version_4() -> None:
+    """Changing this breaks state that exists."""
+    stamp = replace(STAMP, inputs={"orders": 10}, epoch=epoch_of(7, 1))
+    assert stamp.encode() == (
+        b'{"v":4,"group":"shop","topic":"orders","partition":3,"store":"totals","topic_id":"id-1","changelog_id":null,'
+        b'"partitions":4,"input_offset":10,"changelog_offset":null,"stream_time":-5,"written_at":1700000000000,'
+        b'"inputs":{"orders":10},"observed":null,"epoch":"00000000000700000001"}'
+    )
+    assert Stamp.decode(stamp.encode()) == stamp
+    with pytest.raises(StoreCorruptedError):
+        Stamp.decode(stamp.encode().replace(b"0000", b"what", 1))
+
+
 @pytest.mark.parametrize("decode", [Stamp.decode, Position.decode])
 def test_newer_versions_are_refused(decode: Any) -> None:
     with pytest.raises(StoreVersionError, match="state was written by a newer version; upgrade StreamRT"):
-        decode(b'{"v":3,"something":"new"}')
+        decode(b'{"v":5,"something":"new"}')
 
 
 BROKEN = [

@@ -1,5 +1,6 @@
 """RocksDBStore: directories, owners, settings, and what happens when the disk or the process gives up."""
 
+import contextlib
 import os
 import re
 import resource
@@ -16,9 +17,11 @@ import orjson
 import pytest
 
 from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
-from streamrt.state import RocksDBOptions, RocksDBStore, Stamp, StoreIdentity, rocksdb
+from streamrt.state import RocksDBOptions, RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.directory import SEAL, _checksum
 from streamrt.state.rocksdb import RocksDBStorePartition
+from streamrt.state.rocksdb import store as rocksdb
+from tests.support import wait_until
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "totals", None, None, 1)
 ROOT = Path(__file__).parents[2]
@@ -354,6 +357,34 @@ def test_one_cache_for_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     second.close()
 
 
+@pytest.mark.slow
+def test_fault_13_the_largest_buffer_is_flushed_and_not_the_one_that_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb, "_memory", None)
+    monkeypatch.setattr(rocksdb, "_open", rocksdb._OpenPartitions())
+    store = store_in(tmp_path, RocksDBOptions(write_buffer_budget=4 * 1024 * 1024))
+    partitions = [store.open(number) for number in range(10)]
+
+    def files(number: int) -> int:
+        return len(list(partitions[number].path.glob("*.sst")))
+
+    # Somebody has gathered much, and writes no more.
+    partitions[0].write([(b"%d" % key, b"x" * 1_000) for key in range(1_500)], stamp(1))
+    for offset in range(1, 100):
+        for partition in partitions[1:]:
+            partition.write([(b"%d" % offset, b"x" * 500)], stamp(offset))
+    wait_until(lambda: files(0) == 1, 20, "the flush of the largest one")
+    assert [files(number) for number in range(1, 10)] == [0] * 9
+    # Many stores with little in them leave room in the budget, once the file is written.
+    memory = rocksdb._memory
+    assert memory is not None
+    wait_until(lambda: memory.buffers.get_usage() < 2 * 1024 * 1024, 20, "what was flushed")
+    for partition in partitions:
+        partition.close()
+    assert not rocksdb._open.all
+
+
 def test_without_changelog_each_write_reaches_the_disk(tmp_path: Path) -> None:
     partition = store_in(tmp_path / "live").open(0)
     for offset, changelog in ((1, False), (2, True), (3, False), (4, True)):
@@ -412,6 +443,66 @@ def test_a_full_disk(tmp_path: Path, changelog: bool) -> None:
     assert partition.get(b"key") == b"1"
     assert partition.get(b"7") is None
     partition.write(large, stamp(2))
+    partition.close()
+
+
+FULL = (
+    r"store 'totals' of orders\[0\] in .*/0 cannot be (written|opened), because its disk is full \(.*\): free space there, "
+    "or move the state directory to a larger disk, and start the application again"
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["IO error: No space left on device: While appending", "IO error: Disk quota exceeded"]
+)
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, text: str) -> None:
+    class FullDisk:
+        def flush(self, wait: bool) -> None:
+            raise Exception(text)
+
+        def close(self) -> None:
+            pass
+
+    partition = store_in(tmp_path).open(0)
+    partition.write([(b"key", b"1")], stamp(1))
+    database, partition._db = partition._db, FullDisk()
+    with pytest.raises(StateError, match=FULL) as caught:
+        partition.close()
+    assert not isinstance(caught.value, StoreCorruptedError)
+    with pytest.raises(StateError, match=FULL):
+        partition.get(b"key")
+    database.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a disk of 2 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no disk can be mounted here; test_a_full_disk_is_told_with_what_to_do needs none")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_a_disk_that_becomes_full_leaves_the_store_at_its_last_stamp(small_disk: Path) -> None:
+    write_and_close(small_disk)
+    filler = small_disk / "filler"
+    partition = store_in(small_disk).open(0)
+    partition.write([(b"%d" % number, os.urandom(10_000)) for number in range(400)], stamp(9))
+    with pytest.raises(StateError, match=FULL):
+        partition.close()
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"\0" * 1_024):
+            pass
+    with pytest.raises(StateError, match=FULL) as caught:
+        store_in(small_disk).open(0)
+    assert not isinstance(caught.value, StoreCorruptedError)
+    filler.unlink()
+    partition = store_in(small_disk).open(0)
+    assert partition.stamp == stamp(1)
+    assert partition.get(b"7") is None
     partition.close()
 
 

@@ -30,10 +30,9 @@ from streamrt.state import (
     StoreTransaction,
     TimedTransaction,
     TransactionStatus,
+    budget,
     restore_changes,
     state_of,
-    timed,
-    timeline,
 )
 from streamrt.state.layout import FIRST_KEY, expiry_key
 from streamrt.topics import Topic
@@ -459,16 +458,16 @@ def test_the_latest_item_is_found_from_the_end(partition: Watched, transaction: 
 
 
 def test_memory_is_bounded(partition: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (timed, timeline):
-        monkeypatch.setattr(module, "CACHE_BYTES", 100_000)
-    transaction = TimedTransaction(partition)
+    monkeypatch.setattr(budget._budgets, "cache", budget.CacheBudget())
+    small = RocksDBOptions(object_cache_size=100_000)
+    transaction = TimedTransaction(partition, small)
     prefixes = [transaction.prefix(number) for number in range(1_000)]
     for prefix in prefixes:
         transaction.set_head(prefix, ["x" * 50])
         transaction.add_item(prefix, 1, "y" * 50)
     assert len(transaction._heads) == len(transaction._lines) == 1_000
     commit(transaction)
-    transaction = TimedTransaction(partition)
+    transaction = TimedTransaction(partition, small)
     own = transaction.prefix("own")
     transaction.set_head(own, ["mine"])
     transaction.add_item(own, 1, "mine")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamrt.state import MemoryStore, RocksDBStore, Store, TimedTransaction, timed, timeline
+from streamrt.state import MemoryStore, RocksDBStore, Store, TimedTransaction, budget
 from tests.support import LONG
 from tests.unit.state_timed import KEYS, Model, Op, Run, act, check_store, contents, expect
 
 NAMES = ["set", "set", "change", "change", "head", "delete_head", "due", "due", "next", "advance"]
-NAMES += ["add", "add", "add", "add", "items", "arrivals", "latest", "latest", "delete", "delete_front"]
+NAMES += ["add", "add", "add", "add", "items", "arrivals", "latest", "latest", "delete", "delete_front", "delete_parts"]
 
 values = st.one_of(
     st.integers(0, 3), st.floats(0, 1), st.text(max_size=2), st.lists(st.none(), max_size=2), st.just({"a": [1]})
@@ -30,33 +30,35 @@ thoroughly = settings(max_examples=5_000 if LONG else 120, deadline=None, suppre
 def check_history(
     kind: type[Store], folder: Path, history: list[tuple[list[Op], str]], batch: int, *, memory: int
 ) -> None:
-    run = Run(kind, folder)
+    # Without what others have left in this process.
+    budget._budgets.cache = budget.CacheBudget()
+    run = Run(kind, folder, memory)
     model = Model()
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (timed, timeline):
-            patch.setattr(module, "CACHE_BYTES", memory)
-        for number, (records, ending) in enumerate(history):
-            transaction = run.begin()
-            running = model.copy()
-            for op in records:
-                assert act(op, transaction) == expect(op, running), (number, op)
-            if ending in ("discard", "prepare"):
-                if ending == "prepare":
-                    transaction.prepare()
-                transaction.discard()
-                continue
-            run.commit(transaction)
-            model = running
-            if ending == "reopen":
-                run.reopen()
-            elif ending == "forget":
-                run.partition.read_cache = None
-            elif ending == "move":
-                run.move()
-        if run.commits:
-            check_store(run, batch)
-            empty(run)
-            check_store(run, batch)
+    # Another store of the process, which wants the memory, too.
+    other = TimedTransaction(MemoryStore("other", "orders", folder).open(0), run.options)
+    for number, (records, ending) in enumerate(history):
+        transaction = run.begin()
+        running = model.copy()
+        for at, op in enumerate(records):
+            assert act(op, transaction) == expect(op, running), (number, op)
+            other.head(other.prefix((number, at)))
+        if ending in ("discard", "prepare"):
+            if ending == "prepare":
+                transaction.prepare()
+            transaction.discard()
+            continue
+        run.commit(transaction)
+        model = running
+        if ending == "reopen":
+            run.reopen()
+        elif ending == "forget":
+            run.partition.read_cache = None
+        elif ending == "move":
+            run.move()
+    if run.commits:
+        check_store(run, batch)
+        empty(run)
+        check_store(run, batch)
     run.partition.close()
 
 

@@ -1,6 +1,7 @@
 """Tasks and records that fail: who is asked, what is told, and where a range ends."""
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from streamrt.errors import (
     ValueDeserializationError,
     ValueSerializationError,
 )
+from streamrt.kafka import TopicConfig
 from streamrt.models import OffsetRange, RawRecord, Record, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, Tasks
 from streamrt.serializers import Deserializer, JSONSerializer, SerializationContext, Serializer
@@ -288,14 +290,71 @@ def test_the_producer_callback_gets_the_output_and_where_it_came_from() -> None:
     assert (report.produced, values(report)) == (0, ["goes on"])
 
 
+@pytest.mark.parametrize(
+    ("written", "key", "cure"),
+    [
+        (
+            "bytes",
+            5,
+            "the bytes serializer got a int; declare the topic with key_serializer='int' for keys of type int",
+        ),
+        (
+            "str",
+            0.5,
+            "the string serializer got a float; declare the topic with key_serializer='double' for keys of",
+        ),
+        ("int", "a", "the int serializer got a str; declare the topic with key_serializer='str' for keys of type str"),
+        (
+            "int",
+            2**40,
+            f"{2**40} does not fit into 4 signed bytes; declare the topic with key_serializer='json' for keys",
+        ),
+        (
+            "str",
+            [1],
+            "the string serializer got a list; declare the topic with key_serializer='json' for keys of type list",
+        ),
+        ("json", b"a", "declare the topic with key_serializer='bytes' for keys of type bytes"),
+    ],
+)
+def test_a_key_of_another_type_names_the_operator_and_the_serializer_to_declare(
+    written: str, key: Any, cure: str
+) -> None:
+    stage = Stage(out={"key_serializer": written})
+    stage.sdf.to_topic(stage.out, key=lambda value: key)
+    report = run(stage.app, chunk(b"1"))
+    assert report.failure is not None
+    message = report.failure.message
+    assert message.startswith("the key of a record for topic 'out' cannot be serialized: ")
+    assert cure in message
+    assert "(to_topic-1 (out) defined at test_task_errors.py:" in message
+
+
+def test_a_key_that_no_plain_serializer_takes_is_left_to_the_user() -> None:
+    stage = Stage()
+    stage.sdf.to_topic(stage.out, key=lambda value: object())
+    report = run(stage.app, chunk(b"1"))
+    assert report.failure is not None
+    assert "declare the topic" not in report.failure.message
+
+
+def test_a_key_that_a_grouping_cannot_write_names_its_arguments() -> None:
+    stage = Stage({"config": TopicConfig(2, 1)})
+    stage.sdf.group_by(lambda value: b"bytes", name="grouped").to_topic(stage.out)
+    with pytest.raises(ProducerError, match=r"give group_by\(\) key_serializer='bytes' and key_deserializer='bytes'"):
+        stage.drive().pipe("in", 1)
+
+
 def test_a_record_that_the_writer_refuses_is_a_producer_error() -> None:
     stage = Stage()
     stage.sdf.to_topic(stage.out)
     report = run(stage.app, numbers(3), writer=Writer(refuse=b"1"))
     assert report.failure is not None
     assert report.failure.kind == "producer"
-    assert report.failure.message == (
-        "topic 'out' does not take it (input in[0] at offset 1); skip such records with on_producer_error"
+    assert re.fullmatch(
+        r"topic 'out' does not take it \(to_topic-1 \(out\) defined at test_task_errors\.py:\d+, input in\[0\] at offset 1\)"
+        "; skip such records with on_producer_error",
+        report.failure.message,
     )
     assert (end(report), report.produced) == (1, 1)
 
@@ -397,3 +456,16 @@ def test_of_a_processing_failure_and_a_lost_delivery_the_first_is_told_but_nothi
     assert end(report) == 0
     assert report.failure is not None
     assert report.failure.kind == "processing"
+
+
+def test_a_state_that_is_missed_deep_in_a_function_names_the_cure() -> None:
+    def add_up(value: Any, state: Any) -> Any:
+        return value
+
+    stage = Stage()
+    stage.sdf.apply(lambda *args: add_up(*args))
+    report = run(stage.app, chunk(b"1"))
+    assert report.failure is not None
+    assert report.failure.message.endswith(
+        "; pass stateful=True to the operator if 'state' is to be the State of the record's key"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application, message_context
-from streamrt.connectors.sinks import ListSink
+from streamrt.connectors.sinks import ListSink, SinkBatch
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import ProcessingError
 from streamrt.testing import TopologyTestDriver
@@ -115,16 +115,16 @@ def test_a_failure_that_is_skipped_leaves_the_other_windows() -> None:
     assert seen == [(KeyError, None), (KeyError, None)]
 
 
-def test_outputs_of_ticks_reach_sinks_with_the_next_offset() -> None:
+def test_outputs_of_ticks_reach_sinks_without_an_offset_of_a_record() -> None:
     shop = Shop()
     sink = ListSink(metadata=True)
     shop.count().sink(sink)
     driver = TopologyTestDriver(shop.app)
     driver.pipe(shop.clicks, {}, key="ann", timestamp=100)
     driver.advance(5_000)
-    assert [(row["_key"], row["value"], row["_topic"], row["_partition"], row["_offset"]) for row in sink] == [
-        ("ann", 1, "clicks", 0, 1)
-    ]
+    assert [(row["_key"], row["value"], row["_topic"], row["_partition"]) for row in sink] == [("ann", 1, "clicks", 0)]
+    # By the wall clock, and by how many ticks there were in this millisecond.
+    assert -5_001_000 < sink[0]["_offset"] <= -5_000_000
 
 
 def test_functions_may_ask_for_the_context() -> None:
@@ -149,3 +149,47 @@ def test_a_silent_partition_holds_all_windows_open_for_as_long_as_the_idle_timeo
     assert counts(driver, shop.counts) == []
     driver.pipe(shop.clicks, {}, key="bob", timestamp=5_000, partition=1)
     assert counts(driver, shop.counts) == [("ann", 0, 1)]
+
+
+class Rows(ListSink):
+    """Keeps values by the key that the documentation recommends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[tuple[str, int, int, int], Any] = {}
+        self.items = 0
+
+    def write(self, batch: SinkBatch) -> None:
+        numbers: dict[int, int] = {}
+        for item in batch:
+            number = numbers[item.offset] = numbers.get(item.offset, -1) + 1
+            self.rows[batch.topic, batch.partition, item.offset, number] = item.value
+            self.items += 1
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_what_time_has_made_is_told_from_what_the_next_record_gives(guarantee: str) -> None:
+    """Also what two ticks have made in front of the same record."""
+    shop, rows = Shop(partitions=2, processing_guarantee=guarantee), Rows()
+    shop.count().sink(rows)
+    shop.sdf.apply(lambda value: ["one", "two"], expand=True).sink(rows)
+    driver = TopologyTestDriver(shop.app, start=1_000)
+    for timestamp in (100, 1_100):
+        driver.pipe(shop.clicks, {}, key="ann", timestamp=timestamp, partition=0)
+    driver.pipe(shop.clicks, {}, key="bob", timestamp=1_500, partition=1)
+    driver.pipe(shop.clicks, {}, key="bob", timestamp=2_500, partition=1)
+    driver.advance(6_000)
+    driver.pipe(shop.clicks, {}, key="bob", timestamp=3_500, partition=1)
+    driver.pipe(shop.clicks, {}, key="ann", timestamp=3_600, partition=0)
+    assert len(rows.rows) == rows.items
+    made = {place: value for place, value in rows.rows.items() if isinstance(value, dict)}
+    assert sorted((value["start"], place[1]) for place, value in made.items()) == [
+        (0, 0),
+        (1_000, 0),
+        (1_000, 1),
+        (2_000, 1),
+    ]
+    assert all(offset < 0 for _, _, offset, _ in made)
+    ofs = {place[2] for place in made if place[1] == 0}
+    assert len(ofs) == 2, "each tick has a number of its own"
+    assert {offset for _, _, offset, _ in rows.rows.keys() - made.keys()} == {0, 1, 2}

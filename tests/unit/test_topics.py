@@ -165,20 +165,30 @@ def test_declaring_the_same_topic_twice_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"key_serializer": "int"}, "key_serializer"),
-        ({"value_deserializer": "str", "key_deserializer": "str"}, "key_deserializer, value_deserializer"),
-        ({"config": TopicConfig(3, 1)}, "config"),
-        ({"timestamp_extractor": extract}, "timestamp_extractor"),
-        ({"key_serializer": StringSerializer("ascii")}, "key_serializer"),
-        ({"value_serializer": JSONSerializer(dumps=repr)}, "value_serializer"),
+        ({"key_serializer": "int"}, ["key_serializer"]),
+        ({"value_deserializer": "str", "key_deserializer": "str"}, ["key_deserializer", "value_deserializer"]),
+        ({"timestamp_extractor": extract}, ["timestamp_extractor"]),
+        ({"key_serializer": StringSerializer("ascii")}, ["key_serializer"]),
+        ({"value_serializer": JSONSerializer(dumps=repr)}, ["value_serializer"]),
     ],
 )
-def test_declaring_a_topic_twice_with_other_settings_is_refused(changes: dict[str, Any], named: str) -> None:
+def test_a_topic_may_be_declared_twice_with_other_serializers(changes: dict[str, Any], named: list[str]) -> None:
     manager = manage()
     first = manager.topic("t", key_serializer="str")
-    with pytest.raises(ConfigurationError, match=f"topic t is declared twice with different {named}"):
-        manager.topic("t", **{"key_serializer": "str", **changes})
-    assert manager.topics == {"t": first}
+    second = manager.topic("t", **{"key_serializer": "str", **changes})
+    assert first.differences(second) == named
+    assert manager.topics == {"t": second}
+
+
+def test_settings_in_the_cluster_are_declared_once_and_must_not_contradict_each_other() -> None:
+    manager = manage()
+    first = manager.topic("t")
+    assert first.config is not None
+    manager.topic("t", config=TopicConfig(3, 1))
+    assert manager.topic("t", key_serializer="str").config == TopicConfig(3, 1)
+    assert manager.register(first).config == TopicConfig(3, 1)
+    with pytest.raises(ConfigurationError, match="topic t is declared twice with different settings in the cluster"):
+        manager.topic("t", config=TopicConfig(4, 1))
 
 
 # Creating and checking them.

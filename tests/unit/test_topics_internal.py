@@ -305,14 +305,6 @@ def test_a_missing_input_is_reported_before_what_depends_on_it() -> None:
 @pytest.mark.parametrize(
     ("actual", "message"),
     [
-        (
-            TopicConfig(2, 1),
-            (
-                f"repartition topic {REPARTITION} has 2 partitions and its input in has 3 partitions: run the application "
-                "under a new consumer_group, or delete"
-            ),
-        ),
-        (TopicConfig(1, 1), "has 1 partition and its input"),
         (compacted(3), f"repartition topic {REPARTITION} has cleanup.policy=compact, which removes records"),
         (TopicConfig(3, 1, {"cleanup.policy": "compact,delete"}), "cleanup.policy=compact,delete"),
     ],
@@ -322,6 +314,19 @@ def test_a_repartition_topic_that_does_not_fit_is_refused(actual: TopicConfig, m
     manager.repartition_topic("a", "in")
     with pytest.raises(TopicConfigurationError, match=message):
         manager.validate_all_topics()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_fault_5_a_repartition_topic_may_have_another_number_of_partitions_than_its_input(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = manage(MemoryCluster(**{"in": TopicConfig(3, 1), REPARTITION: repartition_config(TopicConfig(count, 1))}))
+    manager.repartition_topic("a", "in")
+    with caplog.at_level(logging.INFO, "streamrt.topics"):
+        manager.validate_all_topics()
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert f"{REPARTITION} has {count} partitions, and its input in has 3" in caplog.text
+    assert manager.partition_counts() == {"in": 3, REPARTITION: count}
 
 
 def test_a_repartition_topic_that_forgets_records_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import ProcessingError
 from streamrt.models import Tick
 from streamrt.state import MemoryStore, Stamp, StoreIdentity, StoreSpec, TimedTransaction
-from streamrt.topology import Executor, Node, Operator
+from streamrt.topology import Executor, Node, Operator, WatermarkStrategy
 from streamrt.windows import Collect, Count, Sum
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import Closing, ClosingStrategy
@@ -65,6 +65,9 @@ class Task:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         self.ticks.append(callback)
 
+    def begin_portion(self) -> Callable[[], bool]:
+        return lambda: False
+
     def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
         assert headers is None
         assert timestamp == value["start"]
@@ -91,7 +94,7 @@ class Task:
 
 def fixed(strategy: ClosingStrategy, duration: int = 10, step: int = 10, *, final: bool = True) -> FixedWindow:
     aggregation = Aggregation.named(n=Count(), all=Collect()) if final else Aggregation.of(Count())
-    closing = Closing(strategy, 10_000 if strategy == "watermark" else None)
+    closing = Closing(strategy, WatermarkStrategy(10_000) if strategy == "watermark" else None)
     return FixedWindow(STORE, aggregation, final, closing=closing, duration_ms=duration, step_ms=step)
 
 
@@ -364,9 +367,9 @@ ALL: list[Operator] = [
     fixed("partition", final=False),
     fixed("watermark", 10, 3, final=False),
     SlidingWindow(STORE, Aggregation.named(s=Sum(), all=Collect()), True, 2, Closing("partition"), duration_ms=10),
-    SlidingWindow(STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", 1), duration_ms=10),
+    SlidingWindow(STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", WatermarkStrategy(1)), duration_ms=10),
     SessionWindow(STORE, Aggregation.named(s=Sum(), all=Collect()), True, 2, Closing("partition"), gap_ms=10),
-    SessionWindow(STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", 1), gap_ms=10),
+    SessionWindow(STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", WatermarkStrategy(1)), gap_ms=10),
 ]
 
 
@@ -400,7 +403,7 @@ def test_count_windows_that_are_full_leave_nothing() -> None:
     assert task.kept() == {}
 
 
-def test_many_keys_close_in_order_one_after_the_other() -> None:
+def test_windows_of_many_keys_close_in_the_order_in_which_they_are_due() -> None:
     task = Task(fixed("partition", 100, 50))
     keys = [b"%03d" % (number * 37 % 500) for number in range(500)]
     for number, key in enumerate(keys):
@@ -410,7 +413,7 @@ def test_many_keys_close_in_order_one_after_the_other() -> None:
     task.outputs.clear()
     task.run(1, b"end", 1_000)
     assert [(key, value["start"]) for key, value in task.outputs] == [
-        (key, start) for key in sorted(keys) for start in (50, 100)
+        (key, start) for start in (50, 100) for key in sorted(keys)
     ]
 
 

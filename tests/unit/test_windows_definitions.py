@@ -1,5 +1,6 @@
 """How windows are defined: what is refused, names of stores, and what a topology says of them."""
 
+import copy
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,9 +9,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from streamrt.errors import ConfigurationError, InvalidOperationError
+from streamrt.errors import ConfigurationError, InvalidOperationError, UnfinishedWindowError
 from streamrt.state import MemoryStore, TimedTransaction
 from streamrt.topics.internal import changelog_topic_name
+from streamrt.topology import WatermarkStrategy
 from streamrt.windows import Aggregator, Collect, Count, Earliest, Reduce, Sum
 from tests.unit.apps import Stage
 
@@ -29,14 +31,14 @@ class Unmergeable(Aggregator):
 @pytest.mark.parametrize(
     ("define", "message"),
     [
-        (lambda sdf: sdf.tumbling_window(0), "tumbling_window.duration_ms=.*at least 1 ms, got 0"),
+        (lambda sdf: sdf.tumbling_window(0), "tumbling_window.duration_ms=.*must be 1 ms or more, got 0"),
         (lambda sdf: sdf.tumbling_window(True), "int of milliseconds or a timedelta, got bool"),
         (lambda sdf: sdf.tumbling_window(1.5), "got float"),
-        (lambda sdf: sdf.tumbling_window(timedelta(microseconds=1500)), "whole number of milliseconds"),
-        (lambda sdf: sdf.tumbling_window(timedelta(0)), "at least 1 ms"),
-        (lambda sdf: sdf.tumbling_window(10, grace_ms=-1), "grace_ms=.*at least 0 ms, got -1"),
+        (lambda sdf: sdf.tumbling_window(timedelta(microseconds=499)), "must be 1 ms or more, got 0"),
+        (lambda sdf: sdf.tumbling_window(timedelta(0)), "must be 1 ms or more"),
+        (lambda sdf: sdf.tumbling_window(10, grace_ms=-1), "grace_ms=.*must be 0 ms or more, got -1"),
         (lambda sdf: sdf.hopping_window(10, 10), r"step_ms=10\): it must be less than the duration of 10 ms"),
-        (lambda sdf: sdf.hopping_window(10, 0), "step_ms=.*at least 1 ms"),
+        (lambda sdf: sdf.hopping_window(10, 0), "step_ms=.*must be 1 ms or more"),
         (lambda sdf: sdf.sliding_window(0), "sliding_window.duration_ms"),
         (lambda sdf: sdf.session_window(0), "inactivity_gap_ms"),
         (lambda sdf: sdf.tumbling_count_window(1), "at least 2, got 1"),
@@ -50,6 +52,8 @@ class Unmergeable(Aggregator):
         (lambda sdf: sdf.tumbling_window(10).sum().final(closing_strategy="never"), "'watermark'"),
         (lambda sdf: sdf.tumbling_window(10).sum().final(idle_timeout_ms=10_000), "only closing_strategy='watermark'"),
         (lambda sdf: sdf.tumbling_window(10).sum().final("watermark", idle_timeout_ms=0), "idle_timeout_ms"),
+        (lambda sdf: sdf.tumbling_window(10).sum().final(when_all_idle="hold"), "only closing_strategy='watermark'"),
+        (lambda sdf: sdf.tumbling_window(10).sum().final("watermark", when_all_idle="stop"), "'advance'.*'hold'"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(define: Callable[[Any], Any], message: str) -> None:
@@ -137,8 +141,11 @@ def test_only_watermarks_ask_for_watermarks() -> None:
     stage.sdf.tumbling_window(10).sum().final()
     stage.sdf.tumbling_window(10).count().final(closing_strategy="partition")
     stage.sdf.tumbling_window(10).min().final(closing_strategy="watermark")
-    stage.sdf.session_window(10).min().current("watermark", idle_timeout_ms=timedelta(minutes=1))
-    assert stage.app.topology.watermarks("in") == {"tumbling_window_10_min": 10_000, "session_window_10_min": 60_000}
+    stage.sdf.session_window(10).min().current("watermark", timedelta(minutes=1), when_all_idle="hold")
+    assert stage.app.topology.watermarks("in") == {
+        "tumbling_window_10_min": WatermarkStrategy(10_000),
+        "session_window_10_min": WatermarkStrategy(60_000, "hold"),
+    }
 
 
 def test_windows_survive_pickling_and_say_what_they_are() -> None:
@@ -158,3 +165,65 @@ def test_state_suffixes_tell_aggregations_apart() -> None:
         "Collect/y",
         "Unmergeable",
     ]
+
+
+@pytest.mark.parametrize(
+    ("define", "named"),
+    [
+        (lambda sdf: sdf.tumbling_window(60), "tumbling_window(duration_ms=60)"),
+        (lambda sdf: sdf.hopping_window(999, 10), "hopping_window(duration_ms=999)"),
+        (lambda sdf: sdf.sliding_window(1), "sliding_window(duration_ms=1)"),
+        (lambda sdf: sdf.session_window(30), "session_window(inactivity_gap_ms=30)"),
+    ],
+)
+def test_a_window_that_may_be_meant_in_seconds_is_warned_of_once(
+    define: Callable[[Any], Any], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    define(Stage().sdf).count().final()
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith(f"{named} defined at test_windows_definitions.py:")
+    assert "durations are in milliseconds" in warning
+    assert "timedelta(seconds=" in warning
+
+
+def test_windows_of_a_second_or_of_a_timedelta_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    sdf = Stage().sdf
+    sdf.tumbling_window(1_000)
+    sdf.tumbling_window(timedelta(milliseconds=60))
+    sdf.tumbling_count_window(60)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            lambda sdf: sdf.tumbling_window(60_000).count().to_topic("out"),
+            r"no to_topic yet: .*final\(\) or \.current\(\)",
+        ),
+        (
+            lambda sdf: sdf.tumbling_window(60_000).agg(n=Count()).apply(len),
+            r"no apply yet: .*final\(\) or \.current\(\)",
+        ),
+        (
+            lambda sdf: sdf.tumbling_count_window(2).sum()["value"],
+            r"no columns yet: .* by \.final\(\) or \.current\(\)",
+        ),
+        (lambda sdf: sdf.tumbling_count_window(2).sum().__setitem__("a", 1), r"no columns yet: .* by \.final\(\)"),
+        (
+            lambda sdf: sdf.session_window(60_000).final(),
+            r"no final yet: say what it computes, such as \.count\(\), and when",
+        ),
+        (lambda sdf: sdf.tumbling_count_window(2).print(), r"no print yet: say what it computes"),
+    ],
+)
+def test_a_window_that_is_used_as_a_dataframe_names_the_missing_call(use: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(UnfinishedWindowError, match=message):
+        use(Stage().sdf)
+
+
+def test_an_unfinished_window_is_an_ordinary_object_otherwise() -> None:
+    """Attributes that it lacks are no attributes, as `hasattr` and `copy` expect."""
+    window = Stage().sdf.tumbling_window(60_000).count()
+    assert not hasattr(window, "print")
+    assert copy.copy(window).final() is not None

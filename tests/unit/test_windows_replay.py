@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,15 +11,15 @@ from hypothesis import strategies as st
 
 import streamrt.runtime.commit as commit_module
 from streamrt import message_context
+from streamrt.kafka import TopicConfig
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Tasks
 from streamrt.runtime.faults import InjectedFaultError
 from streamrt.runtime.stores import StoreCatalog
-from streamrt.testing.driver import _state_settings
 from streamrt.testing.memory import MemoryClients
 from tests.sim.simulation import replaced
 from tests.support import LONG
-from tests.unit.apps import application
+from tests.unit.apps import application, completed
 from tests.unit.tasks import Process
 from tests.unit.test_windows_properties import histories, in_partition, windows
 from tests.unit.window_model import Model, Output, Record, Window, shown, side_by_side
@@ -82,20 +81,20 @@ class World:
 
     def __init__(self, several: Sequence[Window], guarantee: str, records: Sequence[Record]) -> None:
         app = application(processing_guarantee=guarantee)
-        sdf = app.dataframe(app.topic("in"))
+        sdf = app.dataframe(app.topic("in", config=TopicConfig(PARTITIONS, 1)))
         out = app.topic("out")
         # Behind the windows, a branch tells that a record is through.
         for frame in (*side_by_side(sdf, several), sdf.apply(lambda value: [THROUGH, None])):
             frame.apply(located).to_topic(out)
-        state = _state_settings(app, app.topology, {"in": PARTITIONS}, Path("unused"))
-        self.spec = replace(app.task_spec(), state=state)
+        self.spec = completed(app)
+        assert self.spec.state is not None
         self.transactional = guarantee == "exactly-once"
         self.clients = MemoryClients(lambda: 0)
         self.inputs = [[record for record in records if record.partition == number] for number in range(PARTITIONS)]
         self.positions = {TopicPartition("in", number): 0 for number in range(PARTITIONS)}
         self.crashes = 0
         self._mode = app.config.processing_mode
-        self._catalog = StoreCatalog(state)
+        self._catalog = StoreCatalog(self.spec.state)
         self._process = self._new_process()
 
     def start(self, *, wipe: bool) -> None:

@@ -336,17 +336,15 @@ class Model:
         return self._clocks[key] if self.window.closing == "key" else self.observed
 
     def _close(self, clock: int, keys: list[bytes]) -> list[tuple[bytes, _Span]]:
-        """Drop the windows that are over; return them: those of the key with the first deadline, then the next key's."""
+        """Drop the windows that are over; return them in the order of deadlines, equal ones in that of keys."""
         found = []
         for key in keys:
-            closed = sorted((span for span in self._keys[key].open() if span.closes <= clock), key=_order)
-            for span in closed:
+            for span in [span for span in self._keys[key].open() if span.closes <= clock]:
                 self._keys[key].drop(span)
-            if closed:
-                # Keys are in order of their stored form, which begins with the length.
-                found.append((min(span.closes for span in closed), len(key), key, closed))
-        found.sort(key=lambda entry: entry[:3])
-        return [(key, span) for _, _, key, closed in found for span in closed]
+                found.append((key, span))
+        # Keys are in order of their stored form, which begins with the length.
+        found.sort(key=lambda entry: (entry[1].closes, len(entry[0]), entry[0], _order(entry[1])))
+        return found
 
     def _outputs(self, found: list[tuple[bytes, _Span]]) -> list[Output]:
         return [Output(_value(self.window, span.start, span.end, span.items), key, span.start) for key, span in found]

@@ -3,11 +3,13 @@
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
 from streamrt.joins.lookups.buffer import LookupBuffer
 from streamrt.joins.lookups.postgres import PostgresLookup, PostgresLookupField, PostgresLookupQueryField
+from streamrt.joins.lookups.sql import CacheInfo
 from streamrt.joins.lookups.sqlite import SQLiteLookup, SQLiteLookupField, SQLiteLookupQueryField
 
 __all__ = [
     "BaseField",
     "BaseLookup",
+    "CacheInfo",
     "LookupBuffer",
     "LookupUnavailableError",
     "PostgresLookup",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from streamrt.errors import ConfigurationError
-from streamrt.joins.durations import milliseconds
+from streamrt.errors import ArgumentTypeError, argument_error
+from streamrt.operators.durations import milliseconds
 from streamrt.state import StoreSpec
 
 __all__ = ["LookupBuffer"]
@@ -43,15 +43,21 @@ class LookupBuffer:
     store_name: str = "lookup-buffer"
 
     def __post_init__(self) -> None:
-        grace = milliseconds("LookupBuffer(grace_ms=...)", self.grace_ms, least=1, error=ConfigurationError)
+        grace = milliseconds("LookupBuffer(grace_ms=...)", self.grace_ms, least=1)
         object.__setattr__(self, "grace_ms", grace)
         if not callable(self.is_resolved):
-            raise ConfigurationError(
+            raise ArgumentTypeError(
                 f"LookupBuffer(is_resolved=...) must be a function of the value, got {type(self.is_resolved).__name__}"
             )
         if self.on_timeout not in ("emit", "drop"):
-            raise ConfigurationError(f"LookupBuffer(on_timeout=...) must be 'emit' or 'drop', got {self.on_timeout!r}")
+            raise argument_error(
+                f"LookupBuffer(on_timeout=...) must be 'emit' or 'drop', got {self.on_timeout!r}",
+                of_type=isinstance(self.on_timeout, str),
+            )
         most = self.max_buffered_per_key
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            raise ConfigurationError(f"LookupBuffer(max_buffered_per_key=...) must be 1 or more, got {most!r}")
+            raise argument_error(
+                f"LookupBuffer(max_buffered_per_key=...) must be 1 or more, got {most!r}",
+                of_type=isinstance(most, int) and not isinstance(most, bool),
+            )
         StoreSpec(self.store_name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import SecretStr
 
-from streamrt.errors import ConfigurationError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
 from streamrt.joins.lookups.sql import Direction, QueryField, SQLField, SQLLookup, TableField, quoted
 from streamrt.secret import Secret
 
@@ -116,7 +116,10 @@ class PostgresLookup(SQLLookup):
             ("statement_timeout_seconds", statement_timeout_seconds),
         ):
             if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
-                raise ConfigurationError(f"PostgresLookup({name}=...) must be 1 second or more, got {seconds!r}")
+                raise argument_error(
+                    f"PostgresLookup({name}=...) must be 1 second or more, got {seconds!r}",
+                    of_type=isinstance(seconds, int | float) and not isinstance(seconds, bool),
+                )
         self._settings: dict[str, Any] = {"host": host, "port": port, "dbname": dbname, "user": user}
         self._connection_timeout = connection_timeout_seconds
         self._statement_timeout = statement_timeout_seconds
@@ -129,7 +132,7 @@ class PostgresLookup(SQLLookup):
         elif isinstance(password, str):
             hidden["password"] = password
         else:
-            raise ConfigurationError(
+            raise ArgumentTypeError(
                 f"PostgresLookup(password=...) must be a string or a function that returns one, got {type(password).__name__}"
             )
         self._hidden = Secret(json.dumps(hidden))
@@ -239,7 +242,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
     for name, value in settings.items():
         if not isinstance(value, str | int | float | bool | None):
-            raise ConfigurationError(
+            raise ArgumentTypeError(
                 f"PostgresLookup({name}=...) must be a string or a number, got {type(value).__name__}: settings travel to "
                 "other processes"
             )

@@ -9,17 +9,17 @@ import os
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
 import tenacity
 from cachetools import TLRUCache
 
-from streamrt.errors import ConfigurationError, MissingColumnError
+from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
 from streamrt.joins.values import fresh
 from streamrt.models import Headers
 
-__all__ = ["Direction", "QueryField", "SQLLookup", "TableField"]
+__all__ = ["CacheInfo", "Direction", "QueryField", "SQLLookup", "TableField"]
 
 Direction = Literal["ASC", "DESC"]
 Answer = TypeVar("Answer")
@@ -43,8 +43,9 @@ class SQLField(BaseField):
     def _check(self) -> None:
         ttl = vars(self)["ttl"]
         if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not ttl >= 0:
-            raise ConfigurationError(
-                f"{type(self).__name__}(ttl=...) must be a number of seconds, 0 or more, got {ttl!r}"
+            raise argument_error(
+                f"{type(self).__name__}(ttl=...) must be a number of seconds, 0 or more, got {ttl!r}",
+                of_type=isinstance(ttl, int | float) and not isinstance(ttl, bool),
             )
 
 
@@ -76,14 +77,18 @@ class TableField(SQLField):
         self._check()
         kind = type(self).__name__
         if isinstance(self.columns, str) or not self.columns:
-            raise ConfigurationError(f"{kind}(columns=...) must be a list of column names, got {self.columns!r}")
+            raise ArgumentTypeError(f"{kind}(columns=...) must be a list of column names, got {self.columns!r}")
         object.__setattr__(self, "columns", tuple(self.columns))
         names = (self.table, self.on, *self.columns, *self.order)
         if not all(isinstance(name, str) and name for name in names):
-            raise ConfigurationError(f"{kind} needs names of tables and columns that are not empty, got {names!r}")
+            raise argument_error(
+                f"{kind} needs names of tables and columns that are not empty, got {names!r}",
+                of_type=all(isinstance(name, str) for name in names),
+            )
         if self.order_by_direction not in ("ASC", "DESC"):
-            raise ConfigurationError(
-                f"{kind}(order_by_direction=...) must be 'ASC' or 'DESC', got {self.order_by_direction!r}"
+            raise argument_error(
+                f"{kind}(order_by_direction=...) must be 'ASC' or 'DESC', got {self.order_by_direction!r}",
+                of_type=isinstance(self.order_by_direction, str),
             )
 
     @property
@@ -130,7 +135,9 @@ class QueryField(SQLField):
     def __post_init__(self) -> None:
         self._check()
         if not isinstance(self.query, str) or not self.query.strip():
-            raise ConfigurationError(f"{type(self).__name__} needs a query, got {self.query!r}")
+            raise argument_error(
+                f"{type(self).__name__} needs a query, got {self.query!r}", of_type=isinstance(self.query, str)
+            )
 
     def row(self, row: tuple[Any, ...]) -> Any:
         """Return what a row gives."""
@@ -145,6 +152,22 @@ class _Plan:
     parameters: tuple[str, ...] | None
 
 
+class CacheInfo(TypedDict):
+    """What a lookup remembers in this process.
+
+    Attributes:
+        hits: questions that were answered from memory.
+        misses: questions that the database was asked, though the answers may be remembered.
+        size: answers that are remembered.
+        maxsize: how many there may be.
+    """
+
+    hits: int
+    misses: int
+    size: int
+    maxsize: int
+
+
 class SQLLookup(BaseLookup[Any]):
     """Asks a database, and remembers the answers of the last `cache_size` questions in each process.
 
@@ -155,8 +178,9 @@ class SQLLookup(BaseLookup[Any]):
 
     def __init__(self, cache_size: int, name: str) -> None:
         if not isinstance(cache_size, int) or isinstance(cache_size, bool) or cache_size < 0:
-            raise ConfigurationError(
-                f"{type(self).__name__}(cache_size=...) must be a number, 0 or more, got {cache_size!r}"
+            raise argument_error(
+                f"{type(self).__name__}(cache_size=...) must be a number, 0 or more, got {cache_size!r}",
+                of_type=isinstance(cache_size, int) and not isinstance(cache_size, bool),
             )
         self._cache_size = cache_size
         self._name = name
@@ -169,11 +193,12 @@ class SQLLookup(BaseLookup[Any]):
         self._cache: TLRUCache[Any, tuple[float, tuple[Any, ...]]] = TLRUCache(
             self._cache_size, _expiry, timer=time.monotonic
         )
+        self._hits = self._misses = 0
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections and answers belong to a process.
         state = vars(self).copy()
-        for name in ("_process", "_connection", "_plans", "_cache"):
+        for name in ("_process", "_connection", "_plans", "_cache", "_hits", "_misses"):
             del state[name]
         return state
 
@@ -203,6 +228,13 @@ class SQLLookup(BaseLookup[Any]):
             self._begin()
         found = {column: self._find(field, on, value) for column, field in fields.items()}
         value.update(found)
+
+    def cache_info(self) -> CacheInfo:
+        """Return how the memory for answers has served in this process, since the lookup was made or closed here.
+
+        Tasks have lookups of their own, in their processes.
+        """
+        return CacheInfo(hits=self._hits, misses=self._misses, size=len(self._cache), maxsize=self._cache_size)
 
     def close(self) -> None:
         """Close the connection and forget all answers. The next record opens it again."""
@@ -236,7 +268,9 @@ class SQLLookup(BaseLookup[Any]):
         cached = ttl > 0 and self._cache_size > 0 and all(isinstance(value, Hashable) for value in values)
         known = self._cache.get(question) if cached else None
         if known is not None:
+            self._hits += 1
             return known[1]
+        self._misses += cached
         rows = self._ask(lambda connection: self._select(connection, sql, bound, first))
         if cached:
             self._cache[question] = (ttl, rows)
@@ -252,7 +286,7 @@ class SQLLookup(BaseLookup[Any]):
     def _make_plan(self, field: Any) -> _Plan:
         if not isinstance(field, self._fields):
             names = " or ".join(kind.__name__ for kind in self._fields)
-            raise ConfigurationError(f"{type(self).__name__} needs fields of {names}, got {type(field).__name__}")
+            raise ArgumentTypeError(f"{type(self).__name__} needs fields of {names}, got {type(field).__name__}")
         if isinstance(field, QueryField):
             return _Plan(*self._query(field))
         return _Plan(self._statement(field), None)

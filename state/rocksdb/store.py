@@ -4,21 +4,26 @@ The only module that imports rocksdict, and only when a store is opened.
 
 **No write-ahead log.** The changelog is one. With its own, RocksDB would write each change once more, and replay it into a
 data file at each opening, of which there is one for each micro-batch. Without it there is also less that damage can tear
-apart; see `directory.py`. Writes reach the disk when the partition is closed, when the write buffer is full, and at once
-where there is no changelog.
+apart; see `directory.py`. Writes reach the disk when the partition is closed, when the write buffer is full, when somebody
+calls `flush`, and at once where there is no changelog.
 
 **Compaction** is RocksDB's universal style: the small files that short openings leave behind are merged among themselves,
 which fits into the short time that a store is open; levels would rewrite large parts of the data for each of them.
 
 **Memory**: one cache and one budget of write buffers for all stores of a process. Blocks, filters and indexes of files are
-found in the cache again when a store is opened next time.
+found in the cache again when a store is opened next time. When the open stores have gathered half of the budget, the one
+with the most is flushed. RocksDB would flush the one that is written to, however little is in it, for as long as others that
+nobody writes to hold the budget.
 """
 # ruff: noqa: BLE001 - rocksdict raises nothing more special than Exception
 
+import contextlib
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
+from weakref import WeakSet
 
 from streamrt.errors import StateError
 from streamrt.state.directory import StoreDirectory
@@ -26,7 +31,7 @@ from streamrt.state.identity import Stamp
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.store import Store, StorePartition
 
-__all__ = ["RocksDBStore", "RocksDBStorePartition"]
+__all__ = ["RocksDBStore", "RocksDBStorePartition", "delete_restorable"]
 
 # Where the stamp lies: other keys are never empty, so it is the first of all, and scans begin after it.
 _STAMP_KEY = b""
@@ -34,9 +39,8 @@ _FIRST_KEY = b"\x00"
 # An iterator keeps the database open, so scans read so many entries at a time, the first time few, and hold none between.
 _FIRST_CHUNK, _LARGEST_CHUNK = 8, 1024
 # Parts of RocksDB's texts that speak of the machine and not of the files.
+_FULL = ("no space left", "disk quota exceeded")
 _SURROUNDINGS = (
-    "no space left",
-    "disk quota exceeded",
     "too many open files",
     "permission denied",
     "operation not permitted",
@@ -44,7 +48,21 @@ _SURROUNDINGS = (
     "cannot allocate memory",
     "file too large",
 )
+# Beside its bytes, a change takes about so much of a write buffer.
+_CHANGE_BYTES = 64
+# RocksDB takes 1 MiB for the first changes; hundreds of stores with some changes each would fill the budget with air.
+_ARENA_BYTES = 64 * 1024
 _LOCK_TEXTS = ("lock hold by current process", "while lock file", "resource temporarily unavailable", "/lock:")
+
+
+class _OpenPartitions(threading.local):
+    """The partitions that are open in this thread: a partition is used by one thread, and flushed by no other."""
+
+    def __init__(self) -> None:
+        self.all: WeakSet[RocksDBStorePartition] = WeakSet()
+
+
+_open = _OpenPartitions()
 
 
 class _ProcessMemory:
@@ -65,6 +83,14 @@ class _ProcessMemory:
         if options.write_buffer_budget > self._budget:
             self._budget = options.write_buffer_budget
             self.buffers.set_buffer_size(self._budget)
+
+    def relieve(self) -> None:
+        """Flush the partition that has gathered the most if all together have gathered half of the budget."""
+        if sum(each.gathered for each in _open.all) * 2 > self._budget:
+            largest = max(_open.all, key=lambda each: each.gathered)
+            # Whoever uses it next meets the trouble.
+            with contextlib.suppress(StateError):
+                largest.flush(wait=False)
 
 
 _memory: _ProcessMemory | None = None
@@ -100,6 +126,8 @@ def _rocksdb_options(rocksdict: Any, options: RocksDBOptions, *, fresh: bool) ->
     out.set_block_based_table_factory(table)
     out.set_write_buffer_manager(memory.buffers)
     out.set_write_buffer_size(options.write_buffer_size)
+    # An eighth is what RocksDB takes for small ones.
+    out.set_arena_block_size(max(4096, min(_ARENA_BYTES, options.write_buffer_size // 8)))
     out.set_max_write_buffer_number(options.max_write_buffer_number)
     out.set_target_file_size_base(options.target_file_size_base)
     out.set_compression_type(getattr(rocksdict.DBCompressionType, options.compression_type)())
@@ -143,6 +171,9 @@ class RocksDBStorePartition(StorePartition):
         StoreLockedError: if RocksDB itself finds them locked.
         StoreVersionError: if a newer version of StreamRT wrote them.
         StateError: if they cannot be used for another reason.
+
+    Attributes:
+        gathered: about how many bytes its write buffer has taken since it was flushed.
     """
 
     def __init__(self, directory: StoreDirectory, options: RocksDBOptions) -> None:
@@ -152,6 +183,8 @@ class RocksDBStorePartition(StorePartition):
         self._directory = directory
         self._fresh = directory.begin()
         self._unflushed = False
+        self.gathered = 0
+        self._buffer_size = options.write_buffer_size
         self._db: Any = None
         settings = _rocksdb_options(rocksdict, options, fresh=self._fresh)
         try:
@@ -160,6 +193,7 @@ class RocksDBStorePartition(StorePartition):
             self._db = rocksdict.Rdict(str(directory.path), settings, column_families={"default": settings})
         except Exception as error:
             self._fail("opened", error)
+        self._memory = _process_memory(rocksdict, options)
         self._write_options = rocksdict.WriteOptions()
         self._write_options.disable_wal = True
         self._stamp: Stamp | None = None
@@ -172,6 +206,7 @@ class RocksDBStorePartition(StorePartition):
         except BaseException:
             self._close_database()
             raise
+        _open.all.add(self)
 
     @property
     def stamp(self) -> Stamp | None:  # noqa: D102
@@ -223,16 +258,20 @@ class RocksDBStorePartition(StorePartition):
             else:
                 put(key, value)
         put(_STAMP_KEY, stamp.encode())
+        size = batch.size_in_bytes() + _CHANGE_BYTES * batch.len()
         try:
             self._db.write(batch, self._write_options)
-            self._unflushed = True
-            if stamp.changelog_offset is None:
-                # There is nothing that it could be restored from.
-                self._db.flush()
-                self._unflushed = False
         except Exception as error:
             self._fail("written", error)
+        self._unflushed = True
         self._stamp = stamp
+        if stamp.changelog_offset is None:
+            # There is nothing that it could be restored from.
+            self.flush()
+        else:
+            # A buffer that is full RocksDB flushes by itself.
+            self.gathered = self.gathered + size if self.gathered + size < self._buffer_size else 0
+            self._memory.relieve()
 
     def approximate_size(self) -> int:  # noqa: D102
         try:
@@ -243,17 +282,22 @@ class RocksDBStorePartition(StorePartition):
         except Exception as error:
             self._fail("read", error)
 
-    def flush(self) -> None:
+    def flush(self, *, wait: bool = True) -> None:
         """Write to disk what lies in the write buffer.
+
+        Args:
+            wait: whether to wait until it is done; otherwise a thread of RocksDB does it.
 
         Raises:
             StateError: if it cannot be written; the partition refuses further use.
         """
         try:
-            self._db.flush()
-            self._unflushed = False
+            self._db.flush(wait)
         except Exception as error:
             self._fail("written", error)
+        self.gathered = 0
+        # Nobody knows yet whether it has come there.
+        self._unflushed = self._unflushed and not wait
 
     def close(self) -> None:
         """Write to disk what lies in the write buffer, and let the files go.
@@ -271,13 +315,17 @@ class RocksDBStorePartition(StorePartition):
         if isinstance(self._db, _Closed):
             return
         database, self._db = self._db, _Closed(self._directory.name)
+        _open.all.discard(self)
         try:
             database.close()
             self._directory.seal()
         except StateError:
             raise
         except Exception as error:
-            raise StateError(f"{self._directory.name} cannot be closed: {error}") from error
+            text = str(error)
+            if any(part in text.lower() for part in _FULL):
+                raise self._directory.full("closed", text) from error
+            raise StateError(f"{self._directory.name} cannot be closed: {text}") from error
         finally:
             self._directory.unlock()
 
@@ -315,13 +363,17 @@ class RocksDBStorePartition(StorePartition):
             raise error
         text = str(error)
         lower = text.lower()
+        full = self._directory.full(what, text) if any(part in lower for part in _FULL) else None
         if self._db is None:
             self._directory.unlock()
             if any(part in lower for part in _LOCK_TEXTS):
                 raise self._directory.locked() from error
         else:
-            database, self._db = self._db, _Closed(self._directory.name, text)
+            database, self._db = self._db, _Closed(self._directory.name, text, full)
+            _open.all.discard(self)
             self._let_go(database)
+        if full is not None:
+            raise full from error
         if any(part in lower for part in _SURROUNDINGS) or (what == "opened" and self._fresh):
             raise StateError(f"{self._directory.name} cannot be {what}: {text}") from error
         raise self._directory.corrupted(text) from error
@@ -338,11 +390,15 @@ class RocksDBStorePartition(StorePartition):
 class _Closed:
     """Takes the place of a database that is closed: each use says so, without a check at each use."""
 
-    def __init__(self, name: str, reason: str = "") -> None:
+    def __init__(self, name: str, reason: str = "", full: StateError | None = None) -> None:
         self._name = name
         self._reason = reason
+        self._full = full
 
     def __getattr__(self, attribute: str) -> NoReturn:
+        if self._full is not None:
+            # Whoever wrote may have had nobody to tell.
+            raise StateError(str(self._full))
         if self._reason:
             raise StateError(f"{self._name} cannot be used until it is opened again, after this: {self._reason}")
         raise StateError(f"{self._name} is closed")
@@ -393,3 +449,36 @@ class RocksDBStore(Store):
 
     def _directory(self, partition: int) -> StoreDirectory:
         return StoreDirectory(self.base_dir, self.topic, self.name, partition)
+
+
+def delete_restorable(path: Path) -> bool:
+    """Delete a store partition that its changelog can restore.
+
+    Args:
+        path: its directory.
+
+    Returns:
+        Whether it is gone; one without a changelog stays.
+
+    Raises:
+        StoreLockedError: if somebody uses it.
+        StateError: if it cannot be opened or deleted.
+    """
+    directory = StoreDirectory.at(path)
+    if not directory.lock(0, 0.0, create=False):
+        return False
+    try:
+        partition = RocksDBStorePartition(directory, RocksDBOptions())
+    except BaseException:
+        directory.unlock()
+        raise
+    stamp = partition.stamp
+    # It lets the directory go.
+    partition.close()
+    if stamp is None or stamp.identity.changelog_id is None or not directory.lock(0, 0.0, create=False):
+        return False
+    try:
+        directory.delete()
+    finally:
+        directory.unlock()
+    return True

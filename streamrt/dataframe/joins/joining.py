@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from streamrt.dataframe.frame import Frame
 from streamrt.dataframe.merging import MergingFrame
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 from streamrt.joins import (
     AsOfHow,
     AsOfJoin,
@@ -24,7 +24,7 @@ from streamrt.joins import (
     OnMerge,
     merge_of,
 )
-from streamrt.joins.durations import milliseconds
+from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.state import RocksDBStore, StoreSpec, TimedTransaction
 from streamrt.topology import stream_id
@@ -142,7 +142,7 @@ class JoiningFrame(MergingFrame):
         forward = milliseconds(f"{method}(forward_ms=...)", forward_ms)
         for side, reach in (("backward_ms", backward), ("forward_ms", forward)):
             if reach > grace:
-                raise InvalidOperationError(
+                raise ArgumentValueError(
                     f"{method}({side}=...) is {reach} ms, but records are kept for grace_ms={grace} only, so pairs would be "
                     "missed: make grace_ms at least as long"
                 )
@@ -179,15 +179,18 @@ class JoiningFrame(MergingFrame):
             ```
         """
         if not isinstance(lookup, BaseLookup):
-            raise InvalidOperationError(
+            raise ArgumentTypeError(
                 "join_lookup() needs a lookup, such as SQLiteLookup('airlines.sqlite') or an object of a class derived from "
                 f"BaseLookup, got {type(lookup).__name__}"
             )
         if not isinstance(fields, Mapping) or not fields:
-            raise InvalidOperationError("join_lookup(fields=...) must be a dict of at least one column and its field")
+            raise argument_error(
+                "join_lookup(fields=...) must be a dict of at least one column and its field",
+                of_type=isinstance(fields, Mapping),
+            )
         for column, field in fields.items():
             if not isinstance(column, str) or not isinstance(field, BaseField):
-                raise InvalidOperationError(
+                raise ArgumentTypeError(
                     "join_lookup(fields=...) must be a dict of column names and fields, which are objects of classes derived "
                     f"from BaseField; got {column!r}: {type(field).__name__}"
                 )
@@ -197,7 +200,7 @@ class JoiningFrame(MergingFrame):
         if buffer is None:
             return self._in_place(LookupJoin(lookup, pairs, on))
         if not isinstance(buffer, LookupBuffer):
-            raise InvalidOperationError(f"join_lookup(buffer=...) must be a LookupBuffer, got {type(buffer).__name__}")
+            raise ArgumentTypeError(f"join_lookup(buffer=...) must be a LookupBuffer, got {type(buffer).__name__}")
         store = self._timed_store(
             ".".join((buffer.store_name, *self._groups)), (self,), "give one of the buffers another store_name"
         )
@@ -206,7 +209,9 @@ class JoiningFrame(MergingFrame):
     def _join_store(self, method: str, name: str | None, right: Any) -> StoreSpec:
         """Return the store of a join of this frame."""
         if name is not None and (not isinstance(name, str) or not name):
-            raise InvalidOperationError(f"{method}(name=...) must be a string that is not empty, got {name!r}")
+            raise argument_error(
+                f"{method}(name=...) must be a string that is not empty, got {name!r}", of_type=isinstance(name, str)
+            )
         # What is no dataframe of this application is refused where the frames are merged.
         frames = (self, right) if isinstance(right, Frame) and right._builder is self._builder else (self,)
         # On topics of one partition, frames before and after a group_by have the stores of the same topic.
@@ -223,7 +228,7 @@ class JoiningFrame(MergingFrame):
         )
         known = topology.stores(scope) if scope in topology.scopes else ()
         if any(store.name == name for store in known):
-            raise InvalidOperationError(f"store {name!r} of topic {scope!r} is in use by another operation: {advice}")
+            raise ArgumentValueError(f"store {name!r} of topic {scope!r} is in use by another operation: {advice}")
         return StoreSpec(name, self._builder.store_kind(sources) or RocksDBStore, TimedTransaction)
 
 
@@ -233,6 +238,7 @@ def _id(node: Any) -> int:
 
 def _require_one_of(method: str, argument: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise InvalidOperationError(
-            f"{method}({argument}=...) must be one of {', '.join(map(repr, known))}, got {value!r}"
+        raise argument_error(
+            f"{method}({argument}=...) must be one of {', '.join(map(repr, known))}, got {value!r}",
+            of_type=isinstance(value, str),
         )

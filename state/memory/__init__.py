@@ -1,0 +1,5 @@
+"""Stores in memory."""
+
+from streamrt.state.memory.store import MemoryStore, MemoryStorePartition
+
+__all__ = ["MemoryStore", "MemoryStorePartition"]

@@ -1,0 +1,53 @@
+"""`streamrt state`: what is to be done about state while an application does not run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamrt.config import DEFAULT_STATE_DIR
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="State of applications that do not run.")
+
+
+@app.callback()
+def _group() -> None:
+    """State of applications that do not run."""
+
+
+@app.command("forget")
+def forget(
+    group: Annotated[str, typer.Option(help="The consumer group of the application.")],
+    topic: Annotated[
+        list[str],
+        typer.Option(help="The topic that the store belongs to; once for each topic where several were merged."),
+    ],
+    store: Annotated[str, typer.Option(help="The name of the store.")],
+    broker_address: Annotated[
+        str, typer.Option(envvar="STREAMRT_BROKER_ADDRESS", help="host:port of a broker.")
+    ] = "localhost:9092",
+    state_dir: Annotated[
+        Path, typer.Option(envvar="STREAMRT_STATE_DIR", file_okay=False, help="The state directory.")
+    ] = Path(DEFAULT_STATE_DIR),
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Let one store begin again, empty, at the committed offsets; the rest of the application stays as it is.
+
+    For clusters with a login there is Application.forget_store().
+    """
+    from streamrt.kafka import TopicAdmin
+    from streamrt.runtime.forget import StoreToForget
+
+    admin = TopicAdmin(broker_address)
+    admin.wait_for_broker(30.0)
+    directory = state_dir.absolute()
+    found = StoreToForget.find(admin, group, topic, store, directory)
+    typer.echo(f"Store {store!r} of {found.scope}, consumer group {group!r}. This will be deleted for good:")
+    for line in found.lines():
+        typer.echo(f"  {line}")
+    if not yes:
+        typer.confirm("Delete it?", abort=True)
+    found.forget(admin, directory)
+    typer.echo("Deleted. The store begins empty at the committed offsets when the application starts.")

@@ -1,0 +1,25 @@
+"""Small helpers that programs may use as dataframes do."""
+
+from datetime import timedelta
+
+from streamrt.operators.durations import milliseconds
+
+__all__ = ["ensure_milliseconds"]
+
+_ANY = -(2**63)
+
+
+def ensure_milliseconds(delta: int | timedelta) -> int:
+    """Return a duration in milliseconds.
+
+    Args:
+        delta: milliseconds, or a timedelta, which is rounded to the nearest millisecond.
+
+    Raises:
+        ArgumentTypeError: if it is neither.
+
+    Example:
+        >>> ensure_milliseconds(timedelta(seconds=1.5)), ensure_milliseconds(7)
+        (1500, 7)
+    """
+    return milliseconds("delta", delta, least=_ANY)

@@ -1,0 +1,3 @@
+"""Serializers: what `streamrt.serializers` has."""
+
+from streamrt.serializers import *  # noqa: F403

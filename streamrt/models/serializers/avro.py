@@ -1,0 +1,5 @@
+"""Avro."""
+
+from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
+
+__all__ = ["AvroDeserializer", "AvroSerializer"]

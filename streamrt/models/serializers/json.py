@@ -1,0 +1,5 @@
+"""JSON."""
+
+from streamrt.serializers.json import JSONDeserializer, JSONSerializer
+
+__all__ = ["JSONDeserializer", "JSONSerializer"]

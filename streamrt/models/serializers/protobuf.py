@@ -1,0 +1,5 @@
+"""Protobuf."""
+
+from streamrt.serializers.protobuf import ProtobufDeserializer, ProtobufSerializer
+
+__all__ = ["ProtobufDeserializer", "ProtobufSerializer"]

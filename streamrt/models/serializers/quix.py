@@ -1,0 +1,10 @@
+"""The formats of the Quix platform."""
+
+from streamrt.serializers.quix import (
+    QuixDeserializer,
+    QuixEventsSerializer,
+    QuixSerializer,
+    QuixTimeseriesSerializer,
+)
+
+__all__ = ["QuixDeserializer", "QuixEventsSerializer", "QuixSerializer", "QuixTimeseriesSerializer"]

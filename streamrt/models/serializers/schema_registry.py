@@ -1,0 +1,5 @@
+"""How to use a schema registry."""
+
+from streamrt.serializers.registry import SchemaRegistryClientConfig, SchemaRegistrySerializationConfig
+
+__all__ = ["SchemaRegistryClientConfig", "SchemaRegistrySerializationConfig"]

@@ -1,0 +1,23 @@
+"""Bytes, texts and numbers."""
+
+from streamrt.serializers.simple import (
+    BytesDeserializer,
+    BytesSerializer,
+    DoubleDeserializer,
+    DoubleSerializer,
+    IntegerDeserializer,
+    IntegerSerializer,
+    StringDeserializer,
+    StringSerializer,
+)
+
+__all__ = [
+    "BytesDeserializer",
+    "BytesSerializer",
+    "DoubleDeserializer",
+    "DoubleSerializer",
+    "IntegerDeserializer",
+    "IntegerSerializer",
+    "StringDeserializer",
+    "StringSerializer",
+]

@@ -1,0 +1,6 @@
+"""Topics: what `streamrt.topics` has."""
+
+from streamrt.kafka.admin import TopicAdmin, TopicConfig
+from streamrt.topics import TimestampExtractor, Topic, TopicManager
+
+__all__ = ["TimestampExtractor", "Topic", "TopicAdmin", "TopicConfig", "TopicManager"]

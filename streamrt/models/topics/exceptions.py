@@ -1,0 +1,5 @@
+"""What goes wrong with topics."""
+
+from streamrt.errors import TopicConfigurationError, TopicCreationError, TopicNotFoundError
+
+__all__ = ["TopicConfigurationError", "TopicCreationError", "TopicNotFoundError"]

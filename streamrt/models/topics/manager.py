@@ -1,0 +1,5 @@
+"""The topics of an application."""
+
+from streamrt.topics.manager import TopicManager
+
+__all__ = ["TopicManager"]

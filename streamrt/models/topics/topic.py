@@ -1,0 +1,6 @@
+"""One topic."""
+
+from streamrt.kafka.admin import TopicConfig
+from streamrt.topics.topic import TimestampExtractor, Topic
+
+__all__ = ["TimestampExtractor", "Topic", "TopicConfig"]

@@ -1,0 +1,107 @@
+"""What a function holds that cannot be sent to another process, by the name that its author gave it."""
+
+import dis
+import functools
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from streamrt.operators.functions import function_name
+
+
+class Captured(NamedTuple):
+    """Something that cannot be pickled.
+
+    Attributes:
+        holder: what holds it: a function, or the object that a method belongs to.
+        name: the name of the variable, or of the attribute.
+        value: what it is.
+    """
+
+    holder: Any
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        kind = "variable" if isinstance(self.holder, FunctionType) else "attribute"
+        owner = self.holder if isinstance(self.holder, FunctionType) else type(self.holder)
+        return f"{function_name(owner)} uses the {kind} {self.name!r}, which is of type {type(self.value).__name__}"
+
+
+def captured(item: Any) -> Captured | None:
+    """Return what keeps an operator or a function from being pickled, if it is a variable of a function.
+
+    Functions that it calls are searched, too, as far as they would be sent along.
+
+    Args:
+        item: what cannot be pickled.
+
+    Example:
+        >>> import threading
+        >>> lock = threading.Lock()
+        >>> str(captured(lambda value: lock.locked()))
+        "<lambda> uses the variable 'lock', which is of type lock"
+    """
+    return _search(item, set())
+
+
+def picklable(item: Any) -> bool:
+    """Tell whether something can be sent to another process."""
+    try:
+        cloudpickle.dumps(item)
+    except Exception:  # noqa: BLE001 - any failure means the same here
+        return False
+    return True
+
+
+def _search(item: Any, seen: set[int]) -> Captured | None:
+    seen.add(id(item))
+    for part in _parts(item):
+        if id(part.value) in seen or picklable(part.value):
+            continue
+        deeper = _search(part.value, seen)
+        if deeper is not None:
+            return deeper
+        if part.name:
+            return part
+    return None
+
+
+def _parts(item: Any) -> Iterator[Captured]:
+    """Yield what a function holds, or what holds functions; the latter without a name, for nobody has given it one."""
+    if isinstance(item, FunctionType):
+        for name, value in _variables(item).items():
+            yield Captured(item, name, value)
+    elif isinstance(item, MethodType):
+        owner = item.__self__
+        for name, value in getattr(owner, "__dict__", {}).items() if not isinstance(owner, type) else ():
+            yield Captured(owner, name, value)
+    elif isinstance(item, functools.partial):
+        for value in (item.func, *item.args, *item.keywords.values()):
+            yield Captured(item, "", value)
+    elif isinstance(item, tuple | list):
+        for value in item:
+            yield Captured(item, "", value)
+    elif is_dataclass(item) and not isinstance(item, type):
+        for field in fields(item):
+            yield Captured(item, "", getattr(item, field.name))
+
+
+def _variables(function: FunctionType) -> dict[str, Any]:
+    """Return the variables outside of a function that it uses, also in functions inside of it."""
+    found = {name: function.__globals__[name] for name in _globals(function.__code__) if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        # One that is not assigned yet has no contents.
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return found
+
+
+def _globals(code: CodeType) -> set[str]:
+    names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+    return names.union(*(_globals(inner) for inner in code.co_consts if isinstance(inner, CodeType)))

@@ -1,0 +1,144 @@
+"""Lets one store begin again: its changelog, what committed offsets tell of it, and its files are deleted."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streamrt.config import ApplicationConfig
+from streamrt.errors import InvalidOperationError
+from streamrt.kafka import TopicAdmin
+from streamrt.models import TopicPartition
+from streamrt.runtime.directory import locked_parts
+from streamrt.runtime.metadata import CommittedMetadata, without_store
+from streamrt.state import RocksDBStore
+from streamrt.state.directory import escaped
+from streamrt.topics import Topic, changelog_topic_name
+from streamrt.topology import stream_id
+
+__all__ = ["StoreToForget", "forget_store"]
+
+
+@dataclass(frozen=True)
+class StoreToForget:
+    """What there is of a store.
+
+    Attributes:
+        group: the consumer group.
+        scope: the topic that the store belongs to, or the sorted names of several, joined by `--`.
+        store: its name.
+        changelog: its changelog topic; None if there is none.
+        offsets: committed offsets whose metadata name the store.
+        metadata: what they say instead when it is forgotten.
+        files: directories of its store partitions on this machine.
+    """
+
+    group: str
+    scope: str
+    store: str
+    changelog: str | None = None
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    metadata: dict[TopicPartition, str | None] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+
+    @classmethod
+    def find(
+        cls, admin: TopicAdmin, group: str, topics: Sequence[str], store: str, state_dir: Path, timeout: float = 30.0
+    ) -> "StoreToForget":
+        """Look for a store.
+
+        Args:
+            admin: answers questions about topics and offsets.
+            group: the consumer group.
+            topics: the topic that the store belongs to, or those that were merged.
+            store: the name of the store.
+            state_dir: the state directory of the application.
+            timeout: seconds to wait for each answer of the cluster.
+
+        Raises:
+            InvalidOperationError: if the group has members, or there is no such store.
+            KafkaRequestError: if Kafka does not answer.
+        """
+        if admin.group_is_active(group, timeout=timeout):
+            raise InvalidOperationError(
+                f"consumer group {group!r} has members: stop all instances of the application before a store is forgotten; "
+                "those that were killed count until their sessions are over"
+            )
+        scope = stream_id(topics)
+        changelog = changelog_topic_name(group, scope, store)
+        found = admin.inspect_topics([changelog, *topics], timeout=timeout)
+        configs = {topic: found[topic] for topic in topics}
+        places = [
+            TopicPartition(topic, number)
+            for topic, config in configs.items()
+            for number in range(0 if config is None else config.num_partitions or 0)
+        ]
+        committed = admin.committed_stable(group, places, timeout=timeout) if places else {}
+        offsets: dict[TopicPartition, int] = {}
+        metadata: dict[TopicPartition, str | None] = {}
+        for place, each in committed.items():
+            if each.offset is not None and CommittedMetadata.decode(each.metadata).names(scope, store):
+                offsets[place], metadata[place] = each.offset, without_store(each.metadata, scope, store)
+        with locked_parts(state_dir, group) as parts:
+            files = tuple(
+                sorted(path for part in parts for path in (part / escaped(scope) / escaped(store)).glob("[0-9]*"))
+            )
+        exists = found[changelog] is not None
+        if not (exists or offsets or files):
+            raise InvalidOperationError(
+                f"consumer group {group!r} has no store {store!r} of {scope}: there is no topic {changelog}, no committed "
+                f"offset tells of it, and there are no files of it in {state_dir}"
+            )
+        return cls(group, scope, store, changelog if exists else None, offsets, metadata, files)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what will be deleted, line by line."""
+        if self.changelog is not None:
+            yield f"the topic {self.changelog}"
+        if self.offsets:
+            places = ", ".join(map(str, sorted(self.offsets)))
+            yield f"the name of the store in the metadata of the committed offsets of {places}; the offsets stay"
+        for path in self.files:
+            yield f"the directory {path}"
+
+    def forget(self, admin: TopicAdmin, state_dir: Path, timeout: float = 30.0) -> None:
+        """Delete all of it. It can be called again after an error.
+
+        Raises:
+            InvalidOperationError: if an instance of the application runs.
+            KafkaRequestError: if Kafka refuses.
+        """
+        # First what makes the next start miss the changelog, last the changelog: whatever is left is consistent.
+        admin.set_committed(self.group, self.offsets, self.metadata)
+        with locked_parts(state_dir, self.group):
+            for path in self.files:
+                RocksDBStore(self.store, self.scope, path.parents[2]).destroy(int(path.name))
+                for parent in path.parents[:2]:
+                    with contextlib.suppress(OSError):
+                        parent.rmdir()
+        if self.changelog is not None:
+            admin.delete_topics([self.changelog], timeout=timeout)
+
+
+def forget_store(
+    admin: TopicAdmin, config: ApplicationConfig, topic: Topic | str | Sequence[Topic | str], store: str
+) -> list[str]:
+    """Let one store of an application begin again; return what was deleted, line by line.
+
+    Args:
+        admin: answers questions about topics and offsets.
+        config: the application's configuration.
+        topic: the topic that the store belongs to, or those that were merged.
+        store: the name of the store.
+
+    Raises:
+        InvalidOperationError: if an instance of the application runs, or there is no such store.
+        KafkaRequestError: if Kafka does not answer, or refuses.
+    """
+    given = [topic] if isinstance(topic, Topic | str) else topic
+    topics = [each.name if isinstance(each, Topic) else each for each in given]
+    state_dir, timeout = config.state_dir.absolute(), config.request_timeout
+    admin.wait_for_broker(config.broker_availability_timeout)
+    found = StoreToForget.find(admin, config.consumer_group, topics, store, state_dir, timeout)
+    found.forget(admin, state_dir, timeout)
+    return list(found.lines())

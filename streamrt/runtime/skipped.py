@@ -1,0 +1,61 @@
+"""Stores that other versions of the application have passed by."""
+
+from collections.abc import Callable, Mapping
+
+from streamrt.errors import ChangelogError
+from streamrt.models import TopicPartition
+from streamrt.runtime.homes import StateSettings
+from streamrt.runtime.metadata import CommittedMetadata
+from streamrt.state import Position
+
+__all__ = ["refuse_skipped_stores"]
+
+
+def refuse_skipped_stores(
+    state: StateSettings | None,
+    committed: Mapping[TopicPartition, int],
+    notes: Mapping[TopicPartition, CommittedMetadata],
+    last_position: Callable[[TopicPartition], Position | None],
+    has_records: Callable[[TopicPartition, int, int], bool],
+) -> None:
+    """Refuse stores that have missed records, because a version of the application without them has processed these.
+
+    Args:
+        state: the stores.
+        committed: the committed offsets of input partitions.
+        notes: what is stored with them.
+        last_position: returns the position in a changelog partition, or None if there is none.
+        has_records: tells whether a partition has committed records in an offset range, which may hold markers only.
+
+    Raises:
+        ChangelogError: naming the store and what to do.
+    """
+    if state is None:
+        return
+    for name, source in state.sources.items():
+        topics = source.topics or (name,)
+        for store, log in source.stores.items():
+            for place, end in committed.items():
+                if log is None or place.topic not in topics or notes[place].names(name, store):
+                    continue
+                position = last_position(TopicPartition(log.topic, place.partition))
+                if position is None or position.topic_id not in (None, source.topic_id):
+                    continue
+                at = (position.inputs or {}).get(place.topic, position.input_offset)
+                if at < end and has_records(place, at, end):
+                    raise ChangelogError(_sentence(state, name, store, place, at, end))
+
+
+def _sentence(state: StateSettings, name: str, store: str, place: TopicPartition, at: int, end: int) -> str:
+    group, topics = state.group, state.sources[name].topics or (name,)
+    command = (
+        f"streamrt state forget --group {group} {' '.join(f'--topic {topic}' for topic in topics)} --store {store}"
+    )
+    return (
+        f"store {store!r} of {name}[{place.partition}] contains the records of {place} up to offset {at}, but the consumer "
+        f"group {group!r} is at {end}, and its last commit does not know the store: the records between them are missing in "
+        "the state; if a version of the application without the store has processed them, as when a deployment is rolled "
+        f"back, stop all instances and run `{command}`, or call Application.forget_store(), so that this store alone begins "
+        "again, empty, at the committed offsets; if a tool has set the offset, set it back; to have these records in the "
+        "store, process the input again with another consumer_group"
+    )

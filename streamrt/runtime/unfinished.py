@@ -1,0 +1,58 @@
+"""Which tasks of micro-batches have work left over, and are ticked until they have none."""
+
+from collections.abc import Iterable
+
+from streamrt.models import TopicPartition
+from streamrt.runtime.report import Report
+from streamrt.topology import Topology
+
+__all__ = ["Unfinished"]
+
+
+class Unfinished:
+    """Remembers what reports tell of work that is left over, see `OperatorContext.begin_portion`.
+
+    Args:
+        topology: the operators, resolved.
+
+    Example:
+        >>> from streamrt.topology import TopologyBuilder
+        >>> unfinished = Unfinished(TopologyBuilder().build())
+        >>> unfinished.tasks
+        frozenset()
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._resuming = frozenset(filter(topology.resumes, topology.streams))
+        self._known: dict[TopicPartition, bool] = {}
+        self._sent: dict[tuple[TopicPartition, str], int] = {}
+
+    @property
+    def tasks(self) -> frozenset[TopicPartition]:
+        """The tasks to tick."""
+        return frozenset(task for task, unfinished in self._known.items() if unfinished)
+
+    def assign(self, tasks: Iterable[TopicPartition]) -> None:
+        """Begin with the tasks of a query. Of those that are new nobody knows how the process before has left them."""
+        self._known = {task: self._known.get(task, True) for task in tasks if task.topic in self._resuming}
+
+    def report(self, report: Report) -> dict[tuple[TopicPartition, str], int]:
+        """Note what tasks tell.
+
+        Returns:
+            The highest event times that were sent into exchanges, by task and topic, see `Report.sent`. They are kept back
+            while a task has work left over: it may send earlier ones yet.
+        """
+        known = {task: left for task, left in report.unfinished.items() if task in self._known}
+        # Another process may have come further, or nobody.
+        self._known.update({**known, **{task: True for task in report.interrupted if task in self._known}})
+        for name, time in report.sent.items():
+            self._sent[name] = max(time, self._sent.get(name, time))
+        told = {name: time for name, time in self._sent.items() if not self._known.get(name[0], False)}
+        self._sent = {name: time for name, time in self._sent.items() if name not in told}
+        return told
+
+    def forget(self) -> None:
+        """Take all tasks for unfinished: others may have worked on them, or a process has died."""
+        self._known.clear()
+        self._sent.clear()

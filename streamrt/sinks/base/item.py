@@ -1,0 +1,5 @@
+"""One value on its way into a sink."""
+
+from streamrt.connectors import SinkItem
+
+__all__ = ["SinkItem"]

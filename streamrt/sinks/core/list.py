@@ -1,0 +1,5 @@
+"""A sink that is a list."""
+
+from streamrt.connectors import ListSink
+
+__all__ = ["ListSink"]

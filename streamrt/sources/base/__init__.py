@@ -1,0 +1,6 @@
+"""What sources are made of."""
+
+from streamrt.connectors import BaseSource, Source, StatefulSource
+from streamrt.errors import SourceError as SourceException
+
+__all__ = ["BaseSource", "Source", "SourceException", "StatefulSource"]

@@ -1,0 +1,5 @@
+"""How the end of a source with an exception is told."""
+
+from streamrt.errors import SourceError as SourceException
+
+__all__ = ["SourceException"]

@@ -1,0 +1,5 @@
+"""A source of DataFrames."""
+
+from streamrt.connectors import PandasDataFrameSource
+
+__all__ = ["PandasDataFrameSource"]

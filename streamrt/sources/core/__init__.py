@@ -1,0 +1,5 @@
+"""Sources that need nothing outside of the package."""
+
+from streamrt.connectors import CSVSource
+
+__all__ = ["CSVSource"]

@@ -1,0 +1,69 @@
+"""What a micro-batch query knows of quiet partitions: which are read to their ends, and for how long."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from streamrt.models import TopicPartition
+from streamrt.runtime.event_time import EventTime, StepClock
+from streamrt.topology import Topology
+
+
+class QuietTimes:
+    """Tells `EventTime` which tasks are at the ends of their inputs.
+
+    Args:
+        event_time: is told.
+        topology: knows the inputs of tasks.
+    """
+
+    def __init__(self, event_time: EventTime, topology: Topology) -> None:
+        self._event_time = event_time
+        self._topology = topology
+        self._clock = StepClock()
+        self._ends: dict[TopicPartition, int] = {}
+
+    def all_read(self) -> None:
+        """Note that everything there is has been read and processed."""
+        self._event_time.at_end(None)
+        self._event_time.elapse(self._clock.step(time.monotonic()))
+        self._ends.clear()
+
+    def planned(self, progress: Mapping[str, Any] | None) -> None:
+        """Note which partitions had nothing more than the last micro-batch, though others may have much more.
+
+        A partition whose end is the same as when the micro-batch before was planned was quiet for all of the time between.
+
+        Args:
+            progress: what Spark tells of the last micro-batch that has ended.
+        """
+        if progress is None:
+            return
+        read, latest = (source_offsets(progress, name) for name in ("endOffset", "latestOffset"))
+        ended = {place: at for place, at in read.items() if at >= latest.get(place, at + 1)}
+        tasks = {self._topology.task(place) for place in read}
+        at_end = {task for task in tasks if ended.keys() >= set(self._topology.inputs(task))}
+        unmoved = {
+            task for task in at_end if all(self._ends.get(each) == ended[each] for each in self._topology.inputs(task))
+        }
+        self._event_time.at_end(at_end)
+        self._event_time.elapse(self._clock.gap(time.monotonic()), unmoved)
+        self._ends = ended
+
+
+def source_offsets(progress: Mapping[str, Any], name: str) -> dict[TopicPartition, int]:
+    """Return the offsets of a kind in a progress report of Spark.
+
+    Args:
+        progress: the report.
+        name: such as "endOffset": where the last micro-batch ended, behind all markers of transactions in it.
+    """
+    found: dict[TopicPartition, int] = {}
+    for source in progress["sources"]:
+        offsets = source[name]
+        parsed = json.loads(offsets) if isinstance(offsets, str) else offsets
+        for topic, partitions in (parsed or {}).items():
+            for partition, offset in partitions.items():
+                found[TopicPartition(topic, int(partition))] = int(offset)
+    return found

@@ -1,0 +1,79 @@
+"""What the driver asks Kafka about event time: where repartition topics end, and what other instances have committed."""
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+
+from streamrt.kafka import KafkaRequestError, TopicAdmin
+from streamrt.models import TopicPartition
+from streamrt.runtime.barriers import Barrier
+from streamrt.runtime.event_time import EventTime, Peer
+from streamrt.runtime.metadata import CommittedMetadata, sent_before
+from streamrt.topology import Topology
+
+logger = logging.getLogger("streamrt")
+
+_ENDS_EVERY_S = 0.25
+_PEERS_EVERY_S = 1.0
+_TIMEOUT_S = 2.0
+
+
+class TimeRequests:
+    """Answers the questions of `EventTime`, not too often. While no broker answers, watermarks behind exchanges wait.
+
+    Args:
+        admin: asks Kafka.
+        group: the consumer group.
+        topology: the operators, resolved.
+    """
+
+    def __init__(self, admin: TopicAdmin, group: str, topology: Topology) -> None:
+        self._admin = admin
+        self._group = group
+        self._topology = topology
+        self._ends_at = self._peers_at = 0.0
+
+    def barrier(self, event_time: EventTime) -> Barrier | None:
+        """Return the next question for ends of repartition topics, if it is time for one."""
+        return event_time.barrier() if time.monotonic() >= self._ends_at else None
+
+    def ends(self, barrier: Barrier) -> Mapping[TopicPartition, int] | None:
+        """Return the high watermarks of the partitions of a barrier; None if no broker tells them now."""
+        self._ends_at = time.monotonic() + _ENDS_EVERY_S
+        try:
+            found = self._admin.watermarks(barrier.partitions, timeout=_TIMEOUT_S)
+        except KafkaRequestError as error:
+            logger.debug("the ends of repartition topics are not known: %s", error)
+            return None
+        return {place: high for place, (_, high) in found.items()}
+
+    def foreign(self, event_time: EventTime) -> set[TopicPartition]:
+        """Return the tasks of other instances that must be asked about now."""
+        return event_time.foreign_tasks() if event_time.passes and time.monotonic() >= self._peers_at else set()
+
+    def peers(self, tasks: Collection[TopicPartition]) -> Mapping[TopicPartition, Peer]:
+        """Return what is known of tasks of other instances; nothing if no broker tells it now."""
+        self._peers_at = time.monotonic() + _PEERS_EVERY_S
+        places = [place for task in tasks for place in self._topology.inputs(task)]
+        try:
+            committed = self._admin.committed_now(self._group, places, timeout=_TIMEOUT_S)
+            ends = self._admin.watermarks(places, timeout=_TIMEOUT_S, isolation_level="read_committed")
+        except KafkaRequestError as error:
+            logger.debug("what other instances have committed is not known: %s", error)
+            return {}
+        notes = {place: CommittedMetadata.decode(committed[place].metadata) for place in places}
+        sent = sent_before(notes, self._topology)
+        found = {}
+        for task in tasks:
+            inputs = self._topology.inputs(task)
+            offsets = {place: at for place in inputs if (at := committed[place].offset) is not None}
+            pending = {
+                topic
+                for topic in self._topology.sends(task.topic)
+                for told in (notes[place].sent_into(topic) for place in inputs)
+                if told is not None and told.pending
+            }
+            # Where nothing was committed there may be records that its owner begins with.
+            at_end = all(offsets.get(place, ends[place][0]) >= ends[place][1] for place in inputs)
+            found[task] = Peer(at_end, sent.get(task, {}), frozenset(pending), offsets)
+        return found

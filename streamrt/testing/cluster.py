@@ -1,0 +1,88 @@
+"""A cluster in memory, as an application sees it that starts: its topics, and what groups have committed. A double."""
+
+from collections.abc import Collection, Iterable
+
+from streamrt.errors import TopicCreationError
+from streamrt.kafka import CommittedOffset, TopicConfig, TopicDefinition
+from streamrt.models import TopicPartition
+
+__all__ = ["MemoryCluster"]
+
+
+class MemoryCluster:
+    """Implements `ClusterAdministration`: keeps the settings of topics. It has one broker, and no group has committed.
+
+    Args:
+        topics: settings of the topics that exist already, by name.
+
+    Example:
+        >>> from streamrt.topics import Topic
+        >>> cluster = MemoryCluster()
+        >>> cluster.create_topics([Topic("orders", TopicConfig(3, 1))])
+        >>> cluster.inspect_topics(["orders", "customers"])["orders"].num_partitions
+        3
+    """
+
+    def __init__(self, **topics: TopicConfig) -> None:
+        self.topics: dict[str, TopicConfig] = dict(topics)
+
+    def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
+        """Return the settings of the topics, None for those that do not exist."""
+        return {name: self.topics.get(name) for name in topic_names}
+
+    def create_topics(
+        self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
+    ) -> None:
+        """Create topics, with one partition and one copy where that is left to the cluster; those that exist stay.
+
+        Raises:
+            TopicCreationError: if Kafka would refuse a topic; it tells all of them. Those that it takes are created.
+        """
+        refused: dict[str, str] = {}
+        for topic in topics:
+            fault = self._fault(topic)
+            if fault is not None:
+                refused[topic.name] = fault
+                continue
+            wanted = topic.config or TopicConfig(None, None)
+            settings = {name: str(value) for name, value in wanted.extra_config.items()}
+            created = TopicConfig(wanted.num_partitions or 1, wanted.replication_factor or 1, settings)
+            self.topics.setdefault(topic.name, created)
+        if refused:
+            listed = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+            raise TopicCreationError(f"{len(refused)} topics could not be created: {listed}")
+
+    def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
+        """Return ids of topics: here, their names, since no topic is deleted."""
+        return {name: name if name in self.topics else None for name in topic_names}
+
+    def broker_count(self, timeout: float = 30) -> int:
+        """Return 1: nobody expects several copies of anything."""
+        return 1
+
+    def committed_stable(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return for each partition that nothing is committed."""
+        return {partition: CommittedOffset(None) for partition in partitions}
+
+    committed_now = committed_stable
+
+    def _fault(self, topic: TopicDefinition) -> str | None:
+        """Return why Kafka would not create a topic, or None."""
+        config = topic.config or TopicConfig(None, None)
+        for name, number in (
+            ("num_partitions", config.num_partitions),
+            ("replication_factor", config.replication_factor),
+        ):
+            if number is not None and number < 1:
+                return f"{name} is {number} and must be 1 or more"
+        # Kafka's names of metrics have "_" for ".", so it refuses topics whose metrics could not be told apart.
+        alike = [name for name in self.topics if name != topic.name and _metric(name) == _metric(topic.name)]
+        return (
+            f"its name collides with that of topic {alike[0]}: Kafka takes '.' and '_' for the same" if alike else None
+        )
+
+
+def _metric(topic: str) -> str:
+    return topic.replace(".", "_")

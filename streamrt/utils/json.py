@@ -1,0 +1,6 @@
+"""How JSON is written and read by default."""
+
+from streamrt.serializers.json import default_dumps as dumps
+from streamrt.serializers.json import default_loads as loads
+
+__all__ = ["dumps", "loads"]

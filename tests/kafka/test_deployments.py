@@ -1,0 +1,292 @@
+"""Another version of an application begins while an instance of the former one stands still: on a real broker."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import orjson
+import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
+
+from streamrt import Application, State
+from streamrt.config import ProcessingGuarantee
+from streamrt.kafka import ConnectionConfig, TransactionalWriter, partition_offsets, transactional_id
+from streamrt.models import TopicPartition
+from streamrt.runtime import BatchContext, Report, Tasks
+from streamrt.runtime.batch import Batch
+from streamrt.runtime.commit import Session
+from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.runtime.metadata import CommittedMetadata
+from streamrt.runtime.state_setup import complete_spec
+from streamrt.spark.launch import client_settings, fence
+from streamrt.spark.offsets import Start, StartOffsets
+from streamrt.spark.settings import RunSettings
+from streamrt.state import state_of
+from tests.support import Kafka, unique
+from tests.unit.tasks import numbers
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+def count(value: int, state: State) -> dict[str, int]:
+    number: int = state.get("n", 0) + 1
+    state.set("n", number)
+    return {"v": value, "n": number}
+
+
+class Version:
+    """One version of the application, in one process, with a state directory of its own.
+
+    Args:
+        world: the topics.
+        build: makes the dataframes.
+    """
+
+    def __init__(self, world: "World", build: Callable[["World", Application], None], directory: str) -> None:
+        self._world = world
+        kafka = world.kafka
+        self.app = kafka.app(world.group, processing_guarantee=world.guarantee, auto_offset_reset="earliest")
+        build(world, self.app)
+        self.app.setup_topics()
+        path = Path(kafka.state_dir) / world.group / directory
+        admin = kafka.admin
+        spec = complete_spec(self.app.task_spec(), self.app.topic_manager, admin, path, None, self.app.config)
+        connection = ConnectionConfig(bootstrap_servers=kafka.address)
+        self.clients = KafkaTaskClients(connection, world.group)
+        world.stack.callback(self.clients.close)
+        self.tasks = Tasks(spec, self.clients)
+        settings = RunSettings(connection, {}, {}, {}, None, {}, None, None)
+        clients = client_settings(self.app.config, settings)
+        self._offsets = StartOffsets(
+            self.app.config, connection, spec, admin, partial(fence, clients, spec.commit_metadata)
+        )
+        self._metadata = spec.commit_metadata
+        self.start: Start | None = None
+        self.carried: dict[TopicPartition, Session] = {}
+
+    def begin(self, *places: TopicPartition) -> None:
+        """Begin to work on partitions, as when the group has just given them to this process."""
+        self.start = self._offsets.find(places)
+        self._world.commit(self.start.fresh, self.start.metadata)
+
+    def work(self, place: TopicPartition, start: int, end: int) -> Batch:
+        """Process records, without a commit."""
+        assert self.start is not None
+        positions = {**self.start.positions, place: start}
+        context = BatchContext(positions, stateful=self.start.stateful, claims=self.start.claims)
+        batch = self.tasks.begin(context, self.carried)
+        records = numbers(
+            end - start,
+            start,
+            topic=place.topic,
+            keys=[b"abcde"[each % 5 : each % 5 + 1] for each in range(start, end)],
+        )
+        batch.begin_slice()
+        left, _ = batch.take_turn(self.tasks.place(place), [records])
+        assert left == []
+        assert not batch.report.interrupted
+        return batch
+
+    def settle(self, batch: Batch) -> Report:
+        """Commit the work, and the offsets if it succeeds at least once."""
+        try:
+            report = self.tasks.end(batch)
+        finally:
+            batch.close()
+        if self._world.guarantee == "at-least-once" and not report.interrupted:
+            assert self.start is not None
+            ends = {place: done.end for place, done in report.ranges.items()}
+            self._world.commit(ends, self._metadata.encode_all(ends, self.start.claims))
+        return report
+
+    def close(self) -> None:
+        """Let go of the stores."""
+        while self.carried:
+            self.carried.popitem()[1].close()
+
+    def state(self, place: TopicPartition, end: int) -> dict[str, int]:
+        """Return the counters of a partition, as a process finds them that opens its store now."""
+        self.close()
+        assert self.start is not None
+        context = BatchContext({place: end}, stateful=self.start.stateful, claims=self.start.claims)
+        report = self.tasks.restore([place], context, self.carried)
+        assert report.failure is None, report.failure
+        assert not report.interrupted, report.interrupted
+        transaction = self.carried[place].stores.transaction("default")
+        found = {key: state_of("default", transaction)(key.encode(), 0).get("n", 0) for key in "abcde"}
+        self.close()
+        return found
+
+
+class World:
+    """Two inputs of 30 records each, an output, and a group."""
+
+    def __init__(self, kafka: Kafka, guarantee: ProcessingGuarantee, stack: contextlib.ExitStack) -> None:
+        self.kafka, self.guarantee, self.stack = kafka, guarantee, stack
+        self.group = unique("group")
+        self.first, self.second = (TopicPartition(kafka.topic(name), 0) for name in ("a", "b"))
+        self.output = kafka.topic("out")
+        for topic in (self.first.topic, self.second.topic):
+            kafka.produce(topic, list(range(30)))
+
+    def commit(self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str | None]) -> None:
+        """Commit offsets to the group, as its member does."""
+        if not offsets:
+            return
+        consumer = ConfluentConsumer({"bootstrap.servers": self.kafka.address, "group.id": self.group})
+        try:
+            consumer.commit(offsets=partition_offsets(offsets, metadata), asynchronous=False)
+        finally:
+            consumer.close()
+
+    def committed(self, place: TopicPartition) -> int | None:
+        return self.kafka.admin.committed_stable(self.group, [place])[place].offset
+
+    def outputs(self, number: int) -> list[dict[str, int]]:
+        return [orjson.loads(record.value or b"") for record in self.kafka.receive_exactly(self.output, number)]
+
+
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as opened:
+        yield opened
+
+
+def alone(world: World, app: Application) -> None:
+    app.dataframe(app.topic(world.first.topic)).apply(count, stateful=True).to_topic(app.topic(world.output))
+
+
+def second_alone(world: World, app: Application) -> None:
+    app.dataframe(app.topic(world.second.topic)).apply(count, stateful=True).to_topic(app.topic(world.output))
+
+
+def merged(world: World, app: Application) -> None:
+    second = app.dataframe(app.topic(world.second.topic))
+    frame = app.dataframe(app.topic(world.first.topic)).apply(count, stateful=True).concat(second)
+    frame.to_topic(app.topic(world.output))
+
+
+def counted_twice(world: World, app: Application) -> None:
+    frame = app.dataframe(app.topic(world.first.topic)).apply(count, stateful=True)
+    frame.to_topic(app.topic(world.output))
+    frame.tumbling_window(1_000).count().current()
+
+
+def claimed_for_a_version(world: World) -> bool:
+    return '"version"' in world.kafka.admin.committed_stable(world.group, [world.first])[world.first].metadata
+
+
+@pytest.mark.parametrize("named", ["first", "second"])
+def test_fault_6_a_version_with_a_merge_fences_tasks_of_single_inputs(
+    kafka: Kafka, stack: contextlib.ExitStack, named: str
+) -> None:
+    world = World(kafka, "exactly-once", stack)
+    place = world.first if named == "first" else world.second
+    former = Version(world, alone if named == "first" else second_alone, "0")
+    former.begin(place)
+    assert former.settle(former.work(place, 0, 10)).interrupted == {}
+    standing = former.work(place, 10, 20)
+    # Its outputs are there, and wait for their commit.
+    former.carried[place].writer.flush()
+    latter = Version(world, merged, "1")
+    latter.begin(world.first, world.second)
+    assert latter.settle(latter.work(place, 10, 30)).interrupted == {}
+    report = former.settle(standing)
+    assert "another producer has taken its id" in report.interrupted[place]
+    assert world.committed(place) == 30
+    assert len(world.outputs(30)) == 30
+
+
+def test_fault_6_a_version_without_a_merge_fences_the_merged_task(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    world = World(kafka, "exactly-once", stack)
+    former = Version(world, merged, "0")
+    former.begin(world.first, world.second)
+    task = TopicPartition(f"{world.first.topic}--{world.second.topic}", 0)
+    assert former.settle(former.work(world.second, 0, 10)).interrupted == {}
+    note = kafka.admin.committed_stable(world.group, [world.second])[world.second].metadata
+    assert CommittedMetadata.decode(note).owner == world.first.topic
+    standing = former.work(world.second, 10, 20)
+    former.carried[task].writer.flush()
+    # It has nothing to do with the input whose id moves the offset.
+    latter = Version(world, second_alone, "1")
+    latter.begin(world.second)
+    assert latter.settle(latter.work(world.second, 10, 30)).interrupted == {}
+    assert "another producer has taken its id" in former.settle(standing).interrupted[task]
+    assert world.committed(world.second) == 30
+    assert len(world.outputs(30)) == 30
+
+
+def test_fault_6_the_id_that_merged_tasks_had_before_is_taken(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    world = World(kafka, "exactly-once", stack)
+    name = f"{world.first.topic}--{world.second.topic}"
+    old = TransactionalWriter(
+        ConnectionConfig(bootstrap_servers=kafka.address),
+        transactional_id("streamrt", world.group, name, 0),
+        world.group,
+    )
+    stack.callback(old.close)
+    old.init(30, world.first.topic)
+    world.commit({world.first: 0, world.second: 0}, {})
+    old.produce(world.output, b'{"v":0,"n":1}', b"a", 0, None)
+    old.flush()
+    latter = Version(world, merged, "1")
+    latter.begin(world.first, world.second)
+    assert latter.settle(latter.work(world.first, 0, 30)).interrupted == {}
+    with pytest.raises(Exception, match="another producer has taken its id"):
+        old.commit({world.first: 10})
+    assert world.committed(world.first) == 30
+
+
+def test_fault_6_a_former_version_that_wakes_up_does_not_pass_new_stores_by(
+    kafka: Kafka, stack: contextlib.ExitStack
+) -> None:
+    world = World(kafka, "exactly-once", stack)
+    former = Version(world, alone, "0")
+    former.begin(world.first)
+    assert former.settle(former.work(world.first, 0, 10)).interrupted == {}
+    former.close()
+    sleeper = Version(world, alone, "1")
+    sleeper.begin(world.first)
+    assert sleeper.start is not None
+    assert not claimed_for_a_version(world), "the same one claims nothing"
+    latter = Version(world, counted_twice, "2")
+    latter.begin(world.first)
+    assert claimed_for_a_version(world)
+    woken = sleeper.tasks.restore([world.first], BatchContext(sleeper.start.positions), sleeper.carried)
+    assert "another version of the application has taken" in woken.interrupted[world.first]
+    assert latter.settle(latter.work(world.first, 10, 30)).interrupted == {}
+    assert len(world.outputs(30)) == 30
+    assert not claimed_for_a_version(world), "its stores tell of it now"
+
+
+@pytest.mark.parametrize("reopened", [True, False])
+def test_fault_7_at_least_once_an_owner_that_wakes_up_too_late_loses_nothing(
+    kafka: Kafka, stack: contextlib.ExitStack, reopened: bool
+) -> None:
+    world = World(kafka, "at-least-once", stack)
+    place = world.first
+    former, latter = Version(world, alone, "0"), Version(world, alone, "1")
+    former.begin(place)
+    former.settle(former.work(place, 0, 10))
+    standing = former.work(place, 10, 15)
+    latter.begin(place)
+    latter.settle(latter.work(place, 10, 30))
+    # It has found the partition as it left it, and appends what it had made of it.
+    report = former.settle(standing)
+    assert "another process has taken" in report.interrupted[place]
+    if reopened:
+        assert latter.state(place, 30) == dict.fromkeys("abcde", 6)
+    kafka.produce(place.topic, [30])
+    latter.settle(latter.work(place, 30, 31))
+    latter.close()
+    expected = {**dict.fromkeys("bcde", 6), "a": 7}
+    assert latter.state(place, 31) == expected
+    elsewhere = Version(world, alone, "2")
+    elsewhere.begin(place)
+    assert elsewhere.state(place, 31) == expected
+    # On the machine of the one that woke up, its own files are of no harm.
+    again = Version(world, alone, "0")
+    former.close()
+    again.begin(place)
+    assert again.state(place, 31) == expected

@@ -1,0 +1,3 @@
+from tests.unit.conftest import stage
+
+__all__ = ["stage"]

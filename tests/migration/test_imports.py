@@ -1,0 +1,143 @@
+"""Import paths of Quix Streams work, with another name of the package in front."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamrt
+
+ROOT = Path(streamrt.__file__).parent
+
+# Every path of Quix Streams' reference that names something which is here, with the names; then paths that its examples use.
+PATHS = {
+    "": "Application MessageContext State StreamingDataFrame StreamingSeries message_context set_message_context",
+    "app": "Application ApplicationConfig",
+    "context": "message_context set_message_context",
+    "logging": "configure_logging",
+    "error_callbacks": "ConsumerErrorCallback ProcessingErrorCallback ProducerErrorCallback",
+    "exceptions": "QuixException",
+    "exceptions.base": "QuixException",
+    "dataframe": "StreamingDataFrame StreamingSeries",
+    "dataframe.dataframe": "StreamingDataFrame",
+    "dataframe.series": "StreamingSeries",
+    "dataframe.utils": "ensure_milliseconds",
+    "dataframe.windows": "Aggregator Collect Collector Count Earliest First Last Latest Max Mean Min Reduce Sum",
+    "dataframe.joins.lookups": "BaseField BaseLookup PostgresLookup PostgresLookupField SQLiteLookup SQLiteLookupField",
+    "sinks": "BaseSink BatchingSink SinkBackpressureError SinkBatch",
+    "sinks.base": "BaseSink BatchingSink SinkBackpressureError SinkBatch SinkItem",
+    "sinks.base.sink": "BaseSink BatchingSink",
+    "sinks.base.batch": "SinkBatch",
+    "sinks.base.exceptions": "SinkBackpressureError",
+    "sinks.base.item": "SinkItem",
+    "sinks.core": "CSVSink ListSink",
+    "sinks.core.csv": "CSVSink",
+    "sinks.core.list": "ListSink",
+    "sources": "BaseSource CSVSource Source SourceException StatefulSource",
+    "sources.base": "BaseSource Source StatefulSource",
+    "sources.base.exceptions": "SourceException",
+    "sources.base.source": "BaseSource Source StatefulSource",
+    "sources.core": "CSVSource",
+    "sources.core.csv": "CSVSource",
+    "sources.community.pandas": "PandasDataFrameSource",
+    "utils.json": "dumps loads",
+    "models": """KafkaMessage MessageContext MessageTimestamp Row TimestampType Topic TopicAdmin TopicConfig TopicManager
+        AvroDeserializer AvroSerializer BytesDeserializer BytesSerializer Deserializer DoubleDeserializer DoubleSerializer
+        IgnoreMessage IntegerDeserializer IntegerSerializer JSONDeserializer JSONSerializer ProtobufDeserializer
+        ProtobufSerializer QuixDeserializer QuixEventsSerializer QuixTimeseriesSerializer SchemaRegistryClientConfig
+        SchemaRegistrySerializationConfig SerializationContext SerializationError Serializer StringDeserializer
+        StringSerializer""",
+    "models.timestamps": "MessageTimestamp TimestampType",
+    "models.messagecontext": "MessageContext",
+    "models.messages": "KafkaMessage",
+    "models.rows": "Row",
+    "models.types": "RawConfluentKafkaMessageProto SuccessfulConfluentKafkaMessageProto",
+    "models.topics": "Topic TopicAdmin TopicConfig TopicManager",
+    "models.topics.admin": "TopicAdmin",
+    "models.topics.exceptions": "TopicNotFoundError",
+    "models.topics.manager": "TopicManager",
+    "models.topics.topic": "Topic TopicConfig",
+    "models.topics.utils": "merge_headers",
+    "models.serializers": """AvroSerializer JSONDeserializer ProtobufSerializer QuixSerializer SchemaRegistryClientConfig
+        SerializationContext StringSerializer""",
+    "models.serializers.avro": "AvroDeserializer AvroSerializer",
+    "models.serializers.base": "Deserializer SerializationContext Serializer",
+    "models.serializers.exceptions": "IgnoreMessage SerializationError",
+    "models.serializers.json": "JSONDeserializer JSONSerializer",
+    "models.serializers.protobuf": "ProtobufDeserializer ProtobufSerializer",
+    "models.serializers.quix": "QuixDeserializer QuixEventsSerializer QuixSerializer QuixTimeseriesSerializer",
+    "models.serializers.schema_registry": "SchemaRegistryClientConfig SchemaRegistrySerializationConfig",
+    "models.serializers.simple_types": """BytesDeserializer BytesSerializer DoubleDeserializer DoubleSerializer
+        IntegerDeserializer IntegerSerializer StringDeserializer StringSerializer""",
+    "kafka": "ConnectionConfig Consumer Producer",
+    "kafka.configuration": "ConnectionConfig",
+    "kafka.consumer": "Consumer",
+    "kafka.producer": "Producer",
+    "state": "RocksDBOptions State",
+    "state.base": "Transaction",
+    "state.base.partition": "StorePartition",
+    "state.base.state": "State",
+    "state.base.store": "Store",
+    "state.memory": "MemoryStore MemoryStorePartition",
+    "state.memory.partition": "MemoryStorePartition",
+    "state.memory.store": "MemoryStore",
+    "state.rocksdb": "RocksDBOptions RocksDBStore RocksDBStorePartition",
+    "state.rocksdb.options": "RocksDBOptions",
+    "state.rocksdb.partition": "RocksDBStorePartition",
+    "state.rocksdb.store": "RocksDBStore",
+}
+# Folders in which there is nothing but such paths.
+FOLDERS = ("exceptions", "models/serializers", "models/topics", "sinks", "sources", "utils")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_of_quix_streams_has_its_names(path: str) -> None:
+    module = importlib.import_module(f"streamrt.{path}" if path else "streamrt")
+    names = PATHS[path].split()
+    assert [name for name in names if not hasattr(module, name)] == []
+    # Type checkers take for public what is listed.
+    if hasattr(module, "__all__"):
+        assert set(names) <= set(module.__all__)
+
+
+def test_names_are_the_same_objects_everywhere() -> None:
+    homes: dict[str, set[int]] = {}
+    for path, names in PATHS.items():
+        module = importlib.import_module(f"streamrt.{path}" if path else "streamrt")
+        for name in names.split():
+            homes.setdefault(name, set()).add(id(getattr(module, name)))
+    assert {name: len(found) for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_paths_hold_nothing_of_their_own() -> None:
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 30
+    for file in files:
+        kinds = {type(statement) for statement in ast.parse(file.read_text()).body}
+        assert kinds <= {ast.Expr, ast.ImportFrom, ast.Assign}, file
+
+
+# Each import in a process that has imported what others have made, and nothing of this package.
+IMPORT_EACH = """
+import os, sys
+import cachetools, confluent_kafka, orjson, pydantic_settings, rich.live, sortedcontainers, tenacity
+for name in sys.argv[1:]:
+    if not os.fork():
+        try:
+            __import__(name)
+        except BaseException as error:
+            print(name, repr(error), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.slow
+def test_paths_that_lie_below_what_they_name_can_be_imported_first() -> None:
+    names = [f"streamrt.{path}" for path in PATHS if path.partition(".")[0] in ("dataframe", "models", "state")]
+    command = [sys.executable, "-c", IMPORT_EACH, *names]
+    done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, timeout=120, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

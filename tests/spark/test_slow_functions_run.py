@@ -1,0 +1,75 @@
+"""Slow functions on many partitions: all of them get on, on Spark and a real broker."""
+
+import time
+from collections import Counter
+
+import pytest
+
+from streamrt import Application
+from tests.support import Kafka, running, unique, wait_until
+
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS = 16
+"""Eight for each slot: with the function below, a record of each takes longer than a time slice."""
+BACKLOG = 20
+
+
+def slow(value: object) -> object:
+    """Take longer than a sixteenth of a slice, as do all records of this test."""
+    time.sleep(0.1)
+    return value
+
+
+def test_fault_8_all_partitions_get_on_though_their_records_do_not_fit_into_a_slice(kafka: Kafka) -> None:
+    source, group = kafka.topic("in", PARTITIONS), unique("group")
+    for partition in range(PARTITIONS):
+        kafka.produce(source, [{"n": n} for n in range(BACKLOG)], partition=partition)
+    done: Counter[int] = Counter()
+    app = kafka.app(group, on_message_processed=lambda topic, partition, offset: done.update([partition]))
+    app.dataframe(app.topic(source)).apply(slow)
+    with running(app):
+        wait_until(lambda: len(done) == PARTITIONS and min(done.values()) >= 2, what=f"progress of all, got {done}")
+        # Long before the end: those that began have not been finished first.
+        counted = dict(done)
+    assert max(counted.values()) < BACKLOG
+    # The stop was heard within a slice, and what was processed is committed.
+    for partition in range(PARTITIONS):
+        assert kafka.committed(group, source, partition) == done[partition]
+
+
+def test_fault_9_a_record_of_an_idle_partition_does_not_wait_for_all_polled_records_of_a_busy_one(kafka: Kafka) -> None:
+    source, target = kafka.topic("in", 4), kafka.topic("out")
+    # The first two partitions are of one slot.
+    kafka.produce(source, [{"n": n} for n in range(300)], partition=0, key=b"busy")
+    app = kafka.app()
+    app.dataframe(app.topic(source)).apply(slow).to_topic(app.topic(target))
+    with running(app):
+        kafka.receive(target, 1)
+        kafka.produce(source, [{"n": 0}], partition=1, key=b"idle")
+        before = kafka.receive(target, 300, until=lambda record: record.key == b"idle")
+    assert before[-1].key == b"idle"
+
+
+def test_fault_11_windows_close_in_portions_and_the_next_run_goes_on_without_a_record(kafka: Kafka) -> None:
+    source, target, group, keys = kafka.topic("in"), kafka.topic("out"), unique("group"), 60
+    for key in range(keys):
+        kafka.produce(source, [key], key=b"%d" % key, timestamp=1_000)
+    kafka.produce(source, [0], key=b"late", timestamp=100_000)
+
+    def app() -> Application:
+        app = kafka.app(group, processing_guarantee="exactly-once")
+        windows = app.dataframe(app.topic(source)).tumbling_window(10_000).count()
+        # A window takes a fifth of a time slice of micro-batches, and half of one of resident tasks.
+        windows.final(closing_strategy="partition").apply(slow).to_topic(app.topic(target))
+        return app
+
+    with running(app()):
+        # The record is committed with the first portion.
+        kafka.receive(target, 1)
+        assert kafka.committed(group, source) == keys + 1
+    # Each of the others takes a tenth of a second, so that the stop came before their end.
+    assert kafka.end(target) < keys
+    with running(app()):
+        found = kafka.receive_exactly(target, keys)
+    assert sorted(int(record.key or b"") for record in found) == [*range(keys)]

@@ -1,0 +1,478 @@
+"""The rules of event time: the slowest busy partition counts, idle ones are left out, exchanges are passed by barriers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamrt.models import TopicPartition
+from streamrt.operators.group_by import ColumnKey, Repartition
+from streamrt.runtime.event_time import EventTime, Peer, StepClock
+from streamrt.runtime.report import StoreTime
+from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.topics import Topic
+from streamrt.topology import (
+    Executor,
+    MergeOperator,
+    Node,
+    Operator,
+    OperatorContext,
+    SourceOperator,
+    TopologyBuilder,
+    WatermarkStrategy,
+    WhenAllIdle,
+)
+
+STORE = "windows"
+FIRST, SECOND = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+GROUPED = "repartition__shop--clicks--user"
+BEHIND = TopicPartition(GROUPED, 0), TopicPartition(GROUPED, 1)
+
+
+@dataclass(frozen=True)
+class Waiting(Operator):
+    """An operator that does nothing but wait for event time, or for the wall clock."""
+
+    name: ClassVar[str] = "waiting"
+    idle_ms: int | None
+    when_all_idle: WhenAllIdle = "advance"
+    wall_clock: bool = False
+    hold_ms: int | None = 0
+    store: str = STORE
+
+    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:
+        return child
+
+    def stores(self) -> tuple[StoreSpec, ...]:
+        return (StoreSpec(self.store, transaction=TimedTransaction),)
+
+    def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:
+        return () if self.wall_clock else ((self.store, WatermarkStrategy(self.idle_ms, self.when_all_idle)),)
+
+    def wall_clock_stores(self) -> tuple[str, ...]:
+        return (self.store,) if self.wall_clock else ()
+
+    @property
+    def holds_back_ms(self) -> int | None:
+        return self.hold_ms
+
+
+@dataclass(frozen=True)
+class Merged(Waiting, MergeOperator):
+    """Waits for event time behind two inputs."""
+
+    def build_inputs(self, child: Executor, node: Node, context: OperatorContext) -> tuple[Executor, ...]:
+        return (child, child)
+
+
+def begin(event_time: EventTime, tasks: Iterable[TopicPartition]) -> EventTime:
+    """Have tasks that can be ticked and are at their ends."""
+    known = list(tasks)
+    event_time.assign(known)
+    event_time.ready(known)
+    event_time.at_end()
+    return event_time
+
+
+def make(idle_ms: int | None = 100, tasks: Iterable[TopicPartition] = (FIRST, SECOND), **options: Any) -> EventTime:
+    builder = TopologyBuilder()
+    builder.add(builder.add_source(SourceOperator(Topic("clicks"))), Waiting(idle_ms, **options))
+    return begin(EventTime(builder.build(), {"clicks": 2}), tasks)
+
+
+def see(event_time: EventTime, task: TopicPartition, observed: int | None, deadline: int | None = None) -> None:
+    event_time.report({(task, STORE): StoreTime(observed, deadline)}, {})
+
+
+def at(event_time: EventTime, task: TopicPartition = FIRST) -> int | None:
+    return event_time.watermarks()[task].get(STORE)
+
+
+# -- One stream ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_slowest_partition_counts() -> None:
+    event_time = make()
+    see(event_time, FIRST, 5_000)
+    see(event_time, SECOND, 3_000)
+    assert at(event_time) == at(event_time, SECOND) == 3_000
+
+
+def test_a_partition_without_records_holds_the_others_up_until_it_is_idle() -> None:
+    event_time = make(idle_ms=100)
+    event_time.elapse(50)
+    see(event_time, FIRST, 5_000)
+    event_time.elapse(49)
+    assert at(event_time) is None
+    event_time.elapse(1)
+    assert at(event_time) == 5_000
+
+
+def test_an_idle_partition_comes_back() -> None:
+    event_time = make(idle_ms=100)
+    see(event_time, FIRST, 1_000)
+    see(event_time, SECOND, 2_000)
+    event_time.elapse(120)
+    see(event_time, SECOND, 9_000)
+    assert at(event_time) == 9_000
+    see(event_time, FIRST, 4_000)
+    assert at(event_time) == 4_000, "stores have clocks that never go back, watermarks are made of the facts of now"
+    see(event_time, SECOND, 10_000)
+    see(event_time, FIRST, 9_500)
+    assert at(event_time) == 9_500
+
+
+def test_what_a_store_remembers_counts_until_its_partition_is_known() -> None:
+    event_time = make(idle_ms=100)
+    event_time.report({(FIRST, STORE): StoreTime(None, None, 1_000)}, {})
+    event_time.elapse(90)
+    see(event_time, SECOND, 2_000)
+    assert at(event_time) == 1_000
+    # The watermark was applied to the store, by a batch without a record that has a time.
+    event_time.report({(FIRST, STORE): StoreTime(None, None, 1_050)}, {})
+    event_time.elapse(20)
+    assert at(event_time) == 2_000, "nothing has come from the first partition for 110 ms"
+
+
+def test_event_time_runs_on_while_all_are_idle() -> None:
+    event_time = make(idle_ms=100)
+    event_time.elapse(10)
+    see(event_time, FIRST, 1_000)
+    event_time.elapse(30)
+    see(event_time, SECOND, 2_000)
+    event_time.elapse(99)
+    assert at(event_time) == 2_000, "the first partition is idle, the second is not"
+    event_time.elapse(1)
+    assert at(event_time) == 2_100
+    event_time.elapse(900)
+    assert at(event_time) == 3_000
+
+
+def test_fault_25_event_time_holds_while_all_are_idle_if_it_is_asked_to() -> None:
+    event_time = make(idle_ms=100, when_all_idle="hold")
+    see(event_time, FIRST, 1_000)
+    see(event_time, SECOND, 2_000)
+    assert at(event_time) == 1_000
+    event_time.elapse(1_000_000)
+    assert at(event_time) == 2_000
+
+
+def test_without_idle_timeout_nobody_is_left_out() -> None:
+    event_time = make(idle_ms=None)
+    see(event_time, FIRST, 1_000)
+    event_time.elapse(1_000_000)
+    assert at(event_time) is None
+    see(event_time, SECOND, 500)
+    event_time.elapse(9_000_000)
+    assert at(event_time) == 500
+
+
+def test_fault_3_a_quiet_partition_is_idle_although_others_are_busy() -> None:
+    event_time = make(idle_ms=100)
+    see(event_time, FIRST, 1_000)
+    event_time.at_end([SECOND])
+    for step in range(1, 11):
+        assert at(event_time) is None
+        event_time.elapse(10)
+        see(event_time, FIRST, 1_000 + step)
+    assert at(event_time) == 1_010
+
+
+def test_what_is_not_read_to_its_end_is_not_idle_however_long_it_was_quiet() -> None:
+    event_time = make(idle_ms=100)
+    see(event_time, FIRST, 1_000)
+    see(event_time, SECOND, 2_000)
+    event_time.elapse(500)
+    event_time.at_end([SECOND], [FIRST, SECOND])
+    event_time.elapse(500)
+    assert at(event_time) == 1_000, "the first partition has records that nobody has processed"
+
+
+def test_fault_2_a_task_that_waits_holds_the_others_up_and_is_not_due() -> None:
+    event_time = make(idle_ms=100)
+    see(event_time, FIRST, 1_000, deadline=1_500)
+    see(event_time, SECOND, 2_000)
+    event_time.ready([SECOND])
+    event_time.at_end()
+    event_time.elapse(1_000)
+    assert at(event_time) == 1_000
+    assert event_time.due(0) == set()
+    event_time.ready([FIRST, SECOND])
+    see(event_time, FIRST, 1_600, deadline=1_500)
+    assert event_time.due(0) == {FIRST}
+
+
+def test_tasks_are_due_when_their_deadline_is_reached() -> None:
+    event_time = make()
+    assert event_time.due(0) == {FIRST, SECOND}, "nobody knows yet what they wait for"
+    see(event_time, FIRST, 1_000, deadline=2_000)
+    see(event_time, SECOND, 1_999, deadline=None)
+    assert event_time.due(0) == set()
+    see(event_time, FIRST, 2_500, deadline=2_000)
+    see(event_time, SECOND, 2_000, deadline=None)
+    assert event_time.due(0) == {FIRST}
+    see(event_time, FIRST, 2_500, deadline=3_000)
+    assert event_time.due(0) == set()
+
+
+def test_deadlines_on_the_wall_clock_wait_for_nothing_else() -> None:
+    event_time = make(idle_ms=None, wall_clock=True)
+    see(event_time, FIRST, None, deadline=2_000)
+    see(event_time, SECOND, None)
+    event_time.at_end([])
+    assert (event_time.due(1_999), event_time.due(2_000)) == (set(), {FIRST})
+    assert event_time.watermarks() == {FIRST: {}, SECOND: {}}
+
+
+def test_an_assignment_forgets_what_others_have_now() -> None:
+    event_time = make()
+    see(event_time, FIRST, 1_000)
+    see(event_time, SECOND, 9_000)
+    event_time.assign([SECOND])
+    assert at(event_time, SECOND) == 9_000
+    see(event_time, FIRST, 9_500)
+    assert event_time.due(0) == set()
+
+
+def test_fault_1_a_partition_that_lags_behind_is_told_no_more_than_its_own_time() -> None:
+    event_time = make(tasks=[FIRST])
+    see(event_time, FIRST, 12_000)
+    assert at(event_time) == 12_000
+    event_time.assign([FIRST, SECOND])
+    event_time.ready([FIRST, SECOND])
+    assert at(event_time, SECOND) is None
+    event_time.report({(SECOND, STORE): StoreTime(None, 11_500, 11_000)}, {})
+    assert at(event_time, SECOND) == 11_000
+    assert event_time.due(0) == set()
+
+
+def test_a_task_that_begins_again_counts_from_where_it_is_committed() -> None:
+    event_time = make()
+    see(event_time, FIRST, 5_000)
+    see(event_time, SECOND, 3_000)
+    event_time.restart([FIRST])
+    assert at(event_time) is None
+    assert event_time.due(0) == {FIRST}, "it must tell what it waits for"
+    event_time.report({(FIRST, STORE): StoreTime(None, None, 1_000)}, {})
+    assert at(event_time) == 1_000
+
+
+def test_nothing_is_wanted_without_operators_that_ask() -> None:
+    builder = TopologyBuilder()
+    builder.add_source(SourceOperator(Topic("clicks")))
+    event_time = begin(EventTime(builder.build(), {"clicks": 2}), [FIRST])
+    see(event_time, FIRST, 5)
+    assert not event_time.wanted
+    assert event_time.watermarks() == {}
+    assert event_time.due(0) == set()
+    assert event_time.barrier() is None
+
+
+def test_a_long_gap_counts_for_a_second_unless_nothing_happened_in_it() -> None:
+    clock = StepClock()
+    assert clock.step(100.0) == 0
+    assert clock.step(100.25) == 250
+    assert clock.step(500.0) == 1_000
+    assert clock.gap(600.0) == 100_000
+
+
+@pytest.mark.parametrize("idle_ms", [None, 50])
+@given(st.data())
+def test_a_watermark_is_the_lowest_time_of_all_that_are_not_idle(idle_ms: int | None, data: Any) -> None:
+    event_time = make(idle_ms)
+    newest: dict[TopicPartition, int] = {}
+    quiet = {FIRST: 0, SECOND: 0}
+    ends = {FIRST, SECOND}
+    for _ in range(data.draw(st.integers(1, 20))):
+        step = data.draw(st.integers(0, 40))
+        event_time.elapse(step)
+        for task in ends:
+            quiet[task] += step
+        ends = data.draw(st.sets(st.sampled_from([FIRST, SECOND])))
+        event_time.at_end(ends)
+        task = data.draw(st.sampled_from([FIRST, SECOND]))
+        seen = max(data.draw(st.integers(0, 1_000)), newest.get(task, 0))
+        if seen != newest.get(task):
+            newest[task], quiet[task] = seen, 0
+        see(event_time, task, seen)
+        idle = {task for task in ends if idle_ms is not None and quiet[task] >= idle_ms}
+        if active := {FIRST, SECOND} - idle:
+            expected = min(newest[task] for task in active) if active <= newest.keys() else None
+        else:
+            expected = max(newest.values()) + min(quiet[task] for task in newest)
+        assert at(event_time) == expected
+
+
+# -- Behind exchanges ----------------------------------------------------------------------------------------------------
+
+
+def grouped(
+    idle_ms: int | None = 100,
+    before: Operator | None = None,
+    tasks: Iterable[TopicPartition] = (FIRST, SECOND, *BEHIND),
+    **options: Any,
+) -> EventTime:
+    """Return event time of windows behind a `group_by`."""
+    builder = TopologyBuilder()
+    node = builder.add_source(SourceOperator(Topic("clicks")))
+    node = node if before is None else builder.add(node, before)
+    builder.add(node, Repartition(Topic(GROUPED), ColumnKey("user"), "user"))
+    builder.add(builder.add_source(SourceOperator(Topic(GROUPED))), Waiting(idle_ms, **options))
+    event_time = begin(EventTime(builder.build(), {"clicks": 2, GROUPED: 2}), tasks)
+    event_time.processed(dict.fromkeys(BEHIND, 0))
+    for task in BEHIND:
+        see(event_time, task, None, deadline=1)
+    return event_time
+
+
+def send(event_time: EventTime, task: TopicPartition, time: int) -> None:
+    event_time.report({}, {(task, GROUPED): time})
+
+
+def let_pass(event_time: EventTime, *ends: int) -> bool:
+    barrier = event_time.barrier()
+    if barrier is not None:
+        event_time.add_barrier(barrier, dict(zip(BEHIND, ends, strict=True)))
+    return barrier is not None
+
+
+def test_fault_0_a_watermark_holds_behind_an_exchange_when_all_that_it_stands_for_is_processed() -> None:
+    event_time = grouped()
+    send(event_time, FIRST, 5_000)
+    assert not let_pass(event_time, 0, 0), "the second partition may be far behind"
+    send(event_time, SECOND, 3_000)
+    assert let_pass(event_time, 7, 9)
+    assert [at(event_time, task) for task in BEHIND] == [None, None]
+    event_time.processed({BEHIND[0]: 6, BEHIND[1]: 9})
+    assert [at(event_time, task) for task in BEHIND] == [None, 3_000]
+    event_time.processed({BEHIND[0]: 7})
+    assert [at(event_time, task) for task in BEHIND] == [3_000, 3_000]
+    assert not let_pass(event_time, 0, 0), "nothing new"
+
+
+def test_an_idle_partition_in_front_is_left_out_and_all_of_them_let_time_run_on() -> None:
+    event_time = grouped(idle_ms=100)
+    send(event_time, FIRST, 5_000)
+    event_time.elapse(100)
+    send(event_time, FIRST, 6_000)
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 6_000
+    event_time.elapse(150)
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 6_150
+
+
+def test_open_windows_in_front_hold_time_back_for_what_is_behind() -> None:
+    event_time = grouped(idle_ms=100, before=Waiting(100, store="before"))
+    event_time.report({(task, "before"): StoreTime(5_000, None) for task in (FIRST, SECOND)}, {})
+    event_time.report({(FIRST, "before"): StoreTime(5_000, 9_000)}, {(FIRST, GROUPED): 4_000, (SECOND, GROUPED): 5_000})
+    event_time.elapse(1_000)
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 4_000
+    event_time.report({(FIRST, "before"): StoreTime(5_000, None)}, {})
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 6_000
+
+
+def test_partitions_of_other_instances_count_by_what_they_have_committed() -> None:
+    event_time = grouped(tasks=[FIRST, BEHIND[0]])
+    assert event_time.foreign_tasks() == {SECOND}
+    send(event_time, FIRST, 5_000)
+    event_time.elapse(1_000)
+    assert not let_pass(event_time, 0, 0), "nothing is known of the other instance"
+    peer = Peer(at_end=False, sent={GROUPED: 2_000}, pending=frozenset(), positions={SECOND: 4})
+    event_time.peers({SECOND: peer})
+    event_time.elapse(1_000)
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 2_000
+    event_time.peers({SECOND: Peer(True, {GROUPED: 2_000}, frozenset({GROUPED}), {SECOND: 5})})
+    event_time.elapse(1_000)
+    assert not let_pass(event_time, 0, 0), "it has open windows"
+    event_time.peers({SECOND: Peer(True, {GROUPED: 2_000}, frozenset(), {SECOND: 5})})
+    event_time.elapse(100)
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 6_100
+
+
+def test_what_a_partition_has_sent_before_it_came_here_is_known() -> None:
+    event_time = grouped(tasks=[FIRST, BEHIND[0]])
+    event_time.peers({SECOND: Peer(False, {GROUPED: 2_000}, frozenset(), {SECOND: 4})})
+    send(event_time, FIRST, 5_000)
+    event_time.assign([FIRST, SECOND, BEHIND[0]])
+    assert event_time.foreign_tasks() == set()
+    assert let_pass(event_time, 0, 0)
+    assert at(event_time, BEHIND[0]) == 2_000
+
+
+def test_partitions_behind_an_exchange_begin_anew_where_they_go() -> None:
+    event_time = grouped()
+    send(event_time, FIRST, 5_000)
+    send(event_time, SECOND, 5_000)
+    assert let_pass(event_time, 0, 0)
+    event_time.assign([FIRST, SECOND, BEHIND[1]])
+    event_time.assign([FIRST, SECOND, *BEHIND])
+    assert at(event_time, BEHIND[0]) is None
+    assert at(event_time, BEHIND[1]) == 5_000
+
+
+@pytest.mark.parametrize("hold_ms", [0, 250])
+def test_time_passes_two_exchanges_less_what_operators_hold_back(hold_ms: int) -> None:
+    builder = TopologyBuilder()
+    node = builder.add_source(SourceOperator(Topic("clicks")))
+    builder.add(node, Repartition(Topic(GROUPED), ColumnKey("user"), "user"))
+    node = builder.add(builder.add_source(SourceOperator(Topic(GROUPED))), Waiting(100, hold_ms=hold_ms))
+    builder.add(node, Repartition(Topic("again"), ColumnKey("shop"), "shop"))
+    builder.add(builder.add_source(SourceOperator(Topic("again"))), Waiting(100))
+    last = TopicPartition("again", 0)
+    event_time = begin(EventTime(builder.build(), {"clicks": 1, GROUPED: 2, "again": 1}), [FIRST, *BEHIND, last])
+    event_time.processed(dict.fromkeys((*BEHIND, last), 0))
+    see(event_time, last, None, deadline=1)
+    send(event_time, FIRST, 5_000)
+    for end in (0, 0):
+        barrier = event_time.barrier()
+        assert barrier is not None
+        event_time.add_barrier(barrier, dict.fromkeys(barrier.partitions, end))
+    # Nothing was sent through the second exchange, and the first task is busy.
+    assert at(event_time, last) == 5_000 - hold_ms
+
+
+def test_a_partition_far_behind_passes_the_last_of_many_barriers() -> None:
+    event_time = grouped()
+    for step in range(1, 100):
+        send(event_time, FIRST, step)
+        send(event_time, SECOND, step)
+        assert let_pass(event_time, step, step)
+        event_time.processed({BEHIND[0]: step})
+        assert at(event_time, BEHIND[0]) == step
+    found = []
+    for step in range(100):
+        event_time.processed({BEHIND[1]: step})
+        found.append(at(event_time, BEHIND[1]))
+    known = [time for time in found if time is not None]
+    assert known == sorted(known)
+    assert found[-1] == 99
+    assert all(time is None or time <= step for step, time in enumerate(found))
+
+
+def test_a_stream_that_feeds_itself_through_an_exchange_does_not_wait_for_itself() -> None:
+    builder = TopologyBuilder()
+    source = builder.add_source(SourceOperator(Topic("clicks")))
+    windowed = builder.add(source, Waiting(100, store="before"))
+    builder.add(windowed, Repartition(Topic(GROUPED), ColumnKey("user"), "user"))
+    again = builder.add_source(SourceOperator(Topic(GROUPED)))
+    builder.add_merge((again, source), Merged(100))
+    topology = builder.build()
+    (stream,) = topology.streams
+    tasks = [TopicPartition(stream, number) for number in (0, 1)]
+    event_time = begin(EventTime(topology, {"clicks": 2, GROUPED: 2}), tasks)
+    event_time.processed(dict.fromkeys(BEHIND, 0))
+    for task in tasks:
+        seen = {(task, "before"): StoreTime(5_000, None), (task, STORE): StoreTime(5_000, 9_000)}
+        event_time.report(seen, {(task, GROUPED): 4_000})
+    assert event_time.watermarks()[tasks[0]] == {"before": 5_000}
+    assert let_pass(event_time, 3, 3)
+    event_time.processed(dict.fromkeys(BEHIND, 3))
+    assert event_time.watermarks()[tasks[0]] == {"before": 5_000, STORE: 4_000}
