@@ -102,9 +102,12 @@ class Position:
 
     @classmethod
     def of(cls, stamp: Stamp) -> "Position | None":
-        """Return what tells the same as the stamp of a store partition; None while that is restored part-way only."""
+        """Return what tells the same as the stamp of a store partition.
+
+        While that is restored part-way only, it is the last position that was restored; None if there is none.
+        """
         if stamp.input_offset is None:
-            return None
+            return None if stamp.restored is None else cls.decode(stamp.restored)
         own = stamp.identity
         return cls(stamp.input_offset, own.topic_id, own.partitions, stamp.stream_time, stamp.inputs, stamp.observed)
 

@@ -12,7 +12,8 @@ State of which watermarks are made has version 3: `"observed":...` is the highes
 
 Data that was written at least once has version 4: `"epoch":"..."` is the highest epoch of the changelog records that the data
 is made of, in hexadecimal digits (see `changelog.py`), and `"inputs"` and `"observed"` are there in any case, null
-where they are not known.
+where they are not known. So has data that is restored part-way only, where a position was among what is restored:
+`"restored":"..."` is that position, and `"epoch"` may be null.
 """
 
 from collections.abc import Mapping
@@ -110,6 +111,8 @@ class Stamp:
         inputs: offset of each source topic, where there are several and `input_offset` is not None.
         observed: highest event time of the records that watermarks are made of, in milliseconds; None if there are none.
         epoch: highest epoch of the changelog records that the data is made of; None if none of them has one.
+        restored: the last position (see `changelog.py`) among what is in the data that is restored part-way only; None if
+            there is none, and where `input_offset` tells it.
 
     Example:
         >>> identity = StoreIdentity("shop", "orders", 0, "default", None, None, 4)
@@ -126,6 +129,7 @@ class Stamp:
     inputs: Mapping[str, int] | None = None
     observed: int | None = None
     epoch: bytes | None = None
+    restored: bytes | None = None
 
     def encode(self) -> bytes:
         """Return the bytes that go into the store."""
@@ -136,11 +140,14 @@ class Stamp:
             "stream_time": self.stream_time,
             "written_at": self.written_at,
         }
-        if self.epoch is None:
+        if self.epoch is None and self.restored is None:
             return encode_with_inputs(fields, self.inputs, self.observed)
-        inputs = None if self.inputs is None else dict(self.inputs)
-        more = {"inputs": inputs, "observed": self.observed, "epoch": self.epoch.hex()}
-        return encode_versioned(4, {**fields, **more})
+        fields["inputs"] = None if self.inputs is None else dict(self.inputs)
+        fields["observed"] = self.observed
+        fields["epoch"] = None if self.epoch is None else self.epoch.hex()
+        if self.restored is not None:
+            fields["restored"] = self.restored.decode()
+        return encode_versioned(4, fields)
 
     @classmethod
     def decode(cls, data: bytes) -> "Stamp":
@@ -153,7 +160,12 @@ class Stamp:
         fields = decode_versioned(data, _VERSION, "the stamp of a store", StoreCorruptedError)
         try:
             identity = StoreIdentity(**{name: fields.pop(name) for name in StoreIdentity.__dataclass_fields__})
-            epoch = fields.pop("epoch", None)
-            return cls(identity, **fields, epoch=None if epoch is None else bytes.fromhex(epoch))
-        except (KeyError, TypeError, ValueError) as error:
+            epoch, restored = fields.pop("epoch", None), fields.pop("restored", None)
+            return cls(
+                identity,
+                **fields,
+                epoch=None if epoch is None else bytes.fromhex(epoch),
+                restored=None if restored is None else restored.encode(),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreCorruptedError(f"the stamp of a store lacks {error}: {data[:40]!r}") from None

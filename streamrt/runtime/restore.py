@@ -102,7 +102,7 @@ class Restored:
     """What a replay found.
 
     Attributes:
-        position: the newest position record; None if there was none.
+        position: the newest position, which may be that of what was restored before; None if there was none.
         records: records applied.
         passed_over: keys of records that do not count, because their writers had lost the partition.
         epoch: highest epoch of the records.
@@ -141,9 +141,8 @@ def replay(
     Raises:
         ChangelogError: if the end cannot be reached.
     """
-    found = Restored()
     stamp = partition.stamp
-    input_offset, inputs = (None, None) if stamp is None else (stamp.input_offset, stamp.inputs)
+    found = Restored(None if stamp is None else Position.of(stamp))
     stream_time = None if stamp is None else stamp.stream_time
     observed = None if stamp is None else stamp.observed
     # Deletions from then on are in the changelog still. Timestamps of its records, which may be old, tell nothing of that.
@@ -156,23 +155,27 @@ def replay(
     for batch in clients.changelog(place, start, end):
         changes, position = restore_changes(sifted.take(batch), partition)
         if position is not None:
-            found.position = position
-            input_offset, inputs, observed = position.input_offset, position.inputs, position.observed
+            found.position, observed = position, position.observed
             if position.stream_time is not None:
                 stream_time = max(position.stream_time, stream_time or position.stream_time)
         found.records += len(batch.keys)
         at = min(batch.next_offset, end)
         if not sifted.passed_over:
             sound = at, sifted.newest
-        # Between two positions the data belongs to no input offset: only at the end does it.
-        partition.write(changes, Stamp(identity, None, sound[0], stream_time, written_at, None, observed, sound[1]))
+        # Between two positions the data belongs to no input offset: only at the end does it, where there may be no position
+        # any more.
+        last = None if found.position is None else found.position.encode()
+        partition.write(
+            changes, Stamp(identity, None, sound[0], stream_time, written_at, None, observed, sound[1], last)
+        )
         # Behind records that do not count nothing can be gone on from: a slice that ended there would begin again for ever.
         if at < end and not on_progress(found.records, at) and not sifted.passed_over:
             return None
     if not sifted.passed_over:
         sound = max(at, end), sifted.newest
     found.passed_over, found.epoch = frozenset(sifted.passed_over), sifted.newest
-    partition.write((), Stamp(identity, input_offset, sound[0], stream_time, begun, inputs, observed, sound[1]))
+    at_input, inputs = (None, None) if found.position is None else (found.position.input_offset, found.position.inputs)
+    partition.write((), Stamp(identity, at_input, sound[0], stream_time, begun, inputs, observed, sound[1]))
     on_progress(found.records, end)
     return found
 

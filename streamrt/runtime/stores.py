@@ -555,7 +555,7 @@ class TaskStores:
         refuse_later_owner(home.place, found.epoch, self._epoch(home))
         position = found.position
         topic_id = None if position is None else position.topic_id
-        self._check(home, partition.stamp if position is None else position, topic_id, committed, identity)
+        self._check(home, position, topic_id, committed, identity)
         if position is not None:
             check_partitions(position.partitions, identity)
         return found

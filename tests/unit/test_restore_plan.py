@@ -253,11 +253,35 @@ def test_an_interrupted_replay_counts_from_its_beginning() -> None:
     assert plan.action is WIPE
 
 
+@pytest.mark.parametrize("behind", [0, 2], ids=["a marker", "values of a writer that died"])
+@pytest.mark.parametrize("former", [False, True])
+def test_a_replay_that_goes_on_behind_the_last_position_knows_it(former: bool, behind: int) -> None:
+    # Nothing else would tell that the offsets of the group were set back.
+    clients = Changelog(NOW)
+    partition = MemoryStore("default", "orders", Path("unused")).open(1)
+    if former:
+        partition.write([(b"\x01a", b"\x00x")], stamp(0, 7))
+    else:
+        clients.add(b"\x01a", b"\x00x", NOW)
+        clients.add(POSITION_KEY, Position(7, "orders-id", 4, 3).encode(), NOW)
+    for number in range(behind):
+        clients.add(b"\x01%d" % number, b"\x00x", NOW)
+    end, found = clients.bounds(LOG)[1] + 1, None
+    while found is None:
+        # A process may end after any slice.
+        begun = 0 if partition.stamp is None else Stamp.decode(partition.stamp.encode()).changelog_offset or 0
+        found = replay(partition, MINE, LOG, begun, end, clients, lambda records, at: False)
+    assert found.position is not None
+    assert (found.position.input_offset, found.position.topic_id) == (7, "orders-id")
+    assert partition.stamp is not None
+    assert (partition.stamp.input_offset, partition.stamp.restored) == (7, None)
+
+
 def test_a_replay_of_markers_only_keeps_what_the_stamp_says() -> None:
     partition = MemoryStore("default", "orders", Path("unused")).open(1)
     partition.write([(b"\x01a", b"\x00x")], stamp(8))
     clients = Changelog(NOW + 5)
     found = replay(partition, MINE, LOG, 8, 10, clients, lambda records, at: True)
     assert found is not None
-    assert (found.records, found.position) == (0, None)
+    assert (found.records, found.position) == (0, Position.of(stamp(8)))
     assert partition.stamp == Stamp(MINE, 5, 10, 1, NOW + 5)

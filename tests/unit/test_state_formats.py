@@ -98,8 +98,18 @@ def test_the_format_of_stamps_of_version_4() -> None:
         b'"inputs":{"orders":10},"observed":null,"epoch":"00000000000700000001"}'
     )
     assert Stamp.decode(stamp.encode()) == stamp
-    with pytest.raises(StoreCorruptedError):
-        Stamp.decode(stamp.encode().replace(b"0000", b"what", 1))
+    partly = replace(STAMP, input_offset=None, restored=POSITION.encode())
+    assert partly.encode().endswith(
+        b'"inputs":null,"observed":null,"epoch":null,"restored":"{\\"v\\":1,\\"input_offset\\":10,\\"topic_id\\":null,'
+        b'\\"partitions\\":4,\\"stream_time\\":99}"}'
+    )
+    assert Stamp.decode(partly.encode()) == partly
+    for damaged in (
+        stamp.encode().replace(b"0000", b"what", 1),
+        partly.encode().replace(b'"restored":"', b'"restored":5,"x":"'),
+    ):
+        with pytest.raises(StoreCorruptedError):
+            Stamp.decode(damaged)
 
 
 @pytest.mark.parametrize("decode", [Stamp.decode, Position.decode])
