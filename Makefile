@@ -24,7 +24,7 @@ LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
 SLOWEST := 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long quick-java lint types bench lock jars clean
+.PHONY: help demo test test-long archives lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -34,7 +34,7 @@ help:  ## List the targets.
 demo: jars  ## Run an application on 336,776 flights through an embedded Kafka broker, and watch it.
 	@$(BIN)/python -m examples.demo
 
-test: quick-java  ## Lint, check types and run all tests; show which took longest.
+test: archives  ## Lint, check types and run all tests; show which took longest.
 	@set -e; begun=$$(date +%s); \
 	$(MAKE) --no-print-directory lint; \
 	echo "== mypy, and pytest in $(words $(LANES)) lanes, at once; what they say comes at the end, and lies in $(VENV)/lane-*.log"; \
@@ -48,9 +48,9 @@ test: quick-java  ## Lint, check types and run all tests; show which took longes
 
 # They need neither broker nor Spark, and take what the others leave of the processor.
 lane-unit types: NICE := nice
-# Java starts in half of the time with what tests/quick_java.py prepares. Tests start many Pythons, too, so bytecode is kept
-# even where the environment says otherwise.
-lane-%: export JAVA_HOME := $(if $(wildcard $(VENV)/java/key),$(abspath $(VENV)/java),$(JAVA_HOME))
+# Java starts in half of the time with archives of classes. Tests start many Pythons, too, so bytecode is kept even where the
+# environment says otherwise.
+archives lane-%: export STREAMRT_CACHE_DIR := $(abspath $(VENV)/cache)
 lane-%: export PYTHONDONTWRITEBYTECODE :=
 # The shell gives way to pytest, so that whoever ends make ends it, too.
 lane-%:
@@ -62,8 +62,8 @@ test-long: jars  ## Run tests with more cases, more kills and more time.
 	    tests/spark/test_chaos.py tests/spark/test_crash_points.py
 
 # A Java that cannot do so starts as ever.
-quick-java: jars
-	@$(BIN)/python -m tests.quick_java $(VENV)/java || echo "Java starts without its archives"
+archives: jars
+	@$(BIN)/python -m tests.class_archives || echo "Java starts without its archives"
 
 lint: $(VENV)/.installed  ## Check style, format and who imports whom.
 	@echo "== ruff check"; $(BIN)/ruff check .

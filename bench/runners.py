@@ -72,6 +72,8 @@ class Running:
         peer_python: the Python that has the peer.
         master: Spark's master.
         group: the consumer group, for another instance of an application that runs; by default a new one.
+        checkout: the directory of another version of StreamRT to run, with the Python and the libraries of this one.
+        state_dir: where state is kept, for an application that is started again; by default a new directory.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class Running:
         peer_python: str | None = None,
         master: str = common.MASTER,
         group: str | None = None,
+        checkout: Path | None = None,
+        state_dir: Path | None = None,
     ) -> None:
         self.group = group or common.unique("bench")
         self._runner = runner
@@ -97,6 +101,8 @@ class Running:
         else:
             self._command = [peer_python, str(_PEER_PROGRAM), *arguments]
             self._command += ["--low-latency"] if runner.low_latency else []
+        self._checkout = checkout
+        self._state_dir = state_dir
         self._scratch = common.scratch()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._logs: list[IO[bytes]] = []
@@ -105,9 +111,10 @@ class Running:
         directory = self._scratch.__enter__()
         for number in range(self._runner.processes):
             log = (directory / f"{number}.log").open("w+b")
-            command = [*self._command, "--state-dir", str(directory / str(number))]
+            command = [*self._command, "--state-dir", str(self._state_dir or directory / str(number))]
             self._logs.append(log)
-            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+            # `python -m` looks for modules in the working directory first.
+            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=self._checkout))
         return self
 
     def __exit__(self, *error: object) -> None:

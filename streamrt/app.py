@@ -567,6 +567,7 @@ class Application:
         # Only here: whoever imports streamrt for tests or for topics need not wait for pyspark.
         from streamrt.spark.modes import runner_for
         from streamrt.spark.settings import Run, RunSettings, StopConditions
+        from streamrt.spark.start import SparkStart
 
         runner_type = runner_for(self._config, self.topology)
         display = Display(self.topology)
@@ -574,39 +575,38 @@ class Application:
         described.dumps()
         brokers = self._connection.bootstrap_servers
         logger.info("starting: consumer group %r at %s", self._config.consumer_group, brokers)
-        unless_stopped(self._stop, self.setup_topics)
         self._progress = Progress()
         state_dir, group = self._config.state_dir.absolute(), self._config.consumer_group
-        cluster = unless_stopped(self._stop, lambda: self._admin.cluster_id(timeout=self._config.request_timeout))
         stateful = any(map(described.topology.stores, described.topology.scopes))
-        with part_of_state_dir(state_dir, group, cluster, needed=stateful) as part:
-            base_dir = state_dir if part is None else part.path
-            complete = (described, self._topics, self._admin, base_dir, self._rocksdb_options, self._config)
-            spec = unless_stopped(self._stop, lambda: complete_spec(*complete))
-            leftovers = (spec.topology, group, self._admin, self._connection, self._config.request_timeout)
-            unless_stopped(self._stop, lambda: refuse_leftovers(*leftovers))
-            configured = self._consumer_options.member.get("group.instance.id")
-            settings = RunSettings(
-                connection=self._connection,
-                member_options=self._consumer_options.member,
-                java_options=self._consumer_options.java,
-                producer_options=self._producer_extra_config,
-                group_instance_id=instance_id(state_dir, group, part) if configured is None else str(configured),
-                spark_config=self._spark_config,
-                spark_session=self._spark_session,
-                on_message_processed=self._on_message_processed,
-                partitions=self._topics.partition_counts(),
-                check=self._sources.check,
-            )
-            ends = StopConditions(count, timeout)
-            run = Run(
-                self._config, settings, spec, self._admin, ends, self._stop, self._discard, self._progress, display
-            )
-            try:
-                with self._sources.running(), StoreCleanup(part, self._config.state_cleanup_delay, self._progress):
-                    outputs = runner_type(run).run()
-            finally:
-                self._admin.close()
+        # Java boots while Kafka is asked, and topics are made.
+        with SparkStart(self._config, self._connection, self._spark_config, self._spark_session) as spark:
+            unless_stopped(self._stop, self.setup_topics)
+            cluster = unless_stopped(self._stop, lambda: self._admin.cluster_id(timeout=self._config.request_timeout))
+            with part_of_state_dir(state_dir, group, cluster, needed=stateful) as part:
+                base_dir = state_dir if part is None else part.path
+                complete = (described, self._topics, self._admin, base_dir, self._rocksdb_options, self._config)
+                spec = unless_stopped(self._stop, lambda: complete_spec(*complete))
+                leftovers = (spec.topology, group, self._admin, self._connection, self._config.request_timeout)
+                unless_stopped(self._stop, lambda: refuse_leftovers(*leftovers))
+                configured = self._consumer_options.member.get("group.instance.id")
+                settings = RunSettings(
+                    connection=self._connection,
+                    member_options=self._consumer_options.member,
+                    java_options=self._consumer_options.java,
+                    producer_options=self._producer_extra_config,
+                    group_instance_id=instance_id(state_dir, group, part) if configured is None else str(configured),
+                    on_message_processed=self._on_message_processed,
+                    partitions=self._topics.partition_counts(),
+                    check=self._sources.check,
+                )
+                ends = StopConditions(count, timeout)
+                ways = (self._stop, self._discard, self._progress, display)
+                run = Run(self._config, settings, spec, spark, self._admin, ends, *ways)
+                try:
+                    with self._sources.running(), StoreCleanup(part, self._config.state_cleanup_delay, self._progress):
+                        outputs = runner_type(run).run()
+                finally:
+                    self._admin.close()
         logger.info("stopped after %d records", self._progress.records)
         return outputs
 

@@ -76,7 +76,7 @@ def tasks_of(program: RunningProgram) -> list[psutil.Process]:
     for process in psutil.Process(program.process.pid).children(recursive=True):
         try:
             parent = process.parent()
-            if parent is not None and all("pyspark.daemon" in each.cmdline() for each in (process, parent)):
+            if parent is not None and all("streamrt.spark.daemon" in each.cmdline() for each in (process, parent)):
                 found.append(process)
         except psutil.NoSuchProcess:
             continue

@@ -1,4 +1,4 @@
-"""Arrow batches to chunks of records, and reports to Arrow batches."""
+"""What a Spark task does with records of a micro-batch: Arrow batches to chunks of records, reports to Arrow batches."""
 
 import base64
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamrt.models import Headers
-from streamrt.runtime import Chunk
+from streamrt.runtime import BatchContext, Chunk
+from streamrt.spark.executor import SpecReference, WorkerProcess, work_of_worker
 
 INPUT_COLUMNS = (
     "key",
@@ -26,6 +27,39 @@ INPUT_COLUMNS = (
 REPORT_SCHEMA = "report binary"
 
 
+class RunTasks:
+    """The function for `mapInArrow`: records in, one report out.
+
+    Args:
+        reference: what tasks do.
+        context: where the group is.
+    """
+
+    def __init__(self, reference: SpecReference, context: BatchContext) -> None:
+        self._reference = reference
+        self._context = context
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Process all records of one Spark task."""
+        reports = work_of_worker(
+            self._reference, self._context, lambda tasks, context: tasks.run(chunks(batches), context)
+        )
+        for report in reports:
+            yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], ["report"])
+
+
+class WarmUp:
+    """A function for `run_on_numbers` that gets a worker ready: operators composed, clients made, and Arrow imported."""
+
+    def __init__(self, reference: SpecReference) -> None:
+        self._reference = reference
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """Return nothing, whatever the numbers are."""
+        WorkerProcess.current(self._reference).tasks.warm_up()
+        yield from ()
+
+
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
     """Cut batches into chunks of one partition each.
 
@@ -36,11 +70,6 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
             continue
         for start, length in _runs(batch):
             yield _chunk(batch.slice(start, length))
-
-
-def report_batch(data: bytes) -> pa.RecordBatch:
-    """Wrap a serialized report into a batch with one row."""
-    return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["report"])
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The code that runs inside Spark's Python workers: one call per Spark task of a micro-batch.
+"""The code that runs inside Spark's Python workers: one call for each Spark task.
 
 Spark reuses a worker for any task of any partition, and ends workers that were idle for a while. What is kept here
 between calls is a cache: producers, and the closures of the operators. Nothing relies on it.
@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
 from pyspark import Broadcast, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
@@ -27,7 +26,6 @@ from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
 from streamrt.runtime.kafka_clients import KEPT_WRITERS, KafkaTaskClients
 from streamrt.secret import accept_secrets
-from streamrt.spark.arrow import chunks, report_batch
 from streamrt.spark.link import LinkAddress
 from streamrt.spark.reports import dump_report
 
@@ -132,35 +130,22 @@ class SpecReference:
         return replace(spec, state=replace(spec.state, base_dir=Path(own_dir).absolute() / self.state_part))
 
 
-class RunTasks:
-    """The function given to `mapInArrow`: records in, one report out."""
-
-    def __init__(self, reference: SpecReference, context: BatchContext) -> None:
-        self._reference = reference
-        self._context = context
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Process all records of one Spark task."""
-        yield from _report(self._reference, self._context, lambda tasks, context: tasks.run(chunks(batches), context))
-
-
 class TickTasks:
-    """Lets time pass for partitions without records, for `mapInArrow`: numbers of partitions in, one report out."""
+    """Lets time pass for partitions without records, for `run_on_numbers`: numbers of partitions in, one report out."""
 
     def __init__(self, reference: SpecReference, places: Sequence[TopicPartition], context: BatchContext) -> None:
         self._reference = reference
         self._places = places
         self._context = context
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Tick the tasks whose numbers come."""
-        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         places = [self._places[number] for number in numbers]
-        yield from _report(self._reference, self._context, lambda tasks, context: tasks.tick(places, context))
+        yield from work_of_worker(self._reference, self._context, lambda tasks, context: tasks.tick(places, context))
 
 
 class RestoreStores:
-    """Another function for `mapInArrow`: numbers of shares of the tasks in, reports about their restore out."""
+    """Another function for `run_on_numbers`: numbers of shares of the tasks in, reports about their restore out."""
 
     def __init__(
         self, reference: SpecReference, shares: Sequence[Sequence[TopicPartition]], context: BatchContext
@@ -169,27 +154,12 @@ class RestoreStores:
         self._shares = shares
         self._context = context
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Restore the stores of the tasks in the shares whose numbers come."""
         tasks = WorkerProcess.current(self._reference).tasks
-        for batch in batches:
-            places = [place for number in batch.column(0).to_pylist() for place in self._shares[number]]
-            if places:
-                yield report_batch(dump_report(tasks.restore(places, _of_attempt(self._context))))
-
-
-class WarmUp:
-    """A function for `mapInArrow` that gets a worker ready: started, with the operators composed and clients made."""
-
-    def __init__(self, reference: SpecReference) -> None:
-        self._reference = reference
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take what comes and return nothing."""
-        WorkerProcess.current(self._reference).tasks.warm_up()
-        for _ in batches:
-            pass
-        yield from ()
+        places = [place for number in numbers for place in self._shares[number]]
+        if places:
+            yield dump_report(tasks.restore(places, _of_attempt(self._context)))
 
 
 class Lines(io.TextIOBase):
@@ -288,9 +258,9 @@ def _of_attempt(context: BatchContext) -> BatchContext:
     return replace(context, workers={}) if attempt.attemptNumber() > 0 else context
 
 
-def _report(
+def work_of_worker(
     reference: SpecReference, context: BatchContext, work: Callable[[Tasks, BatchContext], Report]
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[bytes]:
     """Let the tasks of this worker do something, and yield what they report, if anything."""
     process = WorkerProcess.current(reference)
     context = _of_attempt(context)
@@ -301,4 +271,4 @@ def _report(
         process.forget()
     told = report.ranges or report.shown or report.failure or report.interrupted or report.locked or report.unfinished
     if told:
-        yield report_batch(dump_report(report))
+        yield dump_report(report)

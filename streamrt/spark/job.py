@@ -1,26 +1,43 @@
-"""A long-running Spark job in a thread of its own."""
+"""Spark jobs that read nothing: their tasks are given numbers. One may run for long, in a thread of its own."""
 
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 logger = logging.getLogger("streamrt")
+
+
+def run_on_numbers(
+    context: SparkContext, work: Callable[[Iterable[int]], Iterator[bytes]], count: int, tasks: int
+) -> list[bytes]:
+    """Run a function in Python workers; return all that it yields.
+
+    It is a job on an RDD: for one on a DataFrame Spark would load its optimizer and its code generator, which takes seconds.
+
+    Args:
+        context: where it runs.
+        work: is given its share of the numbers from 0, once in each task.
+        count: how many numbers there are.
+        tasks: how many tasks share them.
+    """
+    found: list[bytes] = context.parallelize(range(count), tasks).mapPartitions(work).collect()
+    return found
 
 
 class SparkJob:
     """Runs a job, which can be cancelled.
 
     Args:
-        session: where it runs.
+        context: where it runs.
         description: what Spark calls the job.
         run: does what makes Spark run the job, and returns when it is over.
     """
 
-    def __init__(self, session: SparkSession, description: str, run: Callable[[], object]) -> None:
-        self._context = session.sparkContext
+    def __init__(self, context: SparkContext, description: str, run: Callable[[], object]) -> None:
+        self._context = context
         self._group = f"streamrt-{uuid.uuid4().hex}"
         self._description = description
         self._run = run

@@ -1,11 +1,11 @@
-"""What both runners do around their tasks: start Spark, write settings, clear up after dead tasks, tell Spark's errors."""
+"""What both runners do around their tasks: write settings, clear up after dead tasks, tell Spark's errors."""
 
 import contextlib
 import re
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,87 +13,22 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
-from streamrt.kafka import java_system_properties
 from streamrt.models import TopicPartition
 from streamrt.runtime import TaskSpec
-from streamrt.runtime.exits import StoppedError, in_background
 from streamrt.runtime.fencing import fence_owners
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.secret import collect_secrets
 from streamrt.spark.executor import ClientSettings, SpecReference
-from streamrt.spark.gateway import Boot
 from streamrt.spark.group import leave_group, members_of_group
 from streamrt.spark.link import LinkAddress
-from streamrt.spark.session import SparkEnvironment, give_up, local_slots, open_session
+from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import RunSettings
-from streamrt.spark.startup import Startup
 from streamrt.spark.strangers import watch_strangers
 
 _FENCES = 8
-_LOOK_S = 0.1
-_CLEAR_S = 0.5
 _LEAVE_S = 8.0
 _DEAD_WORKER = "Python worker exited unexpectedly"
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S|KeyboardInterrupt\b")
-
-
-class SparkStart:
-    """Spark, which is started, or reached, in a thread of its own.
-
-    Args:
-        config: the application's configuration.
-        settings: settings of Spark, or a session.
-        startup: tells that it takes its time.
-    """
-
-    def __init__(self, config: ApplicationConfig, settings: RunSettings, startup: Startup) -> None:
-        self._boot = Boot()
-        self._startup = startup
-        local = settings.spark_session is None and local_slots(config.spark_master) is not None
-        self._awaited = "Java and Spark to start" if local else "the Spark cluster to answer"
-        self._answer = in_background(
-            "streamrt-spark",
-            lambda: open_session(
-                config.spark_master,
-                settings.spark_config,
-                settings.spark_session,
-                java_system_properties(settings.connection),
-                self._boot,
-            ),
-        )
-
-    def wait(self, stop: threading.Event, meanwhile: Callable[[], None] | None = None) -> SparkEnvironment | None:
-        """Wait until Spark is ready; return None as soon as the application is stopped before that.
-
-        Args:
-            stop: set when the application shall stop.
-            meanwhile: called about ten times a second; it may end with `StoppedError`.
-
-        Raises:
-            ConfigurationError: if a setting would endanger data, or cannot be honoured.
-            RunnerError: if Spark cannot be started or reached.
-        """
-        while not self._answer.done():
-            if stop.is_set():
-                self._give_up()
-                return None
-            if meanwhile is not None:
-                with contextlib.suppress(StoppedError):
-                    meanwhile()
-            self._startup.waits_for(self._awaited)
-            wait([self._answer], _LOOK_S)
-        return self._answer.result()
-
-    @property
-    def environment(self) -> SparkEnvironment | None:
-        """What it has come to; None if that is nothing, or nothing yet."""
-        usable = self._answer.done() and self._answer.exception() is None
-        return self._answer.result() if usable else None
-
-    def _give_up(self) -> None:
-        """Have a JVM that starts killed, and wait a moment until what belongs to it is cleared away."""
-        give_up(self._boot)
-        wait([self._answer], _CLEAR_S)
 
 
 def remove_members(

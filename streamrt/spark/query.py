@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -21,10 +20,11 @@ from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.unfinished import Unfinished
-from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA
-from streamrt.spark.executor import RunTasks, SpecReference, TickTasks
+from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
+from streamrt.spark.executor import SpecReference, TickTasks
+from streamrt.spark.job import run_on_numbers
 from streamrt.spark.quiet import QuietTimes, source_offsets
-from streamrt.spark.reports import load_report
+from streamrt.spark.reports import merge_reports
 from streamrt.spark.routing import route, waves
 from streamrt.spark.session import SparkEnvironment
 from streamrt.spark.time_requests import TimeRequests
@@ -333,11 +333,13 @@ class MicroBatchQuery:
         seconds = self._settings.slice_s
         if not self._settings.count:
             seconds /= waves(self._topology, self._positions, self._environment.slots)
-        return self._collect(batch, RunTasks(self._reference, self._context(seconds)))
+        rows = batch.mapInArrow(RunTasks(self._reference, self._context(seconds)), REPORT_SCHEMA).collect()
+        return merge_reports(bytes(row[0]) for row in rows)
 
     def _run_ticks(self, places: list[TopicPartition]) -> Report:
-        numbers = self._environment.session.range(0, len(places), 1, min(len(places), self._environment.slots))
-        return self._collect(numbers, TickTasks(self._reference, places, self._context(self._settings.slice_s)))
+        work = TickTasks(self._reference, places, self._context(self._settings.slice_s))
+        tasks = min(len(places), self._environment.slots)
+        return merge_reports(run_on_numbers(self._environment.session.sparkContext, work, len(places), tasks))
 
     def _context(self, seconds: float) -> BatchContext:
         return BatchContext(
@@ -351,14 +353,6 @@ class MicroBatchQuery:
             sent=self._event_time.sent(),
             claims=self._claims,
         )
-
-    @staticmethod
-    def _collect(rows_in: DataFrame, work: RunTasks | TickTasks) -> Report:
-        rows: list[Any] = rows_in.mapInArrow(work, REPORT_SCHEMA).collect()
-        merged = Report()
-        for row in rows:
-            merged.merge(load_report(bytes(row[0])))
-        return merged
 
 
 def _now() -> int:

@@ -5,6 +5,7 @@ know its key.
 """
 
 import pickle
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import cloudpickle
 
 from streamrt.runtime import Report
 
-__all__ = ["dump_report", "load_report", "portable"]
+__all__ = ["dump_report", "load_report", "merge_reports", "portable"]
 
 
 def dump_report(report: Report) -> bytes:
@@ -27,6 +28,14 @@ def load_report(data: bytes) -> Report:
     if not isinstance(report, Report):
         raise TypeError(f"expected a Report, got {type(report).__name__}")
     return report
+
+
+def merge_reports(dumped: Iterable[bytes]) -> Report:
+    """Read what `dump_report` wrote in several tasks, as one report."""
+    merged = Report()
+    for data in dumped:
+        merged.merge(load_report(data))
+    return merged
 
 
 def portable(report: Report) -> Report:

@@ -13,17 +13,18 @@ the job, serves the tasks (`spark.slots`), and ends the job. The thread that cal
 import logging
 import threading
 import time
+from concurrent.futures import Future
 from functools import partial
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
+from streamrt.kafka.client import KafkaRequestError
 from streamrt.runtime import Output
 from streamrt.runtime.event_time import EventTime
-from streamrt.spark.arrow import REPORT_SCHEMA
+from streamrt.runtime.exits import in_background
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.executor import SpecReference
-from streamrt.spark.job import SparkJob
+from streamrt.spark.job import SparkJob, run_on_numbers
 from streamrt.spark.launch import (
-    SparkStart,
     client_settings,
     discard_reference,
     fence,
@@ -36,10 +37,9 @@ from streamrt.spark.link import LinkListener
 from streamrt.spark.offsets import StartOffsets
 from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s
 from streamrt.spark.results import Results
-from streamrt.spark.session import SparkEnvironment, application_runs, local_slots
+from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import Run
 from streamrt.spark.slots import Slots
-from streamrt.spark.startup import Startup
 from streamrt.spark.time_requests import TimeRequests
 
 logger = logging.getLogger("streamrt")
@@ -81,7 +81,8 @@ class ResidentRunner:
         self._offsets = StartOffsets(
             config, settings.connection, spec, admin, partial(fence, clients, spec.commit_metadata)
         )
-        self._startup = Startup(config.consumer_group)
+        self._spark = run.spark
+        self._startup = run.spark.startup
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
@@ -95,27 +96,35 @@ class ResidentRunner:
                 `ProducerError`.
             RunnerError: if Spark failed for good.
         """
-        with application_runs():
-            starting = SparkStart(self._config, self._settings, self._startup)
-            try:
-                environment = starting.wait(self._stop, self._settings.check)
-                if environment is not None:
-                    self._run_jobs(environment)
-            finally:
-                self._closing.set()
-                self._leave(starting.environment)
-                self._results.close()
+        others = in_background("streamrt-group", self._others_are_there)
+        try:
+            environment = self._spark.wait(self._stop, self._settings.check)
+            if environment is not None:
+                self._run_jobs(environment, others)
+        finally:
+            self._closing.set()
+            self._leave(self._spark.environment)
+            self._results.close()
         if self._error is not None:
             raise self._error
         self._results.raise_failure()
         return self._results.collected
 
-    def _run_jobs(self, environment: SparkEnvironment) -> None:
+    def _others_are_there(self) -> bool:
+        """Tell whether the group has members, before this copy has any; if nobody knows, it may have."""
+        try:
+            return self._admin.group_is_active(self._config.consumer_group, timeout=self._config.request_timeout)
+        except KafkaRequestError:
+            return True
+
+    def _run_jobs(self, environment: SparkEnvironment, others: "Future[bool]") -> None:
         self._results.start(environment.session)
         logger.info("Spark is ready with %d slots", environment.slots)
         look_for_strangers(environment, self._config, self._settings, self._topics, self._closing)
-        # If this copy was killed in micro-batch mode, its member would keep the partitions until its session is over.
-        threading.Thread(target=self._remove, args=(environment, 0), name="streamrt-former-member", daemon=True).start()
+        if not others.done() or others.result():
+            # If this copy was killed in micro-batch mode, its member would keep the partitions until its session is over.
+            arguments = (environment, 0)
+            threading.Thread(target=self._remove, args=arguments, name="streamrt-former-member", daemon=True).start()
         restarts = 0
         while not self._stop.is_set():
             trouble, moved = self._run_job(environment)
@@ -166,8 +175,12 @@ class ResidentRunner:
                 link=listener.address,
             )
             work = RunResident(reference, self._task_options())
-            numbers = environment.session.range(0, count, 1, count).mapInArrow(work, REPORT_SCHEMA)
-            job = SparkJob(environment.session, f"resident tasks of {self._config.consumer_group}", numbers.collect)
+            context = environment.session.sparkContext
+            job = SparkJob(
+                context,
+                f"resident tasks of {self._config.consumer_group}",
+                partial(run_on_numbers, context, work, count, count),
+            )
             try:
                 try:
                     self._watch(job, slots, environment)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from pyspark import TaskContext
 
 from streamrt.kafka import GroupMember, PartitionFeed
@@ -83,7 +82,7 @@ def _session(static: bool) -> dict[str, int]:
 
 
 class RunResident:
-    """The function given to `mapInArrow`: the number of a slot in, nothing out, until the driver says stop.
+    """The function for `run_on_numbers`: the number of a slot in, nothing out, until the driver says stop.
 
     Args:
         reference: what tasks do.
@@ -94,11 +93,10 @@ class RunResident:
         self._reference = reference
         self._options = options
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, slots: Iterable[int]) -> Iterator[bytes]:
         """Run the slots whose numbers come: one for each Spark task."""
-        for batch in batches:
-            for slot in batch.column(0).to_pylist():
-                self._run(slot)
+        for slot in slots:
+            self._run(slot)
         yield from ()
 
     def _run(self, slot: int) -> None:

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.report import RestoredPart
-from streamrt.spark.arrow import REPORT_SCHEMA
 from streamrt.spark.executor import RestoreStores, SpecReference
-from streamrt.spark.reports import load_report
+from streamrt.spark.job import run_on_numbers
+from streamrt.spark.reports import merge_reports
 from streamrt.spark.session import SparkEnvironment
 
 logger = logging.getLogger("streamrt")
@@ -87,12 +87,8 @@ def restore(
     """
 
     def run(shares: Sequence[Sequence[TopicPartition]]) -> Report:
-        numbers = environment.session.range(0, len(shares), 1, len(shares))
-        rows = numbers.mapInArrow(RestoreStores(reference, shares, context), REPORT_SCHEMA).collect()
-        report = Report()
-        for row in rows:
-            report.merge(load_report(bytes(row[0])))
-        return report
+        work = RestoreStores(reference, shares, context)
+        return merge_reports(run_on_numbers(environment.session.sparkContext, work, len(shares), len(shares)))
 
     display = RestoreDisplay()
     try:

@@ -30,11 +30,11 @@ from streamrt.runtime.locks import StoreLocks
 from streamrt.runtime.sent import sent_times
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.runtime.unfinished import Unfinished
-from streamrt.spark.arrow import REPORT_SCHEMA
+from streamrt.spark.arrow import WarmUp
 from streamrt.spark.commits import Commits, RepartitionPurge
-from streamrt.spark.executor import SpecReference, WarmUp
+from streamrt.spark.executor import SpecReference
+from streamrt.spark.job import run_on_numbers
 from streamrt.spark.launch import (
-    SparkStart,
     client_settings,
     discard_reference,
     fence,
@@ -48,9 +48,8 @@ from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
-from streamrt.spark.session import SparkEnvironment, application_runs, local_slots
+from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import Run
-from streamrt.spark.startup import Startup
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.state import load_rocksdb
 
@@ -98,7 +97,8 @@ class SparkRunner:
         self._drained = threading.Event()
         self._closing = threading.Event()
         self._left = threading.Event()
-        self._startup = Startup(config.consumer_group)
+        self._spark = run.spark
+        self._startup = run.spark.startup
         self._prepared = False
         self._generation = 0
         self._workers: dict[TopicPartition, str] = {}
@@ -126,34 +126,32 @@ class SparkRunner:
             RunnerError: if Spark failed for good.
         """
         # The JVM boots while the group forms.
-        with application_runs():
-            starting = SparkStart(self._config, self._settings, self._startup)
-            self._member = GroupMember(
-                self._settings.connection,
-                self._config.consumer_group,
-                self._topics,
-                member_options=self._settings.member_options,
-                group_instance_id=self._settings.group_instance_id,
-                poll_timeout=self._config.consumer_poll_timeout,
-                on_revoke=self._on_revoke,
-                on_lost=self._on_lost,
-                broker_availability_timeout=self._config.broker_availability_timeout,
-                logger=logger,
-            )
-            self._member.start()
-            try:
-                environment = starting.wait(self._stop, self._prepare)
-                if environment is not None:
-                    self._run_assignments(environment)
-            finally:
-                self._closing.set()
-                self._drained.set()
-                self._member.close(_LEAVE_S if self._warming is None else None)
-                self._leave(starting.environment)
-                self._left.set()
-                if self._warming is not None:
-                    self._warming.join(_DISCARD_S)
-                self._results.close()
+        self._member = GroupMember(
+            self._settings.connection,
+            self._config.consumer_group,
+            self._topics,
+            member_options=self._settings.member_options,
+            group_instance_id=self._settings.group_instance_id,
+            poll_timeout=self._config.consumer_poll_timeout,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+            broker_availability_timeout=self._config.broker_availability_timeout,
+            logger=logger,
+        )
+        self._member.start()
+        try:
+            environment = self._spark.wait(self._stop, self._prepare)
+            if environment is not None:
+                self._run_assignments(environment)
+        finally:
+            self._closing.set()
+            self._drained.set()
+            self._member.close(_LEAVE_S if self._warming is None else None)
+            self._leave(self._spark.environment)
+            self._left.set()
+            if self._warming is not None:
+                self._warming.join(_DISCARD_S)
+            self._results.close()
         self._results.raise_failure()
         return self._results.collected
 
@@ -496,8 +494,7 @@ class SparkRunner:
 def _warm_up(environment: SparkEnvironment, reference: SpecReference, over: threading.Event) -> None:
     """Get workers ready, and take from them what they were given when the run is over, but never while they begin."""
     try:
-        numbers = environment.session.range(0, environment.slots, 1, environment.slots)
-        numbers.mapInArrow(WarmUp(reference), REPORT_SCHEMA).collect()
+        run_on_numbers(environment.session.sparkContext, WarmUp(reference), environment.slots, environment.slots)
     except Exception as error:  # noqa: BLE001 - then the first micro-batch starts the workers, and tells what is wrong
         logger.debug("the Python workers could not be started ahead: %s", error)
     over.wait()

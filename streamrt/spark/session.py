@@ -36,6 +36,8 @@ _SHARED = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.minBatchesToRetain": "2",
+    # Workers of jobs with and without it are not the same ones: they differ in an environment variable.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A batch of large values must not be gathered in memory by the number of its rows alone.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
@@ -130,6 +132,7 @@ def open_session(
     session: SparkSession | None = None,
     java_properties: Mapping[str, str] | None = None,
     boot: Boot | None = None,
+    kind: str = "spark",
 ) -> SparkEnvironment:
     """Return the environment for an application; one Spark context serves all applications of a process.
 
@@ -139,6 +142,7 @@ def open_session(
         session: a session to use instead of making one.
         java_properties: system properties that the Kafka client needs in each JVM.
         boot: lets another thread give the start of a local JVM up.
+        kind: what runs on it, for the archive of classes that a local JVM uses.
 
     Raises:
         ConfigurationError: if a setting would endanger data, the given session lacks the Kafka connector, or another
@@ -172,7 +176,7 @@ def open_session(
             if slots is None:
                 context = _remote_context(master, chosen, properties)
             else:
-                context = _local_context(slots, chosen, runtime_dir, boot or Boot())
+                context = _local_context(slots, chosen, runtime_dir, boot or Boot(), kind)
             environment = _environment(SparkSession(context), chosen, properties, runtime_dir)
         except BaseException:
             remove_runtime_dir(runtime_dir)
@@ -225,7 +229,7 @@ def _of_gateway(name: str) -> Any:
 
 
 def _forget_gateway() -> None:
-    """End our JVM; the next session starts a new one."""
+    """End our JVM; the next session starts a new one. Spark has stopped, and nothing works in it any more."""
     gateway = SparkContext._gateway
     process = _of_gateway("proc")
     if gateway is None or process is None:
@@ -233,17 +237,20 @@ def _forget_gateway() -> None:
     with contextlib.suppress(Exception):
         gateway.shutdown()
     process.stdin.close()
-    try:
-        process.wait(5)
-    except Exception:  # noqa: BLE001 - whatever it waits for, it has nothing left to do
-        process.kill()
-        process.wait()
+    if not _of_gateway("writes_archive"):
+        # Otherwise it ends by itself, some seconds later, and nobody waits for it.
+        try:
+            process.wait(5)
+        except Exception:  # noqa: BLE001 - whatever it waits for, it has nothing left to do
+            process.kill()
+            process.wait()
+    gateway.workers.close()
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
 
 
-def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot: Boot) -> SparkContext:
+def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot: Boot, kind: str) -> SparkContext:
     jars = fetch_jars("spark")
     conf = SparkConf(loadDefaults=False)
     defaults = {
@@ -253,6 +260,7 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot
         "spark.local.dir": str(runtime_dir / "local"),
         "spark.sql.warehouse.dir": str(runtime_dir / "warehouse"),
         "spark.python.unix.domain.socket.dir": str(_socket_dir(runtime_dir)),
+        "spark.python.daemon.module": "streamrt.spark.daemon",
     }
     chosen = {**_SHARED, **defaults, **settings}
     for name, value in chosen.items():
@@ -266,7 +274,7 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot
     python = worker_python(settings.get("spark.pyspark.python"))
     gateway: Any = None
     try:
-        gateway = start_gateway(jars, chosen, runtime_dir, python, boot)
+        gateway = start_gateway(jars, chosen, runtime_dir, python, boot, kind)
         with _gateway_errors():
             SparkContext._gateway = None
             context = SparkContext(conf=conf, gateway=gateway)

@@ -10,6 +10,7 @@ from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.runtime import TaskSpec
 from streamrt.runtime.display import Display
 from streamrt.runtime.progress import Progress
+from streamrt.spark.start import SparkStart
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,6 @@ class RunSettings:
         java_options: options of Spark's Kafka client, in Java's words.
         producer_options: the user's options for producers.
         group_instance_id: for static membership; None for a member that leaves when it stops.
-        spark_config: additional Spark settings.
-        spark_session: a session to use.
         on_message_processed: called in this process with topic, partition and offset of each processed record.
         partitions: number of partitions of each topic.
         check: called often; raises what must end the application.
@@ -34,8 +33,6 @@ class RunSettings:
     java_options: Mapping[str, str]
     producer_options: Mapping[str, Any]
     group_instance_id: str | None
-    spark_config: Mapping[str, Any]
-    spark_session: Any
     on_message_processed: Callable[[str, int, int], None] | None
     partitions: Mapping[str, int] = field(default_factory=dict)
     check: Callable[[], None] = lambda: None
@@ -62,6 +59,7 @@ class Run:
         config: the application's configuration.
         settings: clients and Spark.
         spec: what tasks do.
+        spark: starts, or is there.
         admin: answers questions about topics and offsets.
         conditions: when to stop.
         stop: set by whoever wants the application to stop.
@@ -73,6 +71,7 @@ class Run:
     config: ApplicationConfig
     settings: RunSettings
     spec: TaskSpec
+    spark: SparkStart
     admin: TopicAdmin
     conditions: StopConditions
     stop: threading.Event

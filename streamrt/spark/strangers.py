@@ -8,7 +8,7 @@ from streamrt.topics.internal import repartition_prefix
 
 logger = logging.getLogger("streamrt")
 
-_FIRST_S = 2.0
+_FIRST_S = 5.0
 """An application that starts has other things to do, and its group to form."""
 _LONGEST_S = 600.0
 

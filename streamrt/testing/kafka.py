@@ -34,6 +34,7 @@ from types import TracebackType
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError, KafkaStartError
+from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
 from streamrt.testing import kafka_guard
@@ -184,9 +185,9 @@ class EmbeddedKafka:
         """
         if self.is_alive():
             return self
-        java = find_java()
-        class_path = os.pathsep.join(str(jar) for jar in fetch_jars("kafka"))
-        command = [str(java.executable), *_JVM_OPTIONS, "-cp", class_path]
+        java, jars = find_java(), fetch_jars("kafka")
+        java_command = [str(java.executable), *_JVM_OPTIONS, "-cp", os.pathsep.join(map(str, jars))]
+        tool = [*java_command, *class_archive("kafka", java, jars, writes=False).options]
         if self._wanted_dir is None and self._dir is None:
             self._dir = Path(tempfile.mkdtemp(prefix="streamrt-kafka-"))
         self._owner = os.getpid()
@@ -201,7 +202,8 @@ class EmbeddedKafka:
                 if not keep_ports:
                     self._choose_ports()
                 with _locked(self.data_dir) as lock:
-                    self._format(command, deadline)
+                    self._format(tool, deadline)
+                    command = [*java_command, *class_archive("kafka", java, jars).options]
                     problem = self._run(command, lock, deadline)
                 if problem is None:
                     return self

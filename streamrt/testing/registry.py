@@ -18,6 +18,7 @@ from types import TracebackType
 from typing_extensions import Self
 
 from streamrt.errors import SchemaRegistryUnavailableError
+from streamrt.jvm.archive import cache_directory
 from streamrt.jvm.jars import fetch_jars, locked_jars
 from streamrt.jvm.java import find_java
 from streamrt.testing import kafka_guard
@@ -216,7 +217,7 @@ class EmbeddedSchemaRegistry:
 def _unpacked() -> Path:
     """Return the directory with the registry's files; it is unpacked once and kept."""
     (archive,) = locked_jars("registry")
-    cache = Path.home() / ".cache" / "streamrt"
+    cache = cache_directory()
     target = cache / f"{archive.artifact}-{archive.version}-{archive.sha256[:12]}"
     if target.is_dir():
         return target

@@ -56,7 +56,7 @@ class Version:
         self.clients = KafkaTaskClients(connection, world.group)
         world.stack.callback(self.clients.close)
         self.tasks = Tasks(spec, self.clients)
-        settings = RunSettings(connection, {}, {}, {}, None, {}, None, None)
+        settings = RunSettings(connection, {}, {}, {}, None, None)
         clients = client_settings(self.app.config, settings)
         self._offsets = StartOffsets(
             self.app.config, connection, spec, admin, partial(fence, clients, spec.commit_metadata)

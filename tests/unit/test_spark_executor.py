@@ -16,7 +16,7 @@ from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks import PRINTED
 from streamrt.secret import Secret, collect_secrets
 from streamrt.spark import executor
-from streamrt.spark.executor import ClientSettings, SpecReference, WorkerProcess, _report
+from streamrt.spark.executor import ClientSettings, SpecReference, WorkerProcess, work_of_worker
 from tests.unit.apps import application
 
 
@@ -102,7 +102,7 @@ def test_fault_15_levels_secrets_and_lines_are_each_applications_own() -> None:
 
     for _ in range(2):
         for each in (loud, quiet, silent):
-            assert list(_report(each, BatchContext(), print_level)) == []
+            assert list(work_of_worker(each, BatchContext(), print_level)) == []
     for each, level in ((loud, "DEBUG"), (quiet, "ERROR"), (silent, "NOTSET")):
         assert WorkerProcess.current(each).tasks.take_shown() == [(PRINTED, level)] * 2
     assert "sesame" not in repr(loud)

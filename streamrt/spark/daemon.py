@@ -1,0 +1,188 @@
+"""The process that Spark forks its Python workers from: PySpark's own, with what all workers need imported already.
+
+Spark starts it as `python -m streamrt.spark.daemon pyspark.worker`, when it has something to do for the first time. To import
+everything takes a second then, for which an application would wait. So `Prepared` starts such a process beside Spark's JVM,
+and what Spark starts hands over to it: its standard streams, its environment, its working directory.
+
+No module may start a thread on import, because threads do not survive a fork: so pyarrow, which micro-batches need, is not
+imported here.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["Prepared"]
+
+_ADDRESS = "STREAMRT_WORKERS"
+_LENGTH = struct.Struct(">I")
+_ACCEPTED = b"+"
+_END_S = 5.0
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_OF_THE_INTERPRETER = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "PYTHONUTF8", "PYTHONWARNINGS", "LD_PRELOAD")
+"""What counts at the start of an interpreter only."""
+
+
+class Prepared:
+    """A process that imports what workers need, until Spark takes it over, or `close`.
+
+    Args:
+        python: the Python of workers.
+        environment: that of Spark's JVM; it gets the variable that tells where the process is.
+        directory: where its socket lies; only this user can read it.
+    """
+
+    def __init__(self, python: str, environment: dict[str, str], directory: Path) -> None:
+        # As Spark has it for workers: all have the same hashes of texts, and what they write is seen at once.
+        own = {**environment, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "PYTHONUNBUFFERED": "YES"}
+        address = str(directory / "workers")
+        self._process: subprocess.Popen[bytes] | None = None
+        # A Python that cannot be started is told of by Spark, which starts it later.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as listener:
+            # Here, so that whoever comes while the process begins waits for it.
+            listener.bind(address)
+            listener.listen()
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [python, "-m", "streamrt.spark.daemon", str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=own,
+                pass_fds=(listener.fileno(),),
+                # Ctrl+C in a terminal is for this process alone.
+                preexec_fn=_own_group,
+            )
+            environment[_ADDRESS] = address
+
+    def close(self, timeout_s: float = _END_S) -> None:
+        """Let the process end; Spark, if it has taken it over, is over.
+
+        Args:
+            timeout_s: seconds after which it is killed.
+        """
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _own_group() -> None:
+    os.setpgid(0, 0)
+
+
+def hand_over(address: str) -> bool:
+    """Hand what Spark has given to this process over to the one that is prepared, and wait until that ends.
+
+    Returns:
+        False if there is none.
+    """
+    with socket.socket(socket.AF_UNIX) as link:
+        try:
+            link.connect(address)
+            given = {"environment": dict(os.environ), "directory": str(Path.cwd()), "arguments": sys.argv}
+            data = json.dumps(given).encode()
+            socket.send_fds(link, [_LENGTH.pack(len(data))], [_STDIN, _STDOUT, _STDERR])
+            link.sendall(data)
+            if link.recv(1) != _ACCEPTED:
+                return False
+        except OSError:
+            return False
+        # Spark holds the standard streams of this process for those of the other one.
+        for number in (_STDIN, _STDOUT):
+            os.close(number)
+        while link.recv(1):
+            pass
+    return True
+
+
+def take_over(listener: socket.socket) -> socket.socket | None:
+    """Wait for a process that Spark has started, and go on in its place.
+
+    Returns:
+        The connection, which tells it by its end that this process has ended; None if there is nothing to wait for any more.
+    """
+    while True:
+        # Whoever has prepared this closes its end of the standard input when Spark does not need it any more.
+        if _STDIN in select.select([_STDIN, listener.fileno()], [], [])[0]:
+            return None
+        link, _ = listener.accept()
+        with contextlib.suppress(OSError, ValueError, struct.error):
+            size, streams, _, _ = socket.recv_fds(link, _LENGTH.size, 3)
+            (length,) = _LENGTH.unpack(size)
+            with link.makefile("rb") as reader:
+                given = json.loads(reader.read(length))
+            if _suits(given["environment"]):
+                _become(given["environment"], given["directory"], given["arguments"], streams)
+                link.sendall(_ACCEPTED)
+                return link
+            for stream in streams:
+                os.close(stream)
+        link.close()
+
+
+def _suits(environment: Mapping[str, str]) -> bool:
+    return all(environment.get(name) == os.environ.get(name) for name in _OF_THE_INTERPRETER)
+
+
+def _become(environment: Mapping[str, str], directory: str, arguments: list[str], streams: list[int]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.argv[:] = arguments
+    more = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    sys.path[1:1] = more
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+
+
+def work() -> None:
+    """Import what workers need, and fork workers until Spark ends."""
+    _import()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+def _import() -> None:
+
+    import streamrt.joins
+    import streamrt.spark.resident_task
+    import streamrt.windows  # noqa: F401 - they are here to be there
+    from streamrt.state import load_rocksdb
+
+    load_rocksdb()
+    # Collections that look through these objects would copy the pages that they lie on.
+    gc.freeze()
+
+
+def main() -> None:
+    """Be what the arguments say: prepared for Spark, or started by it."""
+    if not sys.argv[1].isdigit():
+        address = os.environ.pop(_ADDRESS, None)
+        if address is None or not hand_over(address):
+            work()
+        return
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        _import()
+        link = take_over(listener)
+    if link is not None:
+        with link:
+            work()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Starts Spark beside everything else that an application does at its start."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import wait
+from typing import Any
+
+from typing_extensions import Self
+
+from streamrt.config import ApplicationConfig
+from streamrt.kafka import ConnectionConfig, java_system_properties
+from streamrt.runtime.exits import StoppedError, in_background
+from streamrt.spark.gateway import Boot
+from streamrt.spark.session import SparkEnvironment, application_runs, give_up, local_slots, open_session
+from streamrt.spark.startup import Startup
+
+_LOOK_S = 0.1
+_CLEAR_S = 0.5
+
+
+class SparkStart:
+    """Spark, which is started, or reached, in a thread of its own.
+
+    An application has it for as long as the block lasts. A start that is not over when the block ends is given up.
+
+    Args:
+        config: the application's configuration.
+        connection: how to reach Kafka.
+        spark_config: additional Spark settings.
+        spark_session: a session to use instead of starting Spark.
+    """
+
+    def __init__(
+        self,
+        config: ApplicationConfig,
+        connection: ConnectionConfig,
+        spark_config: Mapping[str, Any],
+        spark_session: Any,
+    ) -> None:
+        self.startup = Startup(config.consumer_group)
+        self._boot = Boot()
+        local = spark_session is None and local_slots(config.spark_master) is not None
+        self._awaited = "Java and Spark to start" if local else "the Spark cluster to answer"
+        self._arguments = (
+            config.spark_master,
+            spark_config,
+            spark_session,
+            java_system_properties(connection),
+            self._boot,
+            f"spark-{config.processing_mode}",
+        )
+        self._runs = application_runs()
+
+    def __enter__(self) -> Self:
+        self._runs.__enter__()
+        self._answer = in_background("streamrt-spark", lambda: open_session(*self._arguments))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            if not self._answer.done():
+                self._give_up()
+        finally:
+            self._runs.__exit__(None, None, None)
+
+    def wait(self, stop: threading.Event, meanwhile: Callable[[], None] | None = None) -> SparkEnvironment | None:
+        """Wait until Spark is ready; return None as soon as the application is stopped before that.
+
+        Args:
+            stop: set when the application shall stop.
+            meanwhile: called about ten times a second; it may end with `StoppedError`.
+
+        Raises:
+            ConfigurationError: if a setting would endanger data, or cannot be honoured.
+            RunnerError: if Spark cannot be started or reached.
+        """
+        while not self._answer.done():
+            if stop.is_set():
+                self._give_up()
+                return None
+            if meanwhile is not None:
+                with contextlib.suppress(StoppedError):
+                    meanwhile()
+            self.startup.waits_for(self._awaited)
+            wait([self._answer], _LOOK_S)
+        return self._answer.result()
+
+    @property
+    def environment(self) -> SparkEnvironment | None:
+        """What it has come to; None if that is nothing, or nothing yet."""
+        usable = self._answer.done() and self._answer.exception() is None
+        return self._answer.result() if usable else None
+
+    def _give_up(self) -> None:
+        """Have a JVM that starts killed, and wait a moment until what belongs to it is cleared away."""
+        give_up(self._boot)
+        wait([self._answer], _CLEAR_S)
