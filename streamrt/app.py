@@ -51,6 +51,7 @@ from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
 from streamrt.topics import TimestampExtractor, Topic, TopicManager
 from streamrt.topology import SourceOperator, Topology, TopologyBuilder
+from streamrt.topology.describe import describe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,6 +263,21 @@ class Application:
     def topology(self) -> Topology:
         """The operators defined so far, as data."""
         return self._builder.build()
+
+    def describe(self) -> str:
+        """Return what would run, as text: the operators as a tree, and the streams with their stores and internal topics.
+
+        Example:
+            >>> app = Application("localhost:9092", consumer_group="shop")
+            >>> orders = app.dataframe(app.topic("orders")).apply(lambda order, state: order, stateful=True)
+            >>> print(app.describe())
+            source-0 (orders)
+              apply-1 (<lambda>)
+            <BLANKLINE>
+            stream orders: a task for each partition of orders
+              store default, changelog changelog__shop--orders--default
+        """
+        return describe(self.topology, self._config.consumer_group, changelogs=self._config.use_changelog_topics)
 
     @property
     def rocksdb_options(self) -> RocksDBOptions | None:
@@ -579,7 +595,8 @@ class Application:
         state_dir, group = self._config.state_dir.absolute(), self._config.consumer_group
         stateful = any(map(described.topology.stores, described.topology.scopes))
         # Java boots while Kafka is asked, and topics are made.
-        with SparkStart(self._config, self._connection, self._spark_config, self._spark_session) as spark:
+        starting = (self._config, self._connection, self._spark_config, self._spark_session, self._progress)
+        with SparkStart(*starting) as spark:
             unless_stopped(self._stop, self.setup_topics)
             cluster = unless_stopped(self._stop, lambda: self._admin.cluster_id(timeout=self._config.request_timeout))
             with part_of_state_dir(state_dir, group, cluster, needed=stateful) as part:

@@ -21,6 +21,7 @@ class ProgressSnapshot:
         batches: micro-batches processed; in resident tasks, commits made.
         rate: records read per second, over the last seconds.
         positions: offset of the next record to process, per assigned partition.
+        waiting_for: what a start waits for, in a few words, such as "Java and Spark to start"; empty when it is over.
     """
 
     records: int
@@ -28,6 +29,7 @@ class ProgressSnapshot:
     batches: int
     rate: float
     positions: dict[TopicPartition, int]
+    waiting_for: str = ""
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Progress:
     records: int = 0
     produced: int = 0
     batches: int = 0
+    waiting_for: str = ""
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
     _begun: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
@@ -77,7 +80,9 @@ class Progress:
             # What was told of and then given up is taken back, maybe after the telling has been forgotten.
             recent = max(0, sum(records for _, records in self._recent))
             seconds = min(_WINDOW_S, max(now - self._begun, 0.1))
-            return ProgressSnapshot(self.records, self.produced, self.batches, recent / seconds, dict(self._positions))
+            return ProgressSnapshot(
+                self.records, self.produced, self.batches, recent / seconds, dict(self._positions), self.waiting_for
+            )
 
     def _forget(self, now: float) -> None:
         while self._recent and now - self._recent[0][0] > _WINDOW_S:

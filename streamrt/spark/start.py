@@ -11,6 +11,7 @@ from typing_extensions import Self
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig, java_system_properties
 from streamrt.runtime.exits import StoppedError, in_background
+from streamrt.runtime.progress import Progress
 from streamrt.spark.gateway import Boot
 from streamrt.spark.session import SparkEnvironment, application_runs, give_up, local_slots, open_session
 from streamrt.spark.startup import Startup
@@ -29,6 +30,7 @@ class SparkStart:
         connection: how to reach Kafka.
         spark_config: additional Spark settings.
         spark_session: a session to use instead of starting Spark.
+        progress: is told what is waited for.
     """
 
     def __init__(
@@ -37,8 +39,9 @@ class SparkStart:
         connection: ConnectionConfig,
         spark_config: Mapping[str, Any],
         spark_session: Any,
+        progress: Progress,
     ) -> None:
-        self.startup = Startup(config.consumer_group)
+        self.startup = Startup(config.consumer_group, progress=progress)
         self._boot = Boot()
         local = spark_session is None and local_slots(config.spark_master) is not None
         self._awaited = "Java and Spark to start" if local else "the Spark cluster to answer"

@@ -1,5 +1,6 @@
 """Drawings of a topology, for people."""
 
+from streamrt.topics.internal import changelog_topic_name
 from streamrt.topology.graph import Topology
 from streamrt.topology.node import Node
 
@@ -34,6 +35,26 @@ def as_text(topology: Topology) -> str:
         lines.append("  " * depth + _words(node))
         below = (fed[node.id],) if node.id in fed else topology.children.get(node.id, ())
         waiting += [(child, depth + 1) for child in reversed(below)]
+    return "\n".join(lines)
+
+
+def describe(topology: Topology, group: str, *, changelogs: bool) -> str:
+    """Return the graph as a tree, and below it what runs it: the streams, their stores and their topics.
+
+    Args:
+        topology: the graph.
+        group: the consumer group, which is part of the names of internal topics.
+        changelogs: whether stores have changelog topics.
+    """
+    lines = [as_text(topology)]
+    for stream, sources in topology.streams.items():
+        lines += ["", f"stream {stream}: a task for each partition of {' and '.join(sources)}"]
+        for name, store in topology.task_stores(stream).items():
+            log = f", changelog {changelog_topic_name(group, store.scope, store.spec.name)}" if changelogs else ""
+            lines.append(f"  store {name}{log}")
+        for topic, node in topology.exchanges.items():
+            if topology.stream_of(node) == stream:
+                lines.append(f"  sends to {topic}")
     return "\n".join(lines)
 
 

@@ -42,7 +42,7 @@ def test_the_group_is_looked_at_until_there_is_something_to_warn_of(caplog: pyte
         return False
 
     watch_strangers("shop", OWN, lambda: answers.pop(0), wait)
-    assert pauses == [2.0, 4.0, 8.0]
+    assert pauses == [5.0, 10.0, 20.0]
     (warning,) = caplog.records
     assert warning.levelname == "WARNING"
     assert "consumer group 'shop' has members that read topics" in warning.getMessage()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamrt.runtime.progress import Progress
 from streamrt.spark.startup import Startup
 
 
@@ -53,3 +54,15 @@ def test_a_copy_without_partitions_tells_why_once_and_not_in_the_middle_of_a_reb
         startup.has_partitions(False)
         clock.now += 1
     assert len([message for message in caplog.messages if "has nothing to do" in message]) == 2
+
+
+def test_progress_tells_what_a_start_waits_for(clock: Clock) -> None:
+    progress = Progress()
+    startup = Startup("shop", clock, progress)
+    startup.waits_for("Java and Spark to start")
+    assert progress.snapshot().waiting_for == "Java and Spark to start"
+    startup.waits_for("partitions")
+    assert progress.snapshot().waiting_for == "partitions"
+    startup.finish()
+    startup.waits_for("partitions")
+    assert progress.snapshot().waiting_for == ""
