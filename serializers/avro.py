@@ -105,7 +105,7 @@ class AvroSerializer(Serializer):
         return self._writer is not None and self._writer.writes_headers
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
-        data: bytes | None = self._calls.of(self, ctx)(value, ctx.headers)
+        data: bytes | None = self._calls.of(self, AvroSerializer.bind, ctx)(value, ctx.headers)
         return data
 
     def __getstate__(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class AvroDeserializer(Deserializer):
             self._reader_schema = _compile_own(self._read)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> Any:  # noqa: D102
-        return self._calls.of(self, ctx)(value, ctx.headers)
+        return self._calls.of(self, AvroDeserializer.bind, ctx)(value, ctx.headers)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_writer_schema": None, "_reader_schema": None}

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamrt.errors import ConfigurationError
+from streamrt.extras import install_command
 
 MAX_TYPE_DEPTH = 64
 """How deep the types of a schema may be nested."""
@@ -76,7 +77,7 @@ def load_fastavro() -> Any:
     try:
         import fastavro
     except ImportError as error:
-        raise ConfigurationError('Avro needs the package fastavro: run pip install "streamrt[avro]"') from error
+        raise ConfigurationError(f"Avro needs the package fastavro: run {install_command('avro')}") from error
     return fastavro
 
 

@@ -57,6 +57,12 @@ class Serializer(abc.ABC):
         b'A'
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a class that defines its call alone be called so, also where the class above it binds in a faster way."""
+        super().__init_subclass__(**kwargs)
+        if "__call__" in vars(cls) and "bind" not in vars(cls):
+            cls.bind = Serializer.bind  # type: ignore[method-assign]
+
     @property
     def extra_headers(self) -> HeadersMapping:
         """Headers that are appended to every record serialized by this object."""
@@ -109,6 +115,12 @@ class Deserializer(abc.ABC):
         'a'
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a class that defines its call alone be called so, also where the class above it binds in a faster way."""
+        super().__init_subclass__(**kwargs)
+        if "__call__" in vars(cls) and "bind" not in vars(cls):
+            cls.bind = Deserializer.bind  # type: ignore[method-assign]
+
     @property
     def split_values(self) -> bool:
         """Whether the result is an iterable whose items are processed as records of their own."""
@@ -157,17 +169,18 @@ class BoundFunctions(Generic[Bound]):
     def __hash__(self) -> int:
         return hash(BoundFunctions)
 
-    def of(self, owner: Any, ctx: SerializationContext) -> Bound:
+    def of(self, owner: Any, bind: Callable[[Any, str, MessageField], Bound], ctx: SerializationContext) -> Bound:
         """Return the function of `owner` for a topic and field, made at the first call.
 
         Args:
             owner: the serializer or deserializer.
+            bind: makes the function.
             ctx: what has the topic and the field.
         """
         place = (ctx.topic, ctx.field)
         function = self._functions.get(place)
         if function is None:
-            function = self._functions[place] = owner.bind(*place)
+            function = self._functions[place] = bind(owner, *place)
         return function
 
 

@@ -119,7 +119,7 @@ class JSONSerializer(Serializer):
         return self._writer is not None and self._writer.writes_headers
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
-        data: bytes | None = self._calls.of(self, ctx)(value, ctx.headers)
+        data: bytes | None = self._calls.of(self, JSONSerializer.bind, ctx)(value, ctx.headers)
         return data
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
@@ -189,7 +189,7 @@ class JSONDeserializer(Deserializer):
             self._reader = SchemaReader("JSON", schema_registry_client_config)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> Any:  # noqa: D102
-        return self._calls.of(self, ctx)(value, ctx.headers)
+        return self._calls.of(self, JSONDeserializer.bind, ctx)(value, ctx.headers)
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
         if self._reader is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
+from streamrt.extras import install_command
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -132,7 +133,7 @@ def _libraries() -> tuple[Any, Any]:
         import referencing.jsonschema
     except ImportError as error:
         raise ConfigurationError(
-            f'JSON Schema needs packages that are not installed ({error}): run pip install "streamrt[json-schema]"'
+            f"JSON Schema needs packages that are not installed ({error}): run {install_command('json-schema')}"
         ) from error
     return jsonschema.validators, referencing
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
+from streamrt.extras import install_command
 from streamrt.models import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -87,7 +88,7 @@ class ProtobufSerializer(Serializer):
         return self._writer is not None and self._writer.writes_headers
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
-        data: bytes | None = self._calls.of(self, ctx)(value, ctx.headers)
+        data: bytes | None = self._calls.of(self, ProtobufSerializer.bind, ctx)(value, ctx.headers)
         return data
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
@@ -194,7 +195,7 @@ class ProtobufDeserializer(Deserializer):
             raise ConfigurationError("schema_registry_serialization_config needs schema_registry_client_config")
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> Any:  # noqa: D102
-        return self._calls.of(self, ctx)(value, ctx.headers)
+        return self._calls.of(self, ProtobufDeserializer.bind, ctx)(value, ctx.headers)
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102
         decode = self._decoder()
@@ -243,7 +244,7 @@ class _MessageClass:
             from google.protobuf.message import Message
         except ImportError as error:
             raise ConfigurationError(
-                f'Protobuf needs packages that are not installed ({error}): run pip install "streamrt[protobuf]"'
+                f"Protobuf needs packages that are not installed ({error}): run {install_command('protobuf')}"
             ) from error
         if not isinstance(msg_type, type) or not issubclass(msg_type, Message) or msg_type is Message:
             raise ArgumentTypeError(f"msg_type must be a class of Protobuf messages, not {msg_type!r}")

@@ -56,7 +56,7 @@ class StringSerializer(Serializer):
         self._codec = _text_codec(codec)
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
-        return self.bind(ctx.topic, ctx.field)(value, ctx.headers)
+        return StringSerializer.bind(self, ctx.topic, ctx.field)(value, ctx.headers)
 
     def bind(self, topic: str, field: MessageField) -> BoundSerializer:  # noqa: D102
         codec = self._codec
@@ -88,7 +88,7 @@ class StringDeserializer(Deserializer):
         self._codec = _text_codec(codec)
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> str:  # noqa: D102
-        text: str = self.bind(ctx.topic, ctx.field)(value, ctx.headers)
+        text: str = StringDeserializer.bind(self, ctx.topic, ctx.field)(value, ctx.headers)
         return text
 
     def bind(self, topic: str, field: MessageField) -> BoundDeserializer:  # noqa: D102

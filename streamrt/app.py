@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,6 +104,8 @@ class Application:
             the difference (`isolation.level=read_committed`). Sinks outside of Kafka are written at least once.
         processing_mode: "micro-batch" lets Spark read records in micro-batches, each of which takes 100 ms or more;
             "resident" keeps one task running in each of Spark's slots, which reads by itself and answers in milliseconds.
+        processing_timeout: the most seconds that functions may have a record. Then `ProcessingTimeoutError` is raised in the
+            one that has it, and the record has failed. None, the default, is for no limit.
         transaction_interval: exactly once in resident mode: the most seconds from a transaction's first record to its commit.
         auto_recover_from_source_offset_out_of_range: where the committed offset is no longer in the topic, go on as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
@@ -161,6 +164,7 @@ class Application:
         topic_create_timeout: float = 60.0,
         processing_guarantee: ProcessingGuarantee = "at-least-once",
         processing_mode: ProcessingMode = "micro-batch",
+        processing_timeout: float | None = None,
         transaction_interval: float = DEFAULT_TRANSACTION_INTERVAL_S,
         auto_recover_from_source_offset_out_of_range: bool = True,
         broker_availability_timeout: float = 120.0,
@@ -209,6 +213,7 @@ class Application:
             topic_create_timeout=topic_create_timeout,
             processing_guarantee=processing_guarantee,
             processing_mode=processing_mode,
+            processing_timeout=processing_timeout,
             transaction_interval=transaction_interval,
             use_changelog_topics=use_changelog_topics,
             auto_recover_from_source_offset_out_of_range=auto_recover_from_source_offset_out_of_range,
@@ -314,6 +319,8 @@ class Application:
             count_outputs=count_outputs,
             collect=collect,
             processed_offsets=self._on_message_processed is not None,
+            processing_timeout=self._config.processing_timeout,
+            run_id=uuid.uuid4().hex,
         )
 
     def topic(

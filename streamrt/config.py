@@ -55,6 +55,7 @@ class ApplicationConfig(BaseSettings):
     topic_create_timeout: float = Field(default=60.0, gt=0)
     processing_guarantee: ProcessingGuarantee = "at-least-once"
     processing_mode: ProcessingMode = "micro-batch"
+    processing_timeout: float | None = Field(default=None, gt=0)
     # Below the two that it is checked against.
     transaction_interval: float = Field(default=DEFAULT_TRANSACTION_INTERVAL_S, gt=0)
     use_changelog_topics: bool = True

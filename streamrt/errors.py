@@ -23,6 +23,7 @@ __all__ = [
     "MissingColumnError",
     "OffsetOutOfRangeError",
     "ProcessingError",
+    "ProcessingTimeoutError",
     "ProducerError",
     "RunnerError",
     "SchemaRegistryError",
@@ -173,6 +174,10 @@ class ConsumerError(StreamRTError):
 
 class ProcessingError(StreamRTError):
     """An operator raised and no `on_processing_error` callback chose to skip the record."""
+
+
+class ProcessingTimeoutError(StreamRTError, TimeoutError):
+    """A function had a record for longer than `processing_timeout` allows."""
 
 
 class ProducerError(StreamRTError):

@@ -14,6 +14,7 @@ from streamrt.errors import (
     SchemaRegistryUnavailableError,
     SerializationError,
 )
+from streamrt.extras import install_command
 from streamrt.serializers.registry.config import SchemaRegistryClientConfig
 from streamrt.serializers.registry.schema import RegisteredSchema, RegistrySchema, SchemaReference, SchemaType
 
@@ -395,7 +396,7 @@ def _load_api() -> _Api:
         except ImportError as error:
             raise ConfigurationError(
                 f"a schema registry needs packages that are not installed ({error}): "
-                'run pip install "streamrt[schema-registry]"'
+                f"run {install_command('schema-registry')}"
             ) from error
     return _api
 

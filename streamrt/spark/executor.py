@@ -19,12 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyspark import Broadcast, TaskContext
+from pyspark import Broadcast, SparkFiles, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
 from streamrt.runtime.kafka_clients import KEPT_WRITERS, KafkaTaskClients
+from streamrt.runtime.watchdog import Notes, Watchdog
 from streamrt.secret import accept_secrets
 from streamrt.spark.link import LinkAddress
 from streamrt.spark.reports import dump_report
@@ -196,7 +197,8 @@ class WorkerProcess:
         spec = reference.load()
         self.clients = self.settings.open()
         self._pool = None if self.settings.link is None else ThreadPoolExecutor(_COMMITS_AT_ONCE, "streamrt-commit")
-        self.tasks = Tasks(spec, self.clients, pool=self._pool)
+        self._watchdog = _watchdog(spec)
+        self.tasks = Tasks(spec, self.clients, pool=self._pool, watchdog=self._watchdog)
         # Spark's worker collects garbage after each task; what was imported until now need not be looked at again. What was
         # frozen for another application may be garbage by now.
         gc.unfreeze()
@@ -235,7 +237,17 @@ class WorkerProcess:
             del self._kept[self.id]
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._watchdog is not None:
+            self._watchdog.close()
         self.clients.close()
+
+
+def _watchdog(spec: TaskSpec) -> Watchdog | None:
+    """Return what ends functions that do not return. Its notes are for other workers of the same executor."""
+    if spec.processing_timeout is None:
+        return None
+    notes = Notes(Path(SparkFiles.getRootDirectory()) / f"streamrt-ended-{spec.run_id}")
+    return Watchdog(spec.processing_timeout, notes)
 
 
 def _allow_files() -> None:

@@ -35,6 +35,7 @@ from streamrt.runtime import (
 from streamrt.runtime.display import Display
 from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.sinks import DriverSinks
+from streamrt.runtime.watchdog import Watchdog
 from streamrt.serializers import MessageField
 from streamrt.state import DEFAULT_STORE, StoreSpec
 from streamrt.testing.cluster import MemoryCluster
@@ -131,7 +132,8 @@ class TopologyTestDriver:
         self._topology = topology
         self._clients = MemoryClients(lambda: self._now)
         self._catalog = ReadableStores(state)
-        tasks = Tasks(spec, self._clients, self._catalog)
+        self._watchdog = None if spec.processing_timeout is None else Watchdog(spec.processing_timeout)
+        tasks = Tasks(spec, self._clients, self._catalog, watchdog=self._watchdog)
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()
@@ -289,6 +291,8 @@ class TopologyTestDriver:
         """Print the rest of unfinished tables, and delete temporary files."""
         self._feeding.close()
         self._display.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
         self._remove_files()
 
     def __enter__(self) -> Self:

@@ -1,11 +1,16 @@
 """Slow functions on many partitions: all of them get on, on Spark and a real broker."""
 
+import contextlib
+import json
+import logging
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from streamrt import Application
+from streamrt.errors import ProcessingError, ProcessingTimeoutError
 from tests.support import Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
@@ -73,3 +78,47 @@ def test_fault_11_windows_close_in_portions_and_the_next_run_goes_on_without_a_r
     with running(app()):
         found = kafka.receive_exactly(target, keys)
     assert sorted(int(record.key or b"") for record in found) == [*range(keys)]
+
+
+def hang(value: dict[str, str]) -> dict[str, str]:
+    """Take for ever over some records: one can be interrupted, the other one catches everything."""
+    if value["how"] == "waits":
+        time.sleep(600)
+    while value["how"] == "stubborn":
+        with contextlib.suppress(Exception):
+            time.sleep(600)
+    return value
+
+
+def skip(error: Exception, record: Any, logger: logging.Logger) -> bool:
+    return isinstance(error, ProcessingTimeoutError)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_records_whose_function_does_not_return_fail_and_callbacks_decide(kafka: Kafka, guarantee: Any) -> None:
+    source, target, group = kafka.topic("in"), kafka.topic("out"), unique("group")
+    kafka.produce(source, [{"how": how} for how in ("a", "waits", "b", "stubborn", "c")])
+    app = kafka.app(group, processing_guarantee=guarantee, processing_timeout=0.7, on_processing_error=skip)
+    app.dataframe(app.topic(source)).apply(hang).to_topic(app.topic(target))
+    with running(app):
+        wait_until(lambda: kafka.committed(group, source) == 5, 60, "all records are committed")
+    # At least once, what was not committed when the process of the stubborn one ended comes again.
+    received = kafka.receive(target, 8, until=lambda record: b"c" in (record.value or b""))
+    found = [json.loads(record.value or b"")["how"] for record in received]
+    assert sorted({*found}) == ["a", "b", "c"]
+    if guarantee == "exactly-once":
+        assert found == ["a", "b", "c"]
+
+
+def test_without_a_callback_such_a_record_ends_the_application(kafka: Kafka) -> None:
+    source = kafka.topic("in")
+    kafka.produce(source, [{"how": "a"}, {"how": "stubborn"}])
+    app = kafka.app(processing_timeout=0.7)
+    app.dataframe(app.topic(source)).apply(hang)
+    with pytest.raises(ProcessingError) as caught:
+        app.run(timeout=120)
+    message = str(caught.value)
+    assert f"failed on {source}[0] at offset 1" in message
+    assert "apply-1 (hang)" in message
+    assert "did not return within 0.7 s (processing_timeout)" in message
+    assert "in hang, and could not be interrupted, so that its process was ended" in message

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import JavaNotFoundError
+from streamrt.extras import install_command
 from streamrt.jvm.java import Java, find_java
 
 VECTOR = "java.base jdk.incubator.vector"
@@ -119,6 +120,6 @@ def test_no_java_says_what_to_do() -> None:
     with pytest.raises(JavaNotFoundError) as caught:
         find_java()
     assert str(caught.value) == (
-        'no Java 17 or newer was found: run pip install "streamrt[local]", or install a JDK and let JAVA_HOME name it'
+        f"no Java 17 or newer was found: run {install_command('local')}, or install a JDK and let JAVA_HOME name it"
     )
     assert dict(os.environ) == before

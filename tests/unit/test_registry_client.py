@@ -1,6 +1,7 @@
 """The schema registry's client and wire format, against a double that answers as it is told."""
 
 import pickle
+import re
 import socket
 import sys
 import traceback
@@ -16,6 +17,7 @@ from streamrt.errors import (
     SchemaRegistryUnavailableError,
     SerializationError,
 )
+from streamrt.extras import install_command
 from streamrt.models import Headers
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
@@ -453,9 +455,9 @@ def test_answers_that_are_no_schemas_are_refused(document: Any, reason: str) -> 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(ConfigurationError, match=r'pip install "streamrt\[avro\]"'):
+    with pytest.raises(ConfigurationError, match=re.escape(f"run {install_command('avro')}")):
         AvroSerializer("int")
     monkeypatch.setattr("streamrt.serializers.registry.client._api", None)
     monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
-    with pytest.raises(ConfigurationError, match=r'pip install "streamrt\[schema-registry\]"'):
+    with pytest.raises(ConfigurationError, match=re.escape(f"run {install_command('schema-registry')}")):
         SchemaRegistry(config())

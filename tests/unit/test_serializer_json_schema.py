@@ -3,6 +3,7 @@
 import http.server
 import json
 import pickle
+import re
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import referencing
 import referencing.jsonschema
 
 from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.extras import install_command
 from streamrt.serializers import JSONDeserializer, JSONSerializer, MessageField, SerializationContext
 from streamrt.serializers.registry import (
     RegistrySchema,
@@ -326,6 +328,6 @@ def test_whether_headers_are_written_depends_on_the_place_of_the_id() -> None:
 @pytest.mark.parametrize("package", ["jsonschema.validators", "referencing.exceptions"])
 def test_without_its_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigurationError, match=r"run pip install \"streamrt\[json-schema\]\""):
+    with pytest.raises(ConfigurationError, match=re.escape(f"run {install_command('json-schema')}")):
         JSONDeserializer(schema=PERSON)
     assert JSONDeserializer()(b"1", CONTEXT) == 1

@@ -1,6 +1,7 @@
 """Protobuf: dicts and messages, and classes that travel to other processes."""
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import StringValue
 
 from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.extras import install_command
 from streamrt.serializers import MessageField, ProtobufDeserializer, ProtobufSerializer, SerializationContext
 from streamrt.serializers.protobuf import _end_of_indexes, _index_bytes, _indexes
 from streamrt.serializers.registry import SchemaRegistryClientConfig, SchemaRegistrySerializationConfig
@@ -106,7 +108,7 @@ def test_what_is_no_message_class_is_refused_at_once(given: Any) -> None:
 
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
-    with pytest.raises(ConfigurationError, match=r"run pip install \"streamrt\[protobuf\]\""):
+    with pytest.raises(ConfigurationError, match=re.escape(f"run {install_command('protobuf')}")):
         ProtobufDeserializer(ORDER)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import SecretStr
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
+from streamrt.extras import install_command
 from streamrt.joins.lookups.sql import Direction, QueryField, SQLField, SQLLookup, TableField, quoted
 from streamrt.secret import Secret
 
@@ -66,7 +67,7 @@ class PostgresLookup(SQLLookup):
     """Looks up rows in a PostgreSQL database, over one connection of each process, which can read only.
 
     Answers are remembered for the `ttl` of their fields. The password is in no `repr`, log line or pickled task.
-    Needs the extra `postgres`: `pip install streamrt[postgres]`.
+    Needs the extra `postgres`.
 
     Args:
         host: host of the server, or the directory of its socket.
@@ -110,7 +111,7 @@ class PostgresLookup(SQLLookup):
         **kwargs: Any,
     ) -> None:
         if importlib.util.find_spec("psycopg") is None:
-            raise ConfigurationError("PostgresLookup needs psycopg: pip install 'streamrt[postgres]'")
+            raise ConfigurationError(f"PostgresLookup needs psycopg: run {install_command('postgres')}")
         for name, seconds in (
             ("connection_timeout_seconds", connection_timeout_seconds),
             ("statement_timeout_seconds", statement_timeout_seconds),
