@@ -22,16 +22,21 @@ STATE := $(wildcard tests/spark/test_state_*.py tests/spark/test_run.py)
 LANE_state := $(STATE) -m "not programs"
 LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
 SLOWEST := 10
+# The names that are public, by module.
+PUBLIC := streamrt streamrt.connectors streamrt.connectors.sinks streamrt.connectors.sources $(addprefix streamrt.,errors joins kafka \
+    models serializers state testing.driver testing.kafka testing.connectors testing.serializers testing.stores windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long archives lint types bench lock jars clean
+.PHONY: help demo api test test-long archives lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
 	@echo "make TARGET [PYTHON=python3.12]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: jars  ## Run an application on 336,776 flights through an embedded Kafka broker, and watch it.
+# Where everything is installed, that will do.
+demo: $(firstword $(wildcard $(VENV)/.installed) $(VENV)/.installed-demo)  ## Run an application on 336,776 flights through an embedded Kafka broker, and watch it.
+	@$(BIN)/streamrt jars
 	@$(BIN)/python -m examples.demo
 
 test: archives  ## Lint, check types and run all tests; show which took longest.
@@ -82,6 +87,9 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.scale
 	@$(BIN)/python -m bench.serializers
 
+api: $(VENV)/.installed  ## Write the API reference, as HTML, into build/api.
+	@$(BIN)/pdoc --docformat google --output-directory build/api $(PUBLIC)
+
 jars: $(VENV)/.installed  ## Fetch the Java libraries that are missing, and check the others.
 	@$(BIN)/streamrt jars --set all
 
@@ -93,6 +101,10 @@ lock: $(VENV)/.installed  ## Resolve the dependencies anew into requirements.loc
 	@{ echo "# Every dependency of StreamRT, its extras and its development tools, with hashes, for Python 3.10 to 3.13."; \
 	   echo '# Made from pyproject.toml by `make lock`; do not edit by hand.'; \
 	   cat $(VENV)/new.lock; } > requirements.lock
+	@printf 'setuptools>=77\nwheel\n' | $(BIN)/uv pip compile pyproject.toml - --quiet --constraint requirements.lock \
+	    --extra demo --extra local --universal --python-version 3.10 --no-header --no-annotate --output-file $(VENV)/new.lock
+	@{ echo '# Which of the dependencies in requirements.lock the demonstration needs. Made by `make lock`.'; \
+	   grep -oE '^[a-z0-9-]+' $(VENV)/new.lock | sort -u; } > requirements-demo.txt
 	@rm $(VENV)/new.lock
 
 clean:  ## Delete the virtual environment, caches and build results.
@@ -110,5 +122,15 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@awk '/^[a-z]/ {wanted = /^($(BUILD_TOOLS))==/} wanted' requirements.lock > $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes --no-deps -r $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.installed-demo: requirements-demo.txt requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Installing what the demonstration needs into $(VENV); the first time takes a minute or two"
+	@awk 'NR == FNR {wanted[$$1]; next} /^[a-z]/ {split($$1, name, "=="); take = name[1] in wanted} take' \
+	    requirements-demo.txt requirements.lock > $(VENV)/demo.lock
+	@awk '/^[a-z]/ {wanted = /^($(BUILD_TOOLS))==/} wanted' requirements.lock > $(VENV)/build-tools.lock
+	@$(PIP) install --quiet --require-hashes --no-deps -r $(VENV)/build-tools.lock
+	@$(PIP) install --quiet --require-hashes --no-build-isolation -r $(VENV)/demo.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@

@@ -18,7 +18,11 @@ from typing import Any, Generic, Literal, TypeVar
 from streamrt.models import Headers, HeadersMapping
 
 BoundSerializer = Callable[[Any, "Headers | None"], "bytes | None"]
+"""Serializes the keys or the values of one topic: takes a value and the record's headers, returns bytes or None."""
+
 BoundDeserializer = Callable[[bytes, "Headers | None"], Any]
+"""Deserializes the keys or the values of one topic: takes bytes and the record's headers, returns a value."""
+
 Bound = TypeVar("Bound", BoundSerializer, BoundDeserializer)
 
 
@@ -198,4 +202,7 @@ SerializerName = Literal[
 ]
 DeserializerName = Literal["bytes", "str", "string", "int", "integer", "double", "float", "json", "quix"]
 SerializerType = SerializerName | Serializer
+"""What a topic takes as serializer: a name, or an object."""
+
 DeserializerType = DeserializerName | Deserializer
+"""What a topic takes as deserializer: a name, or an object."""

@@ -10,6 +10,7 @@ from streamrt.errors import argument_error
 __all__ = ["CompressionType", "RocksDBOptions"]
 
 CompressionType = Literal["none", "snappy", "zlib", "bz2", "lz4", "lz4hc", "zstd"]
+"""How RocksDB compresses data files."""
 
 _MIB = 1024 * 1024
 

@@ -1,22 +1,111 @@
 """`streamrt dev`: what a developer's machine needs beside the application."""
 
+import contextlib
+import os
 import signal
-from collections.abc import Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Tools for development.")
+_EVERY_S = 3.0
+
+
+class _ProgramOrCommand(TyperGroup):
+    """Takes a file of Python for the program to run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["run", *args] if args and args[0].endswith(".py") else args)
+
+
+app = typer.Typer(cls=_ProgramOrCommand, no_args_is_help=True, help="Tools for development.")
 
 
 @app.callback()
 def _group() -> None:
     """Tools for development."""
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The file that calls app.run().")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="What the program finds in sys.argv.")] = None,
+    broker_address: Annotated[
+        str | None,
+        typer.Option(envvar="STREAMRT_BROKER_ADDRESS", help="host:port of a broker; without it, one is started."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the broker that is started.")] = 9092,
+    data_dir: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep the data of the broker that is started here.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:PARTITIONS]", help="Create a topic if it is missing; may be repeated."),
+    ] = None,
+    watch: Annotated[
+        list[Path] | None, typer.Option(exists=True, help="Another directory or file whose changes count.")
+    ] = None,
+) -> None:
+    """Run a program, and again whenever a file beside it changes; `streamrt dev PROGRAM` does the same."""
+    from streamrt.cli.reload import Reloader
+
+    environment = dict(os.environ)
+    watched = [program.absolute().parent, *(watch or ())]
+    with contextlib.ExitStack() as stack:
+        if broker_address is None:
+            broker_address = stack.enter_context(_broker(port, data_dir))
+            if data_dir is None:
+                # The state of an application belongs to the cluster, and is of no use without it.
+                directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamrt-dev-"))
+                environment.setdefault("STREAMRT_STATE_DIR", directory)
+        environment["STREAMRT_BROKER_ADDRESS"] = broker_address
+        _create_topics(broker_address, [_parse_topic(text) for text in topic or ()])
+        Reloader(program, arguments or (), watched, environment).run()
+
+
+@contextlib.contextmanager
+def _broker(port: int, data_dir: Path | None) -> Iterator[str]:
+    """Run a broker for a program, and say where it is."""
+    from streamrt.testing.kafka import EmbeddedKafka
+
+    with contextlib.ExitStack() as stack:
+        with _telling("Kafka"):
+            broker = stack.enter_context(EmbeddedKafka(port, data_dir=data_dir))
+        kept = (
+            "its topics and the state end with it; keep them with --data-dir"
+            if data_dir is None
+            else f"data: {data_dir}"
+        )
+        typer.echo(f"streamrt dev: Kafka is ready at {broker.bootstrap_servers}; {kept}", err=True)
+        yield broker.bootstrap_servers
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Say every few seconds that something is still starting."""
+    over = threading.Event()
+    begun = time.monotonic()
+
+    def tell() -> None:
+        while not over.wait(_EVERY_S):
+            typer.echo(f"starting {what}, {time.monotonic() - begun:.0f} s so far", err=True)
+
+    thread = threading.Thread(target=tell, name="streamrt-telling", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @app.command("kafka")
@@ -39,7 +128,9 @@ def kafka(
     # Installed before the start, so that a signal during it also ends in good order.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    with EmbeddedKafka(port, data_dir=data_dir) as broker:
+    with contextlib.ExitStack() as stack:
+        with _telling("Kafka"):
+            broker = stack.enter_context(EmbeddedKafka(port, data_dir=data_dir))
         present = _create_topics(broker.bootstrap_servers, topics)
         lines = [
             f"Kafka is ready at {broker.bootstrap_servers}",

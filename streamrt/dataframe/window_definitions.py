@@ -178,7 +178,10 @@ class _Definition(_Unfinished, Generic[F, W]):
 
 
 class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
-    """A window over event time: say what is to be computed."""
+    """A window over event time: say what is to be computed. Each method returns a `TimeWindow`.
+
+    Values of None are skipped, except by `reduce` and `collect`.
+    """
 
     def _window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
         template = cast("TimeWindowOperator", self._template)
@@ -193,7 +196,10 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
 
 
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
-    """A window of so many records: say what is to be computed."""
+    """A window of so many records: say what is to be computed. Each method returns a `CountWindow`.
+
+    Values of None are skipped, except by `reduce` and `collect`.
+    """
 
     def _window(self, aggregation: Aggregation, suffix: str | None) -> CountWindow[F]:
         store = self._store if suffix is None else f"{self._store}_{suffix}"

@@ -136,8 +136,8 @@ class WindowedFrame(Frame):
             The definition of a window, as `tumbling_window` does.
 
         Raises:
-            ConfigurationError: if a time is too short or too long, or `name` is not
-            allowed. InvalidOperationError: if something else than a function was given for one.
+            ConfigurationError: if a time is too short or too long, or `name` is not allowed.
+            InvalidOperationError: if something else than a function was given for one.
 
         Example:
             ```python

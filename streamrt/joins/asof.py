@@ -14,6 +14,7 @@ from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
 __all__ = ["AsOfHow", "AsOfJoin"]
 
 AsOfHow = Literal["inner", "left"]
+"""What becomes of left records that meet no right one: "inner" drops them, "left" passes them on alone."""
 
 
 @dataclass(frozen=True)

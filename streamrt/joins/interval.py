@@ -14,6 +14,7 @@ from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
 __all__ = ["IntervalHow", "IntervalJoin"]
 
 IntervalHow = Literal["inner", "left", "right", "outer"]
+"""Which records are passed on alone where they meet none: "inner" none, "left" and "right" those of one side, "outer" all."""
 
 
 @dataclass(frozen=True)

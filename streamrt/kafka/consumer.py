@@ -17,6 +17,8 @@ from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 __all__ = ["AutoOffsetReset", "CommitCallback", "Consumer", "RebalanceCallback"]
 
 AutoOffsetReset = Literal["earliest", "latest", "error"]
+"""Where to begin in partitions that have no committed offset."""
+
 CommitCallback = Callable[[KafkaError | None, list[ConfluentTopicPartition]], None]
 RebalanceCallback = Callable[[ConfluentConsumer, list[ConfluentTopicPartition]], None]
 

@@ -27,6 +27,7 @@ from streamrt.models import TopicPartition
 __all__ = ["CommittedOffset", "IsolationLevelName", "OffsetRequests"]
 
 IsolationLevelName = Literal["read_committed", "read_uncommitted"]
+"""Where a partition ends: before its first open transaction, or after its last record."""
 
 _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,

@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 
 HeaderValue = str | bytes | None
+"""Value of a header; a str is sent as UTF-8."""
+
 Headers = list[tuple[str, HeaderValue]]
+"""Headers of a record: pairs of name and value, in order. A name may occur several times."""
+
 HeadersMapping = Mapping[str, HeaderValue]
+"""Headers by name, where each name occurs once."""
 
 EPOCH_HEADER = "e"
 """Tells the epoch of the writer of a changelog record; see `streamrt.state.changelog`."""

@@ -45,6 +45,7 @@ class Prepared:
         own = {**environment, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "PYTHONUNBUFFERED": "YES"}
         address = str(directory / "workers")
         self._process: subprocess.Popen[bytes] | None = None
+        Path(address).unlink(missing_ok=True)
         # A Python that cannot be started is told of by Spark, which starts it later.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as listener:
             # Here, so that whoever comes while the process begins waits for it.
@@ -61,6 +62,11 @@ class Prepared:
                 preexec_fn=_own_group,
             )
             environment[_ADDRESS] = address
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def close(self, timeout_s: float = _END_S) -> None:
         """Let the process end; Spark, if it has taken it over, is over.

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 _START_TIMEOUT_S = 60.0
+_END_S = 5.0
 _FEW_CORES = 4
 
 
@@ -94,10 +96,59 @@ class Boot:
                 self._process.kill()
 
 
-def start_gateway(
-    jars: Sequence[Path], settings: dict[str, str], runtime_dir: Path, python: str, boot: Boot, kind: str
-) -> Any:
-    """Start a JVM with Spark and return the py4j gateway to it.
+@dataclass
+class Jvm:
+    """A JVM with Spark that this process has started. It ends with this process.
+
+    Attributes:
+        process: its process.
+        port: where its py4j gateway listens.
+        secret: what the gateway wants to hear.
+        muted: set when what it and its workers write to standard error does not matter any more.
+        writes_archive: whether it writes an archive of classes when it ends, which takes some seconds.
+    """
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+    secret: str = field(repr=False)
+    muted: threading.Event
+    writes_archive: bool
+    _python: str
+    _environment: dict[str, str] = field(repr=False)
+    _runtime_dir: Path
+    _workers: list[Prepared]
+
+    def connect(self) -> Any:
+        """Return a py4j gateway to it."""
+        return connect(self.port, self.secret)
+
+    def prepare_workers(self) -> None:
+        """Have a process ready for the workers of another Spark context."""
+        self._workers = [workers for workers in self._workers if workers.alive]
+        self._workers.append(Prepared(self._python, self._environment, self._runtime_dir))
+
+    def end(self, timeout_s: float = _END_S) -> None:
+        """End it; Spark has stopped, and nothing works in it any more.
+
+        Args:
+            timeout_s: seconds after which it is killed. One that writes an archive is not waited for: it ends by itself.
+        """
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        if not self.writes_archive:
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for workers in self._workers:
+            workers.close()
+
+
+def start_jvm(
+    jars: Sequence[Path], settings: Mapping[str, str], runtime_dir: Path, python: str, boot: Boot, kind: str
+) -> Jvm:
+    """Start a JVM with Spark.
 
     Args:
         jars: libraries to add to Spark's own.
@@ -161,17 +212,12 @@ def start_gateway(
     threading.Thread(target=_forward, args=(process, muted), name="streamrt-jvm-messages", daemon=True).start()
     try:
         port, secret = _connection(process, answer)
-        gateway = _connect(port, secret)
     except BaseException:
         process.kill()
         process.wait()
         prepared.close(0)
         raise
-    gateway.proc = process
-    gateway.workers = prepared
-    gateway.writes_archive = archive.writes
-    gateway.muted = muted
-    return gateway
+    return Jvm(process, port, secret, muted, archive.writes, python, environment, runtime_dir, [prepared])
 
 
 def spark_class_path(jars: Iterable[Path]) -> list[Path | str]:
@@ -220,8 +266,13 @@ def _connection(process: "subprocess.Popen[bytes]", answer: Path) -> tuple[int, 
         time.sleep(0.02)
 
 
-def _connect(port: int, secret: str) -> Any:
-    """Connect by pyspark's own function, which takes the address from the environment."""
+def connect(port: int, secret: str) -> Any:
+    """Return a py4j gateway, by pyspark's own function, which takes the address from the environment.
+
+    Args:
+        port: where the JVM listens.
+        secret: what it wants to hear.
+    """
     names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(names)
     try:

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from streamrt.errors import ConfigurationError, RunnerError
 from streamrt.jvm.jars import fetch_jars
-from streamrt.spark.gateway import Boot, start_gateway
+from streamrt.spark.gateway import Boot, Jvm, start_jvm
+from streamrt.spark.lending import borrow
 from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
 
 logger = logging.getLogger("streamrt.spark")
@@ -204,9 +205,9 @@ def _close() -> None:
     global _open
     if _open is not None:
         environment, _open = _open[1], None
-        muted = _of_gateway("muted")
-        if muted is not None:
-            muted.set()
+        jvm = _own_jvm()
+        if jvm is not None:
+            jvm.muted.set()
         with contextlib.suppress(Exception):
             environment.session.stop()
         _forget_gateway()
@@ -217,34 +218,26 @@ atexit.register(_close_at_exit)
 
 
 def _alive(environment: SparkEnvironment) -> bool:
-    process = _of_gateway("proc")
-    if process is not None and process.poll() is not None:
+    jvm = _own_jvm()
+    if jvm is not None and jvm.process.poll() is not None:
         return False
     return environment.session.sparkContext._jsc is not None
 
 
-def _of_gateway(name: str) -> Any:
-    """Return an attribute of the gateway, or None. To `getattr`, py4j makes up a member of Java's for any name."""
-    return vars(SparkContext._gateway).get(name) if SparkContext._gateway is not None else None
+def _own_jvm() -> Jvm | None:
+    """Return the JVM that the gateway leads to, if this process has started it."""
+    # To `getattr`, py4j makes up a member of Java's for any name.
+    return vars(SparkContext._gateway).get("own_jvm") if SparkContext._gateway is not None else None
 
 
 def _forget_gateway() -> None:
     """End our JVM; the next session starts a new one. Spark has stopped, and nothing works in it any more."""
-    gateway = SparkContext._gateway
-    process = _of_gateway("proc")
-    if gateway is None or process is None:
+    gateway, jvm = SparkContext._gateway, _own_jvm()
+    if gateway is None or jvm is None:
         return
     with contextlib.suppress(Exception):
         gateway.shutdown()
-    process.stdin.close()
-    if not _of_gateway("writes_archive"):
-        # Otherwise it ends by itself, some seconds later, and nobody waits for it.
-        try:
-            process.wait(5)
-        except Exception:  # noqa: BLE001 - whatever it waits for, it has nothing left to do
-            process.kill()
-            process.wait()
-    gateway.workers.close()
+    jvm.end()
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
@@ -253,13 +246,17 @@ def _forget_gateway() -> None:
 def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot: Boot, kind: str) -> SparkContext:
     jars = fetch_jars("spark")
     conf = SparkConf(loadDefaults=False)
+    with _gateway_errors():
+        borrowed = borrow(settings)
     defaults = {
         **_OWN,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(runtime_dir / "local"),
         "spark.sql.warehouse.dir": str(runtime_dir / "warehouse"),
-        "spark.python.unix.domain.socket.dir": str(_socket_dir(runtime_dir)),
+        "spark.python.unix.domain.socket.dir": str(
+            _socket_dir(runtime_dir if borrowed is None else borrowed.directory)
+        ),
         "spark.python.daemon.module": "streamrt.spark.daemon",
     }
     chosen = {**_SHARED, **defaults, **settings}
@@ -272,19 +269,29 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot
             "this process has a Spark context already: give its session to Application(spark_session=...), or stop it"
         )
     python = worker_python(settings.get("spark.pyspark.python"))
-    gateway: Any = None
+    jvm: Jvm | None = None
     try:
-        gateway = start_gateway(jars, chosen, runtime_dir, python, boot, kind)
+        if borrowed is None:
+            jvm = start_jvm(jars, chosen, runtime_dir, python, boot, kind)
         with _gateway_errors():
+            if jvm is not None:
+                gateway = jvm.connect()
+                gateway.own_jvm = jvm
+            elif borrowed is not None:
+                gateway = borrowed.gateway
             SparkContext._gateway = None
             context = SparkContext(conf=conf, gateway=gateway)
     except BaseException:
-        if gateway is not None and SparkContext._gateway is gateway:
+        if jvm is not None:
             _forget_gateway()
+            jvm.end(0)
         raise
     finally:
         boot.end()
     context.pythonExec = python
+    if borrowed is not None:
+        # Not by its configuration, which Spark shows and logs.
+        context.environment.update(borrowed.environment)
     return context
 
 

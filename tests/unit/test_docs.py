@@ -3,6 +3,8 @@
 import dataclasses
 import inspect
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,16 @@ def test_every_method_is_explained(page: str, kind: type) -> None:
     for name in vars(kind):
         if not name.startswith("_") and name not in internal:
             assert re.search(rf"\b{name}\b", text), name
+
+
+def test_getting_started_does_what_it_says(tmp_path: Path) -> None:
+    program, _, test = (block for block in blocks("docs/getting-started.md") if block.language.startswith("python"))
+    (tmp_path / "words.py").write_text(program.text)
+    (tmp_path / "test_words.py").write_text(test.text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_words.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
 
 
 def test_commands_exist() -> None:

@@ -1,0 +1,82 @@
+"""The process in which `streamrt dev` runs a program: it imports what all programs need, and waits for its order."""
+
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+from streamrt.errors import RunnerError
+from streamrt.runtime.exits import end_readably
+
+
+def main(orders: Iterator[str]) -> None:
+    """Wait for an order, and run a program as Python would do.
+
+    Args:
+        orders: two lines of JSON: the program and its arguments; then, when Spark's JVM has booted, how to reach it.
+            No line says that this process is not needed any more. The end of the lines ends the program.
+    """
+    # Until then, Ctrl+C is for the program that runs.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import streamrt.spark.resident
+    import streamrt.spark.runner  # noqa: F401 - so that the program need not wait for it
+    from streamrt.spark.lending import LentJvm, accept_lender
+
+    line = next(orders, None)
+    if line is None:
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    order = json.loads(line)
+    jvm: Future[LentJvm] = Future()
+
+    def listen() -> None:
+        for told in map(json.loads, orders):
+            if "error" in told:
+                jvm.set_exception(RunnerError(told["error"]))
+            else:
+                jvm.set_result(LentJvm(**told))
+        # Whoever gave the order has died.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=listen, name="streamrt-orders", daemon=True).start()
+    accept_lender(jvm.result)
+    run_program(order["program"], order["arguments"])
+
+
+def run_program(program: str, arguments: list[str]) -> None:
+    """Run a program in this process; what it raises ends the process as it would end Python.
+
+    Args:
+        program: the path of the file.
+        arguments: what it finds in `sys.argv`.
+    """
+    end_readably()
+    sys.argv[:] = [program, *arguments]
+    # `python -m` has put the working directory there.
+    sys.path[0] = str(Path(program).absolute().parent)
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is shown, as Python does
+        # From the program's own frame on.
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != program:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        sys.exit(1)
+
+
+def _lines(descriptor: int) -> Iterator[str]:
+    """Read lines. A file of Python could not be given up at the end of the process, while a thread reads from it."""
+    rest = b""
+    while data := os.read(descriptor, 1 << 16):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line.decode() for line in lines)
+
+
+if __name__ == "__main__":
+    main(_lines(int(sys.argv[1])))

@@ -1,0 +1,169 @@
+"""`streamrt dev PROGRAM`: runs a program, and again whenever a file of it changes, on a JVM that stays."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import typer
+
+from streamrt.errors import ConfigurationError, StreamRTError
+from streamrt.extras import install_command
+from streamrt.runtime.exits import in_background
+from streamrt.spark.lending import LentSpark
+
+_LOOK_MS = 200
+_BUSY_S = 8.0
+"""How long a program has the processor to itself before the next process is prepared."""
+_STOP_S = 15.0
+"""How long a program has to stop at a boundary before it is killed."""
+
+
+class Attempt:
+    """A process in which a program can run.
+
+    Args:
+        environment: its environment.
+    """
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        reading, writing = os.pipe()
+        self._orders: IO[str] = os.fdopen(writing, "w")
+        self._begun = False
+        command = [sys.executable, "-m", "streamrt.cli.program", str(reading)]
+        self.process = subprocess.Popen(command, env=environment, pass_fds=(reading,))  # noqa: S603 - our own module
+        os.close(reading)
+
+    def run(self, program: Path, arguments: Sequence[str], spark: LentSpark) -> None:
+        """Let it run a program, which waits by itself until the JVM has booted."""
+        self._begun = True
+        self._tell({"program": str(program), "arguments": list(arguments)})
+        in_background("streamrt-lend", lambda: self._lend(spark))
+
+    def stop(self) -> None:
+        """Let the program stop at a boundary; kill it if it does not."""
+        if self._begun:
+            # A process that has ended is not there any more, which `Popen` knows.
+            self.process.terminate()
+        else:
+            self._orders.close()
+        try:
+            self.process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        with contextlib.suppress(OSError):
+            self._orders.close()
+
+    def _lend(self, spark: LentSpark) -> None:
+        try:
+            told = dataclasses.asdict(spark.jvm())
+        except StreamRTError as error:
+            told = {"error": str(error)}
+        self._tell(told)
+
+    def _tell(self, document: dict[str, Any]) -> None:
+        # A process that has ended is seen by its end.
+        with contextlib.suppress(OSError, ValueError):
+            self._orders.write(json.dumps(document) + "\n")
+            self._orders.flush()
+
+
+class Reloader:
+    """Runs a program until Ctrl+C, anew after each change.
+
+    Args:
+        program: the file.
+        arguments: what the program finds in `sys.argv`.
+        watched: directories and files whose changes count.
+        environment: what the program finds in `os.environ`.
+
+    Raises:
+        ConfigurationError: if the package that watches files is not installed.
+    """
+
+    def __init__(
+        self, program: Path, arguments: Sequence[str], watched: Sequence[Path], environment: dict[str, str]
+    ) -> None:
+        try:
+            import watchfiles
+        except ImportError as error:
+            raise ConfigurationError(f"streamrt dev needs watchfiles: run {install_command('local')}") from error
+        self._watch = watchfiles.watch
+        self._filter = watchfiles.PythonFilter(extra_extensions=(".json", ".toml", ".yaml", ".yml", ".env"))
+        self._program = program
+        self._arguments = arguments
+        self._watched = watched
+        self._environment = environment
+        self._ends = threading.Event()
+        self._next: Attempt | None = None
+
+    def run(self) -> None:
+        """Run the program until a signal comes."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._end)
+        spark = LentSpark(self._environment.get("STREAMRT_PROCESSING_MODE", "micro-batch"))
+        current = self._begin(spark)
+        begun, told = time.monotonic(), False
+        try:
+            changes = self._watch(
+                *self._watched,
+                watch_filter=self._filter,
+                stop_event=self._ends,
+                rust_timeout=_LOOK_MS,
+                yield_on_timeout=True,
+                raise_interrupt=False,
+            )
+            for changed in changes:
+                if changed:
+                    self._say(f"{_names(changed)} changed: {self._program.name} starts again")
+                    spark.mute(True)
+                    current.stop()
+                    current = self._begin(spark)
+                    begun, told = time.monotonic(), False
+                elif not told and current.process.poll() is not None:
+                    self._say(
+                        f"{self._program.name} {_end(current.process.returncode)}; it starts again when a file changes"
+                    )
+                    told = True
+                if self._next is None and (told or time.monotonic() - begun > _BUSY_S):
+                    self._next = Attempt(self._environment)
+                    spark.prepare_workers()
+        finally:
+            spark.mute(True)
+            current.stop()
+            if self._next is not None:
+                self._next.stop()
+            spark.close()
+
+    def _begin(self, spark: LentSpark) -> Attempt:
+        attempt, self._next = self._next or Attempt(self._environment), None
+        spark.mute(False)
+        attempt.run(self._program, self._arguments, spark)
+        return attempt
+
+    def _end(self, _signal: int, _frame: FrameType | None) -> None:
+        self._ends.set()
+
+    def _say(self, text: str) -> None:
+        typer.echo(f"streamrt dev: {text}", err=True)
+
+
+def _names(changed: set[tuple[Any, str]]) -> str:
+    names = sorted({Path(path).name for _, path in changed})
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _end(code: int) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return "ended" if code == 0 else f"ended with exit code {code}"

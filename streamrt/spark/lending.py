@@ -1,0 +1,140 @@
+"""A JVM for Spark that outlives the programs that use it: one process has it, and lends it to one program after the other."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamrt.jvm.jars import fetch_jars
+from streamrt.runtime.exits import in_background
+from streamrt.spark.gateway import Boot, Jvm, connect, start_jvm
+from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
+
+__all__ = ["Borrowed", "LentJvm", "LentSpark", "accept_lender", "borrow"]
+
+_SHAPING = ("spark.driver.memory", "spark.driver.extraJavaOptions")
+"""Settings of Spark that a JVM that runs cannot take any more."""
+
+
+@dataclass(frozen=True)
+class LentJvm:
+    """How a program reaches the JVM.
+
+    Attributes:
+        port: where its py4j gateway listens.
+        secret: what the gateway wants to hear.
+        environment: the environment that its Python workers have, unless the program wants another one.
+        directory: where its sockets lie; Spark asks for it once in the life of a JVM.
+    """
+
+    port: int
+    secret: str = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+    directory: str
+
+
+class LentSpark:
+    """A JVM that boots in the background, and that programs use one after the other.
+
+    Args:
+        mode: the processing mode, by which the archive of classes is chosen.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self._kind = f"spark-{mode}"
+        self._runtime_dir = make_runtime_dir()
+        self._boot = Boot()
+        self._starting = self._start()
+
+    def jvm(self) -> LentJvm:
+        """Return how to reach it, when it has booted; one that has died meanwhile is booted again.
+
+        Raises:
+            RunnerError: if it cannot be started.
+            JavaNotFoundError: if there is no Java.
+            JarError: if its libraries are missing and cannot be fetched.
+        """
+        if self._starting.done() and (self._starting.exception() or self._starting.result().process.poll() is not None):
+            self._starting = self._start()
+        jvm = self._starting.result()
+        return LentJvm(jvm.port, jvm.secret, dict(os.environ), str(self._runtime_dir))
+
+    def mute(self, muted: bool) -> None:
+        """Say whether what the JVM and its workers write is passed over: a program that ends leaves nothing that matters."""
+        if self._ready():
+            flag = self._starting.result().muted
+            flag.set() if muted else flag.clear()
+
+    def prepare_workers(self) -> None:
+        """Have a process ready that the workers of the next program are forked from."""
+        if self._ready():
+            self._starting.result().prepare_workers()
+
+    def close(self) -> None:
+        """End the JVM."""
+        self._boot.give_up()
+        if self._ready():
+            self._starting.result().end()
+        remove_runtime_dir(self._runtime_dir)
+
+    def _start(self) -> "Future[Jvm]":
+        def start() -> Jvm:
+            try:
+                return start_jvm(fetch_jars("spark"), {}, self._runtime_dir, sys.executable, self._boot, self._kind)
+            finally:
+                self._boot.end()
+
+        return in_background("streamrt-jvm", start)
+
+    def _ready(self) -> bool:
+        return self._starting.done() and self._starting.exception() is None
+
+
+_lender: Callable[[], LentJvm] | None = None
+
+
+def accept_lender(lender: Callable[[], LentJvm] | None) -> None:
+    """Let this process use the JVM of another one.
+
+    Args:
+        lender: returns how to reach it, after waiting for it; None for a JVM of its own.
+    """
+    global _lender
+    _lender = lender
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """A JVM of another process.
+
+    Attributes:
+        gateway: py4j's gateway to it.
+        environment: what Python workers of this program have in their environment, and those of others have not.
+        directory: where sockets lie.
+    """
+
+    gateway: Any
+    environment: dict[str, str] = field(repr=False)
+    directory: Path
+
+
+def borrow(settings: Mapping[str, str]) -> Borrowed | None:
+    """Return the JVM that this process was lent, without a Spark context.
+
+    Args:
+        settings: Spark's settings. Where they shape the JVM, it must be one of its own.
+    """
+    if _lender is None or any(name in settings for name in _SHAPING):
+        return None
+    lent = _lender()
+    gateway = connect(lent.port, lent.secret)
+    left = getattr(getattr(gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
+    if left.isDefined():
+        # A program that was killed could not stop it.
+        left.get().stop()
+    changed = {name: value for name, value in os.environ.items() if lent.environment.get(name) != value}
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    return Borrowed(gateway, {**changed, "PYTHONPATH": path}, Path(lent.directory))

@@ -1,0 +1,134 @@
+"""`streamrt dev PROGRAM`: a program that starts again when its file changes."""
+
+import contextlib
+import os
+import signal
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamrt.kafka import Producer
+from tests.spark_cluster import free_port
+from tests.support import Kafka, Program, unique, wait_until
+
+pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+Start = Callable[..., Program]
+
+DEV = """
+import sys
+from streamrt.cli import main
+
+sys.argv[1:] = {arguments!r}
+main()
+"""
+
+WORDS = """
+import os
+import sys
+
+from beside import shout
+from streamrt import Application
+
+os.environ["ANSWER"] = "version 1"
+arguments = sys.argv[1:]
+app = Application(consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[1]")
+sdf = app.dataframe(app.topic({topic!r}, value_deserializer="str"))
+sdf = sdf.apply(lambda word: [shout(word), os.environ["ANSWER"], *arguments])
+sdf.apply(lambda words, state: [*words, state.get("n", 0), state.set("n", state.get("n", 0) + 1)], stateful=True).print()
+
+if __name__ == "__main__":
+    print("process", os.getpid(), "begins")
+    app.run()
+"""
+
+
+def dev(*arguments: object) -> str:
+    return textwrap.dedent(DEV).format(arguments=["dev", *map(str, arguments)])
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    directory = tmp_path / "words"
+    directory.mkdir()
+    (directory / "beside.py").write_text("def shout(word):\n    return word.upper()\n")
+    return directory / "words.py"
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file at once, as editors do."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+def send(address: str, topic: str, *values: str) -> None:
+    with Producer(address) as producer:
+        for value in values:
+            producer.produce(topic, value, key="key")
+
+
+def jvms(program: Program) -> set[int]:
+    """Return the process ids of Spark's JVMs below a program."""
+    found = set()
+    for child in psutil.Process(program.process.pid).children(recursive=True):
+        # Workers come and go.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
+                found.add(child.pid)
+    return found
+
+
+def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words: Path, tmp_path: Path) -> None:
+    topic = kafka.topic("words")
+    text = textwrap.dedent(WORDS).format(group=unique("group"), topic=topic)
+    write(words, text)
+    state = {"STREAMRT_STATE_DIR": str(tmp_path / "state")}
+    running = program(dev("run", "--broker-address", kafka.address, words, "--loud"), **state)
+    send(kafka.address, topic, "a")
+    running.wait_for("{'value': ['A', 'version 1', '--loud', 0, None]}", 100)
+    first = jvms(running)
+    assert len(first) == 1
+    # The program is stopped at a boundary, and goes on where it was. Workers have its environment.
+    write(words, text.replace("version 1", "version 2"))
+    running.wait_for("words.py changed: words.py starts again", 100)
+    send(kafka.address, topic, "b")
+    running.wait_for("{'value': ['B', 'version 2', '--loud', 1, None]}", 100)
+    # A file beside it counts, too; what is wrong is shown, as Python shows it.
+    write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n\nraise OSError('no luck')\n")
+    running.wait_for("OSError: no luck", 100)
+    running.wait_for("words.py ended with exit code 1; it starts again when a file changes", 100)
+    assert not any("runpy" in line for line in running.err)
+    write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n")
+    send(kafka.address, topic, "c")
+    running.wait_for("{'value': ['c!', 'version 2', '--loud', 2, None]}", 100)
+    # A program that is killed leaves its Spark context behind; the next one does without it.
+    last = [line for line in running.out if line.startswith("process ")][-1]
+    os.kill(int(last.split()[1]), signal.SIGKILL)
+    running.wait_for("words.py was ended by SIGKILL", 100)
+    write(words, text.replace("version 1", "version 3"))
+    send(kafka.address, topic, "d")
+    # At least once: what was not committed comes again before it.
+    running.wait_for("['d!', 'version 3', '--loud', ", 100)
+    assert jvms(running) == first
+    code, _ = running.end(signal.SIGINT)
+    assert code == 0
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in first), 30, "the JVM ends")
+
+
+def test_a_broker_is_started_where_none_is_given(program: Start, words: Path) -> None:
+    port = free_port()
+    write(words, textwrap.dedent(WORDS).format(group=unique("group"), topic="texts"))
+    running = program(dev("run", "--port", port, "--topic", "texts:2", words))
+    running.wait_for(f"Kafka is ready at 127.0.0.1:{port}; its topics and the state end with it", 100)
+    send(f"127.0.0.1:{port}", "texts", "a")
+    running.wait_for("{'value': ['A', 'version 1', 0, None]}", 100)
+    # The state is not left beside the program.
+    assert not (words.parent / ".streamrt").exists()
+    children = psutil.Process(running.process.pid).children(recursive=True)
+    # Nothing outlives it, not even where it is killed.
+    running.process.kill()
+    wait_until(lambda: not any(child.is_running() for child in children), 60, "all of its processes end")
