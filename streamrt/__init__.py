@@ -1,6 +1,8 @@
 """StreamRT: Kafka-native stream processing for Python on Spark Structured Streaming."""
 
 import importlib
+import sys
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,9 +50,22 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'streamrt' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    except KeyboardInterrupt:
+        if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
+            sys.excepthook = _say_interrupted
+        raise
     globals()[name] = value
     return value
+
+
+def _say_interrupted(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Say in one line that the program was interrupted while it imported this package, as later on."""
+    if kind is KeyboardInterrupt:
+        print("streamrt: interrupted", file=sys.stderr)  # noqa: T201 - the process ends
+    else:
+        sys.__excepthook__(kind, error, traceback)
 
 
 def __dir__() -> list[str]:

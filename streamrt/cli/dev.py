@@ -21,10 +21,12 @@ _EVERY_S = 3.0
 
 
 class _ProgramOrCommand(TyperGroup):
-    """Takes a file of Python for the program to run."""
+    """Takes what is no command for the program to run, or its options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, ["run", *args] if args and args[0].endswith(".py") else args)
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(cls=_ProgramOrCommand, no_args_is_help=True, help="Tools for development.")
@@ -55,7 +57,7 @@ def run(
         list[Path] | None, typer.Option(exists=True, help="Another directory or file whose changes count.")
     ] = None,
 ) -> None:
-    """Run a program, and again whenever a file beside it changes; `streamrt dev PROGRAM` does the same."""
+    """Run a program, and again whenever a file beside it changes; `run` may be left out."""
     from streamrt.cli.reload import Reloader
 
     environment = dict(os.environ)

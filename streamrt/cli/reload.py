@@ -99,7 +99,7 @@ class Reloader:
         except ImportError as error:
             raise ConfigurationError(f"streamrt dev needs watchfiles: run {install_command('local')}") from error
         self._watch = watchfiles.watch
-        self._filter = watchfiles.PythonFilter(extra_extensions=(".json", ".toml", ".yaml", ".yml", ".env"))
+        self._filter = watchfiles.PythonFilter(extra_extensions=(".toml", ".yaml", ".yml", ".env"))
         self._program = program
         self._arguments = arguments
         self._watched = watched
@@ -111,7 +111,10 @@ class Reloader:
         """Run the program until a signal comes."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._end)
-        spark = LentSpark(self._environment.get("STREAMRT_PROCESSING_MODE", "micro-batch"))
+        with contextlib.closing(LentSpark(self._environment.get("STREAMRT_PROCESSING_MODE", "micro-batch"))) as spark:
+            self._run(spark)
+
+    def _run(self, spark: LentSpark) -> None:
         current = self._begin(spark)
         begun, told = time.monotonic(), False
         try:
@@ -132,7 +135,7 @@ class Reloader:
                     begun, told = time.monotonic(), False
                 elif not told and current.process.poll() is not None:
                     self._say(
-                        f"{self._program.name} {_end(current.process.returncode)}; it starts again when a file changes"
+                        f"{self._program.name} {_ending(current.process.returncode)}; it starts again when a file changes"
                     )
                     told = True
                 if self._next is None and (told or time.monotonic() - begun > _BUSY_S):
@@ -143,7 +146,6 @@ class Reloader:
             current.stop()
             if self._next is not None:
                 self._next.stop()
-            spark.close()
 
     def _begin(self, spark: LentSpark) -> Attempt:
         attempt, self._next = self._next or Attempt(self._environment), None
@@ -163,7 +165,7 @@ def _names(changed: set[tuple[Any, str]]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _end(code: int) -> str:
+def _ending(code: int) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return "ended" if code == 0 else f"ended with exit code {code}"

@@ -87,7 +87,7 @@ def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words
     text = textwrap.dedent(WORDS).format(group=unique("group"), topic=topic)
     write(words, text)
     state = {"STREAMRT_STATE_DIR": str(tmp_path / "state")}
-    running = program(dev("run", "--broker-address", kafka.address, words, "--loud"), **state)
+    running = program(dev("--broker-address", kafka.address, words, "--loud"), **state)
     send(kafka.address, topic, "a")
     running.wait_for("{'value': ['A', 'version 1', '--loud', 0, None]}", 100)
     first = jvms(running)

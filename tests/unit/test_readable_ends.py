@@ -39,6 +39,14 @@ def test_an_interruption_is_one_line(tmp_path: Path) -> None:
     assert lines == ["streamrt: interrupted (program.py:3)"]
 
 
+def test_an_interruption_of_an_import_is_one_line_too(tmp_path: Path) -> None:
+    interrupt = (
+        "import importlib\n\ndef interrupt(name):\n    raise KeyboardInterrupt\n\nimportlib.import_module = interrupt\n"
+    )
+    _, lines = stderr_of(tmp_path, f"import streamrt\n{interrupt}from streamrt import Application\n")
+    assert lines == ["streamrt: interrupted"]
+
+
 def test_errors_of_the_program_itself_are_shown_as_ever(tmp_path: Path) -> None:
     _, lines = stderr_of(tmp_path, "from streamrt import Application\nApplication('b:9')\n1 / 0\n")
     assert lines[0].startswith("Traceback")
