@@ -4,10 +4,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from streamrt.testing.plugin import KafkaBroker
 from tests.hosts import HostedProgram, Hosts
 from tests.support import PROCESSING_MODES, Kafka, Program
+
+# How long a case takes is the machine's business.
+settings.register_profile("streamrt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("streamrt")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
