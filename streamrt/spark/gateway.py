@@ -64,6 +64,9 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 _START_TIMEOUT_S = 60.0
+RESIDENT = "spark-resident"
+"""The kind of JVM that resident tasks have."""
+
 _END_S = 5.0
 _FEW_CORES = 4
 
@@ -174,6 +177,7 @@ def start_jvm(
         "-cp",
         os.pathsep.join(map(str, class_path)),
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
+        *_heap_options(kind),
         "-XX:+IgnoreUnrecognizedVMOptions",
         "-Xrs",  # leave signals as they are, ignored
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
@@ -234,6 +238,13 @@ def _forward(process: "subprocess.Popen[bytes]", muted: threading.Event) -> None
         for line in lines:
             if not muted.is_set():
                 os.write(2, line)
+
+
+def _heap_options(kind: str) -> list[str]:
+    # Resident tasks read by themselves, and the JVM only watches over them. By default Java begins with a 64th of the
+    # machine's memory, and fills it before it looks for garbage: 85 MB more. With micro-batches a small heap costs a fifth
+    # of the throughput.
+    return ["-Xms96m"] if kind == RESIDENT else []
 
 
 def _machine_options() -> list[str]:
