@@ -11,7 +11,7 @@ from streamrt.config import ApplicationConfig
 from streamrt.errors import TopicConfigurationError, TransactionError
 from streamrt.kafka import ChangelogReader, CommittedOffset, ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.models import TopicPartition
-from streamrt.runtime import StateSettings, TaskSpec
+from streamrt.runtime import SourceState, StateSettings, TaskSpec
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.metadata import CommittedMetadata, claimed, sent_before
 from streamrt.runtime.skipped import refuse_skipped_stores
@@ -128,6 +128,11 @@ class StartOffsets:
         committed = self._committed(places)
         check_changelogs(self._spec.state, ((place, committed[place].metadata) for place in places))
         watermarks = self._admin.watermarks(places, timeout=self._config.request_timeout)
+        unknown = [place for place in places if committed[place].offset is None]
+        if self._spec.transactional and self._held_back(unknown):
+            # A task that died in its first transaction has left it open.
+            logger.info("an open transaction holds changelogs back; ending it")
+            self._end_transactions(places)
         plans: dict[TopicPartition, StartPlan] = {}
         for place in places:
             offset, rules = committed[place].offset, self._rules(place, committed[place])
@@ -238,19 +243,33 @@ class StartOffsets:
             last = reader.last_position(log, is_position, low, high, timeout_s=timeout)
         return None if last is None or last[1] is None else Position.decode(last[1])
 
+    def _held_back(self, places: Iterable[TopicPartition]) -> bool:
+        """Return whether changelogs cannot be read to their ends, because transactions are open."""
+        logs = {log for place in places for _, log in self._changelogs(place)}
+        timeout = self._config.request_timeout
+        stable = self._admin.watermarks(sorted(logs), timeout, isolation_level="read_committed") if logs else {}
+        return any(stable[log][1] < self._admin.bounds(log, timeout=timeout)[1] for log in logs)
+
+    def _changelogs(self, place: TopicPartition) -> list[tuple[SourceState, TopicPartition]]:
+        """Return the changelog partitions of the state that is made from an input partition, each with its source."""
+        state = self._spec.state or StateSettings(group="", base_dir=self._config.state_dir)
+        scopes = self._scopes(place.topic)
+        sources = [source for name, source in state.sources.items() if name in scopes]
+        return [
+            (source, TopicPartition(changelog.topic, place.partition))
+            for source in sources
+            for changelog in source.stores.values()
+            if changelog is not None
+        ]
+
     def _position_of_state(self, place: TopicPartition) -> int | None:
         """Return the offset that the state of a partition stands for, if it has any.
 
         The group forgets its offsets when it is empty for a week; changelogs do not.
         """
-        state = self._spec.state or StateSettings(group="", base_dir=self._config.state_dir)
         found: list[int] = []
-        scopes = self._scopes(place.topic)
-        sources = [source for name, source in state.sources.items() if name in scopes]
-        for source, changelog in ((each, changelog) for each in sources for changelog in each.stores.values()):
-            if changelog is None:
-                continue
-            position = self._last_position(TopicPartition(changelog.topic, place.partition))
+        for source, log in self._changelogs(place):
+            position = self._last_position(log)
             if position is not None and position.topic_id in (None, source.topic_id):
                 found.append((position.inputs or {}).get(place.topic, position.input_offset))
         if not found:

@@ -290,3 +290,29 @@ def test_fault_7_at_least_once_an_owner_that_wakes_up_too_late_loses_nothing(
     former.close()
     again.begin(place)
     assert again.state(place, 31) == expected
+
+
+def test_a_task_that_died_in_its_first_transaction_holds_nobody_up(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    """Nothing is committed, so that the position is looked for in the changelog, whose end is behind the open transaction."""
+    world = World(kafka, "exactly-once", stack)
+    app = Version(world, alone, "0")
+    (log,) = (
+        TopicPartition(changelog.topic, 0)
+        for source in app.tasks.spec.state.sources.values()  # type: ignore[union-attr]
+        for changelog in source.stores.values()
+        if changelog is not None
+    )
+    dead = TransactionalWriter(
+        ConnectionConfig(bootstrap_servers=kafka.address),
+        transactional_id("streamrt", world.group, world.first.topic, 0),
+        world.group,
+    )
+    stack.callback(dead.close)
+    dead.init(30, world.first.topic)
+    dead.produce(log.topic, b"value", b"key", 0, None)
+    dead.flush()
+    app.begin(world.first)
+    assert app.start is not None
+    assert app.start.positions[world.first] == 0
+    assert app.settle(app.work(world.first, 0, 30)).interrupted == {}
+    assert len(world.outputs(30)) == 30

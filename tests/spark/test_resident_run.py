@@ -128,11 +128,11 @@ app.run()
 def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_leaves(
     kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path, guarantee: str
 ) -> None:
-    partitions, rounds = 4, 0
+    partitions, rounds, group = 4, 0, unique("group")
     source, target = kafka.topic("in", partitions), kafka.topic("out")
     text = COUNTER.format(
         address=kafka.address,
-        group=unique("group"),
+        group=group,
         state_dir=str(tmp_path / "state"),
         guarantee=guarantee,
         source=source,
@@ -156,8 +156,12 @@ def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_
     def said(app: HostedProgram, word: str) -> list[str]:
         return [line for line in app.err if word in line]
 
+    def committed() -> bool:
+        return all((kafka.committed(group, source, partition) or 0) > 0 for partition in range(partitions))
+
     stays = hosted(text)
-    produce_until(lambda: said(stays, "processing"))
+    # What is not open yet cannot stay open.
+    produce_until(committed)
     guest = hosted(text)
     produce_until(lambda: said(guest, "processing") and said(stays, "going on with"))
     guest.process.send_signal(signal.SIGTERM)
