@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from streamrt.testing.kafka import EmbeddedKafka
 
 __all__ = ["app"]
 
@@ -60,35 +63,33 @@ def run(
     """Run a program, and again whenever a file beside it changes; `run` may be left out."""
     from streamrt.cli.reload import Reloader
 
+    topics = [_parse_topic(text) for text in topic or ()]
     environment = dict(os.environ)
     watched = [program.absolute().parent, *(watch or ())]
     with contextlib.ExitStack() as stack:
         if broker_address is None:
-            broker_address = stack.enter_context(_broker(port, data_dir))
+            broker_address = stack.enter_context(_broker(port, data_dir)).bootstrap_servers
+            kept = f"data: {data_dir}"
             if data_dir is None:
+                kept = "its topics and the state end with it; keep them with --data-dir"
                 # The state of an application belongs to the cluster, and is of no use without it.
                 directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamrt-dev-"))
                 environment.setdefault("STREAMRT_STATE_DIR", directory)
+            typer.echo(f"streamrt dev: Kafka is ready at {broker_address}; {kept}", err=True)
         environment["STREAMRT_BROKER_ADDRESS"] = broker_address
-        _create_topics(broker_address, [_parse_topic(text) for text in topic or ()])
+        _create_topics(broker_address, topics)
         Reloader(program, arguments or (), watched, environment).run()
 
 
 @contextlib.contextmanager
-def _broker(port: int, data_dir: Path | None) -> Iterator[str]:
-    """Run a broker for a program, and say where it is."""
+def _broker(port: int, data_dir: Path | None) -> Iterator["EmbeddedKafka"]:
+    """Run a broker, and say every few seconds that it is still starting."""
     from streamrt.testing.kafka import EmbeddedKafka
 
     with contextlib.ExitStack() as stack:
         with _telling("Kafka"):
             broker = stack.enter_context(EmbeddedKafka(port, data_dir=data_dir))
-        kept = (
-            "its topics and the state end with it; keep them with --data-dir"
-            if data_dir is None
-            else f"data: {data_dir}"
-        )
-        typer.echo(f"streamrt dev: Kafka is ready at {broker.bootstrap_servers}; {kept}", err=True)
-        yield broker.bootstrap_servers
+        yield broker
 
 
 @contextlib.contextmanager
@@ -124,15 +125,12 @@ def kafka(
 ) -> None:
     """Run a Kafka broker in the foreground until Ctrl+C."""
     from streamrt.errors import KafkaStartError
-    from streamrt.testing.kafka import EmbeddedKafka
 
     topics = [_parse_topic(text) for text in topic or ()]
     # Installed before the start, so that a signal during it also ends in good order.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    with contextlib.ExitStack() as stack:
-        with _telling("Kafka"):
-            broker = stack.enter_context(EmbeddedKafka(port, data_dir=data_dir))
+    with _broker(port, data_dir) as broker:
         present = _create_topics(broker.bootstrap_servers, topics)
         lines = [
             f"Kafka is ready at {broker.bootstrap_servers}",

@@ -47,7 +47,7 @@ class Watched(Protocol):
     """A task that processes records."""
 
     def moment(self) -> tuple[object, Place] | None:
-        """Return what is different for each record and tick, and the record; None between records."""
+        """Return what is different for each record and tick of this task, and the record; None between records."""
 
 
 class Notes:
@@ -164,7 +164,9 @@ class Watchdog:
 
     def _moment(self) -> tuple[object, Place] | None:
         running = self._running
-        return None if running is None else running.moment()
+        moment = None if running is None else running.moment()
+        # Another task may be at the moment of the same number.
+        return None if moment is None else ((running, moment[0]), moment[1])
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raise the error where the record is still the same, and the function of the user is what runs."""

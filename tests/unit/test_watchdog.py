@@ -167,6 +167,15 @@ def test_a_record_that_was_noted_fails_without_a_call(tmp_path: Path) -> None:
     assert calls == [1]
 
 
+def test_two_tasks_have_the_whole_time_each() -> None:
+    """Though their records have the same numbers, and no look falls between them."""
+    watchdog = Watchdog(TIMEOUT_S)
+    for _ in range(4):
+        with watchdog.watching(Task()):
+            run_as_operator(lambda: time.sleep(TIMEOUT_S * 0.6))
+    watchdog.close()
+
+
 def test_our_own_code_is_not_interrupted(tmp_path: Path) -> None:
     watchdog = Watchdog(0.05)
     with watchdog.watching(Task()):
