@@ -14,7 +14,7 @@ from streamrt.config import ProcessingMode
 from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
-from streamrt.spark.gateway import spark_class_path
+from streamrt.spark.gateway import archive_kind, spark_class_path
 from streamrt.spark.session import close_session
 from streamrt.testing import EmbeddedKafka
 from tests.support import PROCESSING_MODES, Kafka
@@ -38,7 +38,7 @@ def main() -> None:
     java = find_java()
     kinds: dict[str, Sequence[Path | str]] = {"kafka": fetch_jars("kafka")}
     for mode in PROCESSING_MODES:
-        kinds[f"spark-{mode}"] = spark_class_path(fetch_jars("spark"))
+        kinds[archive_kind(mode)] = spark_class_path(fetch_jars("spark"))
 
     def missing() -> list[str]:
         found = {kind: class_archive(kind, java, class_path, writes=False) for kind, class_path in kinds.items()}

@@ -64,9 +64,6 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
 _START_TIMEOUT_S = 60.0
-RESIDENT = "spark-resident"
-"""The kind of JVM that resident tasks have."""
-
 _END_S = 5.0
 _FEW_CORES = 4
 
@@ -146,6 +143,11 @@ class Jvm:
                 self.process.wait()
         for workers in self._workers:
             workers.close()
+
+
+def archive_kind(mode: str) -> str:
+    """Return the kind of JVM that a processing mode has, by which its archive of classes is named."""
+    return f"spark-{mode}"
 
 
 def start_jvm(
@@ -244,7 +246,7 @@ def _heap_options(kind: str) -> list[str]:
     # Resident tasks read by themselves, and the JVM only watches over them. By default Java begins with a 64th of the
     # machine's memory, and fills it before it looks for garbage: 85 MB more. With micro-batches a small heap costs a fifth
     # of the throughput.
-    return ["-Xms96m"] if kind == RESIDENT else []
+    return ["-Xms96m"] if kind == archive_kind("resident") else []
 
 
 def _machine_options() -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamrt.jvm.jars import fetch_jars
 from streamrt.runtime.exits import in_background
-from streamrt.spark.gateway import Boot, Jvm, connect, start_jvm
+from streamrt.spark.gateway import Boot, Jvm, archive_kind, connect, start_jvm
 from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
 
 __all__ = ["Borrowed", "LentJvm", "LentSpark", "accept_lender", "borrow"]
@@ -44,7 +44,7 @@ class LentSpark:
     """
 
     def __init__(self, mode: str) -> None:
-        self._kind = f"spark-{mode}"
+        self._kind = archive_kind(mode)
         self._runtime_dir = make_runtime_dir()
         self._boot = Boot()
         self._starting = self._start()

@@ -12,7 +12,7 @@ from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig, java_system_properties
 from streamrt.runtime.exits import StoppedError, in_background
 from streamrt.runtime.progress import Progress
-from streamrt.spark.gateway import Boot
+from streamrt.spark.gateway import Boot, archive_kind
 from streamrt.spark.session import SparkEnvironment, application_runs, give_up, local_slots, open_session
 from streamrt.spark.startup import Startup
 
@@ -51,7 +51,7 @@ class SparkStart:
             spark_session,
             java_system_properties(connection),
             self._boot,
-            f"spark-{config.processing_mode}",
+            archive_kind(config.processing_mode),
         )
         self._runs = application_runs()
 
