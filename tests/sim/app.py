@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -58,6 +58,25 @@ def tally_again(value: dict[str, Any], key: Any, timestamp: int, headers: Any, s
         m += 1
         state.set("m", m)
     return {**value, "m": m}
+
+
+class Paced:
+    """A function of a user that may take its time. The model calls the function itself.
+
+    Args:
+        function: what is called.
+    """
+
+    pause: ClassVar[Callable[[dict[str, Any]], None] | None] = None
+    """Takes the time, given the value of the record."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, value: dict[str, Any], *rest: Any) -> Any:
+        if Paced.pause is not None:
+            Paced.pause(value)
+        return self._function(value, *rest)
 
 
 class SimSink(BatchingSink):
@@ -122,14 +141,14 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     app = Application("unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None)
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
-    sdf = sdf.apply(tally, stateful=True, metadata=True) if setup.stateful else sdf.apply(square)
+    sdf = sdf.apply(Paced(tally), stateful=True, metadata=True) if setup.stateful else sdf.apply(Paced(square))
     if setup.stateful and setup.second:
         sdf = sdf._new(Apply(tally_again, False, True, SECOND))
     sdf.to_topic(app.topic(OUT))
     if setup.sink is not None:
         sdf.sink(setup.sink())
     if setup.grouped:
-        grouped = sdf.group_by("g").apply(tally, stateful=True, metadata=True)
+        grouped = sdf.group_by("g").apply(Paced(tally), stateful=True, metadata=True)
         grouped.to_topic(app.topic(GROUPED_OUT, key_serializer="json"))
     spec = app.task_spec(count_outputs=True)
     sources = {}
@@ -143,7 +162,8 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         ids = ",".join(f"id of {member}" for member in members)
         sources[topic] = SourceState(ids, partitions, changelogs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
-    return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, setup.streams))
+    first_counts = dict.fromkeys(set(setup.sources) - {REPARTITION}, partitions)
+    return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, setup.streams, None, first_counts))
 
 
 def changelogs(spec: TaskSpec) -> dict[tuple[str, str], str]:

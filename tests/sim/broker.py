@@ -174,6 +174,13 @@ class Broker:
         """Write a record without a transaction."""
         self.logs[place].append(Entry(-1, key, value, timestamp or self.now, None, False, origin, epoch=epoch))
 
+    def add_partition(self, topic: str) -> TopicPartition:
+        """Add a partition to a topic."""
+        place = TopicPartition(topic, self.topics[topic])
+        self.topics[topic] += 1
+        self.logs[place] = Log()
+        return place
+
     def append_marker(self, place: TopicPartition) -> None:
         """Write the marker of somebody else's transaction."""
         self.logs[place].append(Entry(-1, None, None, self.now, None, True))

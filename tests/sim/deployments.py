@@ -23,7 +23,7 @@ from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, Task
 from streamrt.runtime.metadata import CommitMetadata, without_store
 from streamrt.state import State
 from streamrt.topics import changelog_topic_name
-from tests.sim.app import GROUP, OTHER, OUT, SECOND, SOURCE, Setup, unique_id, visible_state
+from tests.sim.app import GROUP, OTHER, OUT, SECOND, SOURCE, Paced, Setup, unique_id, visible_state
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Log
 from tests.sim.checks import Checks
 from tests.sim.driver import Attempt, Driver, Wrong, find_start
@@ -95,7 +95,7 @@ def _topology(version: Version) -> TaskSpec:
     if version.merged:
         frames = [frames[0].concat(frames[1])]
     for frame, scope in zip(frames, version.streams, strict=True):
-        counted = frame.apply(functools.partial(tally, scope), stateful=True, metadata=True)
+        counted = frame.apply(Paced(functools.partial(tally, scope)), stateful=True, metadata=True)
         if version.second:
             counted = counted._new(Apply(functools.partial(tally_again, scope), False, True, SECOND))
         counted.to_topic(app.topic(OUT))
@@ -137,6 +137,7 @@ class DeploymentSimulation(Simulation):
         super().__init__(seed, Setup(guarantee, True, False, False, True), faults, mutant)
         # Versions merge other inputs, see `_retain`.
         self.deletions = 0.0
+        self._additions = 0
         if faults is None:
             self.faults.zombies = True
         self.versions = versions(guarantee)

@@ -1,14 +1,15 @@
 """The driver of the simulator: hands offset ranges to processes and commits, as `streamrt.spark` does."""
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from streamrt.kafka import KafkaRequestError, OffsetMetadata
+from streamrt.kafka import CommittedOffset, KafkaRequestError, OffsetMetadata
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report
 from streamrt.runtime.faults import InjectedFaultError
-from streamrt.runtime.metadata import CommittedMetadata, claimed
+from streamrt.runtime.metadata import CommittedMetadata, claimed, first_counts
 from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.start import StartRules, plan_start
 from streamrt.spark.offsets import Start
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _ATTEMPTS = 3
 _RULES = StartRules("sim", "latest", recover=True)
 _SLICES = 200
+SLICE_S = 0.2
+"""How long tasks work before they look around, where functions are slow."""
 
 
 @dataclass
@@ -46,6 +49,7 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
     claims: dict[TopicPartition, int] = {}
     notes: dict[TopicPartition, CommittedMetadata] = {}
     committed: dict[TopicPartition, int] = {}
+    counts = _first_counts(sim)
     for place in places:
         try:
             found = sim.broker.committed(place)
@@ -64,10 +68,11 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
         note = notes[place] = CommittedMetadata.decode(text)
         if found is not None:
             committed[place] = found[0]
-        known = _position_of_state(sim, place) if found is None else found[0]
-        plan = plan_start(place, known, (log.low, log.end), _RULES)
+        added = place.partition >= counts.get(place.topic, math.inf)
+        known = (None if added else _position_of_state(sim, place)) if found is None else found[0]
+        plan = plan_start(place, known, (log.low, log.end), replace(_RULES, added=added))
         positions[place] = plan.position
-        if plan.lost:
+        if plan.lost and known is not None:
             sim.note(plan.notice)
             log.lose(known)
         if plan.moved or found is None:
@@ -91,6 +96,21 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
         lambda place, start, end: any(sim.broker.logs[place].read(start, end)),
     )
     return Start(positions, fresh, frozenset(stateful), {place: metadata[place] for place in fresh}, claims)
+
+
+def _first_counts(sim: "Simulation") -> Mapping[str, int]:
+    """Return how many partitions the inputs had when the group began, as its offsets tell."""
+    told = sim.spec.commit_metadata.first_counts
+    if not any(place.topic in told and place in sim.broker.offsets for place in sim.inputs):
+        return told
+    offsets = {place: sim.broker.offsets.get(place, (None, None)) for place in sim.inputs if place.topic in told}
+    found = first_counts(
+        {place: CommittedOffset(*at) for place, at in offsets.items()},
+        {topic: sim.broker.topics[topic] for topic in told},
+    )
+    if any(found[place.topic] != told[place.topic] for place, (at, _) in offsets.items() if at is not None):
+        raise Wrong(f"the group says that it began with {found} partitions, and these were {told}")
+    return told
 
 
 def fence(sim: "Simulation", place: TopicPartition) -> None:
@@ -159,11 +179,21 @@ class Driver:
     def start(self) -> bool:
         """Begin at the committed offsets, and restore the stores; return False if that must be tried again."""
         self._pending.clear()
+        self._follow()
         start = find_start(self.sim, self.inputs)
         self.positions, self._stateful, self._claims = dict(start.positions), start.stateful, start.claims
         if start.fresh and not self._commit(dict(start.fresh), start.metadata):
             return False
         return self._restore()
+
+    def _follow(self) -> None:
+        """Take the partitions that there are."""
+        self.inputs, self.tasks = list(self.sim.inputs), list(self.sim.tasks)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the group has partitions that this driver has not heard of."""
+        return len(self.inputs) < len(self.sim.inputs)
 
     def _restore(self) -> bool:
         left = list(self.tasks)
@@ -200,6 +230,10 @@ class Driver:
         sim, rng = self.sim, self.sim.rng
         if any(self.positions[place] < sim.broker.logs[place].low for place in self.inputs):
             # Spark gives a query up that was to read what is deleted.
+            self.commit()
+            return False
+        if self._is_behind and (sim.calm or sim.growth.random() < 0.3):
+            # A rebalance ends the query.
             self.commit()
             return False
         tasks: list[list[Chunk]] = []
@@ -278,6 +312,8 @@ class Driver:
     def _run(self, chunks: list[Chunk]) -> Report | None:
         rng = self.sim.rng
         seconds = float("inf") if self.sim.calm or rng.random() < 0.85 else -1.0
+        if self.sim.slow_ms:
+            seconds = SLICE_S
         outputs = None if self.sim.calm or rng.random() < 0.85 else rng.randint(1, 3)
         context = self._context(seconds, outputs)
         attempt = Attempt(chunks, context)

@@ -24,6 +24,8 @@ from streamrt.runtime.resident import ResidentTask
 from streamrt.runtime.restore import RestorePlan
 from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.stores import TaskStores
+from streamrt.runtime.task import Limits
+from streamrt.runtime.turns import Turns
 from streamrt.state import POSITION_KEY
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
@@ -43,6 +45,7 @@ _REAL_LET_GO = ResidentTask._let_go
 _REAL_FOLLOW = ResidentTask._follow
 _REAL_ABORT = Batch._abort
 _REAL_START = plan_start
+_REAL_TAKE = Turns.take
 
 
 def _open_without_comparing(self: ExactlyOnceSession, **options: Any) -> None:
@@ -279,6 +282,21 @@ def _go_on_at_the_end(
     return replace(plan, position=bounds[1]) if plan.lost else plan
 
 
+def _begin_added_ones_like_others(
+    place: TopicPartition, known: int | None, bounds: tuple[int, int], rules: StartRules
+) -> StartPlan:
+    return _REAL_START(place, known, bounds, replace(rules, added=False))
+
+
+def _slice_without_end(self: Batch) -> Limits:
+    return Limits(float("inf"), self.context.outputs)
+
+
+def _take_in_the_same_order(self: Turns, batch: Batch) -> None:
+    _REAL_TAKE(self, batch)
+    self._queue = dict(sorted(self._queue.items()))
+
+
 Patch = tuple[Any, str, Callable[..., Any]]
 
 MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
@@ -376,6 +394,13 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ((Batch, "_settle_prepared", _settle_before_flush),),
     ),
     "resident, transactions are left open when an offset is moved behind deleted records": ("gap", True, ()),
+    "partitions that were added begin at their ends": (
+        "",
+        True,
+        ((driver_module, "plan_start", _begin_added_ones_like_others),),
+    ),
+    "resident, slow functions work without an end": ("", True, ((Batch, "_slice", _slice_without_end),)),
+    "resident, tasks do not take turns": ("", True, ((Turns, "take", _take_in_the_same_order),)),
     "records behind deleted ones are skipped": ("", True, ((driver_module, "plan_start", _go_on_at_the_end),)),
     "at least once, no position is produced": ("", False, ((TaskStores, "prepare", _prepare_without_position),)),
     "at least once, the stamp's changelog offset is one too high": (

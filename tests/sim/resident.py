@@ -30,9 +30,9 @@ from streamrt.runtime.link import (
 )
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident import ResidentSettings, ResidentTask
-from tests.sim.app import SOURCE, Setup
+from tests.sim.app import SOURCE, Setup, unique_id
 from tests.sim.clients import Crash
-from tests.sim.driver import Attempt, Driver, Wrong, find_start
+from tests.sim.driver import SLICE_S, Attempt, Driver, Wrong, find_start
 from tests.sim.feed import SimFeed, SimPool
 from tests.sim.group import Group, Member, SimMember
 from tests.sim.simulation import Faults, Process, Simulation, replaced
@@ -191,9 +191,11 @@ class Resident:
         """Let the task work for a moment; return whether it can go on."""
         if self.ended:
             return False
+        begun = self._sim.broker.now
         try:
             with self._sim.acts(self):
                 self.task.step()
+            self._sim.check_step(self, begun)
         except Crash:
             self._gone()
         except (LinkClosed, InjectedFaultError):
@@ -266,6 +268,13 @@ class MicroDriver(Driver):
     @property
     def alive(self) -> bool:
         return not self.dead
+
+    def _follow(self) -> None:
+        """The group says what is assigned."""
+
+    @property
+    def _is_behind(self) -> bool:
+        return False
 
     @property
     def replaced(self) -> bool:
@@ -349,10 +358,8 @@ class ResidentSimulation(Simulation):
         self.rounds = 3
         """How long it goes on without faults before it comes to the end."""
         self._taken: dict[TopicPartition, set[int]] = {}
-
-    def seconds(self) -> float:
-        """Return the time, as resident tasks see it."""
-        return self.broker.now / 1_000
+        self._done: dict[str, tuple[set[int], dict[TopicPartition, int]]] = {}
+        """Without faults, what a process has processed, and when it last did so, by input."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass while somebody waits."""
@@ -361,7 +368,7 @@ class ResidentSimulation(Simulation):
     # -- The run -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        slice_s = self._slice_s
+        slice_s = SLICE_S if self.slow_ms else self._slice_s
         with replaced(resident_module, "_SLICE_S", slice_s), replaced(resident_module, "_RESTORE_S", slice_s):
             self.calm = False
             rounds = 0
@@ -484,6 +491,39 @@ class ResidentSimulation(Simulation):
             missing = [entry.offset for entry in self.broker.logs[place].history(end) if entry.offset not in taken]
             if missing:
                 raise Wrong(f"{place} is committed at {end}, but the driver has not taken {missing}")
+
+    def grow(self) -> None:
+        super().grow()
+        self.group.pending = True
+
+    def check_step(self, resident: Resident, begun: int) -> None:
+        """Without faults, a task looks after the group in time, however slow functions are."""
+        took, most = self.broker.now - begun, 2 * self.slow_ms + 2_000
+        if self.calm and took > most:
+            raise Wrong(f"{resident} has worked for {took} ms without hearing of the group; {most} are much")
+
+    def pause(self, value: dict[str, Any]) -> None:
+        super().pause(value)
+        if self.slow_ms and self.calm and not self.setup.grouped and not self.setup.merged:
+            self._check_turns(value["u"])
+
+    def _check_turns(self, unique: int) -> None:
+        """Without faults, all partitions of a task get on, however slow functions are."""
+        process, now = self._stack[-1][0], self.broker.now
+        resident = next((each for each in self.residents if each.process is process), None)
+        if resident is None:
+            return
+        done, turns = self._done.setdefault(process.name, (set(), {}))
+        done.add(unique)
+        turns[self.homes[unique]] = now
+        most = (len(resident.task._sessions) + 1) * (self.slow_ms + 1_000) + 3_000
+        for place in [place for place in resident.task._positions if place in resident.task._sessions]:
+            left = [entry for entry in self.broker.logs[place].history() if unique_id(entry) not in done]
+            waited = now - turns.setdefault(place, now)
+            if not left:
+                turns[place] = now
+            elif waited > most:
+                raise Wrong(f"{process.name} leaves {place} alone for {waited} ms, with {len(left)} records to process")
 
     def refuse(self, error: Exception) -> None:
         """Refuse that the application ends, unless there were too many faults for it."""

@@ -18,6 +18,7 @@ from streamrt.runtime.faults import InjectedFaultError
 from tests.sim.app import (
     OTHER,
     SOURCE,
+    Paced,
     Setup,
     SimSink,
     WholeSimSink,
@@ -154,12 +155,23 @@ class Simulation:
         self.fatal = random.Random(f"fatal {seed}")
         self._retention = random.Random(f"retention {seed}")
         self.deletions = self._retention.choice((0.0, 0.0, 0.02, 0.1))
+        self.growth = random.Random(f"growth {seed}")
+        # State depends on the number of partitions, and merges on which records are there.
+        alone = not (self.setup.stateful or self.setup.grouped or self.setup.merged)
+        self._additions = self.growth.choice((0, 1, 2)) if alone else 0
+        slow = random.Random(f"slow {seed}")
+        self.slow_ms = slow.choice((0, 0, 0, 0, 0, 0, 100, 1_000))
+        """How long functions take for a record."""
+        self.homes: dict[int, TopicPartition] = {}
+        """Where each record was written."""
         self.sunk: list[tuple[TopicPartition, int]] = []
         """What sinks have written: inputs with offsets."""
         self._processes: list[Process] = []
         self._homes: dict[TopicPartition, Machine] = {}
         self._stack: list[tuple[Process, Attempt | None]] = []
-        self._input(rng.randint(3, 30))
+        self._input(rng, rng.randint(3, 30))
+        if self.slow_ms:
+            self._input(slow, slow.randint(0, 30))
         self.driver = Driver(self)
 
     # -- The run -------------------------------------------------------------------------------------------------
@@ -171,7 +183,7 @@ class Simulation:
             Violation: with the seed and the last steps, if something was wrong.
         """
         try:
-            with replaced(commit_module, "reached", self._reached):
+            with replaced(commit_module, "reached", self._reached), replaced(Paced, "pause", self.pause):
                 self._run()
         except (Exception, Wrong) as error:
             kind = "exactly-once" if self.setup.transactional else "at-least-once"
@@ -228,13 +240,17 @@ class Simulation:
             driver.commit()
         return True
 
-    def _input(self, count: int) -> None:
+    def seconds(self) -> float:
+        """Return the time, as tasks see it."""
+        return self.broker.now / 1_000
+
+    def _input(self, rng: random.Random, count: int) -> None:
         """Write records to the source, some in the transactions of others, which leave markers."""
-        rng = self.rng
-        for unique in range(1, count + 1):
+        for unique in range(len(self.homes) + 1, len(self.homes) + count + 1):
             key = b"key%d" % rng.randrange(5)
             topic = rng.choice((SOURCE, OTHER)) if self.setup.merged else SOURCE
             place = TopicPartition(topic, partition_for(key, self.partitions))
+            self.homes[unique] = place
             value = orjson.dumps({"u": unique, "g": f"g{rng.randrange(3)}"})
             # Event times that are not in order.
             self.broker.append(place, key, value, 1_000 + 10 * unique + rng.randrange(-20, 20))
@@ -260,7 +276,7 @@ class Simulation:
         process.clients = SimClients(self, process)
         assert self.spec.state is not None
         process.tasks = Tasks(
-            self._spec_of(process), process.clients, ProcessCatalog(self.spec.state, self, process), pool
+            self._spec_of(process), process.clients, ProcessCatalog(self.spec.state, self, process), pool, self.seconds
         )
         self._processes.append(process)
         return process
@@ -364,6 +380,12 @@ class Simulation:
         elif kind == "world":
             self.surroundings(often=True)
 
+    def pause(self, value: dict[str, Any]) -> None:
+        """Take the time that a function needs for a record; the world goes on meanwhile."""
+        if self.slow_ms:
+            self.step(self._stack[-1][0], "function")
+            self.broker.wait(self.slow_ms)
+
     def trouble(self, where: str, share: float) -> bool:
         """Tell whether a request meets trouble of its own kind; more likely than other faults."""
         if self.calm or self.faults.left <= 0 or self.rng.random() >= share * self.faults.rate * 20:
@@ -426,6 +448,8 @@ class Simulation:
         rng, broker = self.rng, self.broker
         broker.write_markers()
         self._retain()
+        if self._additions and self.growth.random() < 0.1:
+            self.grow()
         if not often and rng.random() < 0.5:
             return
         kind = rng.choice(("late", "late", "compact", "compact", "disk", "disk", "time"))
@@ -455,6 +479,16 @@ class Simulation:
         before = self._retention.randint(log.low, log.end)
         self._happens("retention", f"retention deletes {place} below {before}")
         log.delete(before)
+
+    def grow(self) -> None:
+        """Add a partition to the input, with records that come before anybody hears of it, and some elsewhere."""
+        self._additions -= 1
+        place = self.broker.add_partition(SOURCE)
+        self.partitions += 1
+        self.inputs.append(place)
+        self.tasks.append(place)
+        self._happens("growth", f"{place} is added")
+        self._input(self.growth, self.growth.randint(3, 12))
 
     def note(self, text: str) -> None:
         """Write a line of the trace."""

@@ -31,7 +31,7 @@ def test_without_faults_each_input_is_processed_once(mode: str) -> None:
         for seed in range(5):
             simulation = MODES[mode](seed, faults=Faults(left=0, zombies=False), transactional=transactional)
             simulation.run_to_end()
-            assert not simulation.counts.events.keys() - {"deployment", "forgotten", "kept"}
+            assert not simulation.counts.events.keys() - {"deployment", "forgotten", "growth", "kept"}
 
 
 @pytest.mark.slow

@@ -78,8 +78,10 @@ def jvms(program: Program) -> set[int]:
         # Workers come and go.
         with contextlib.suppress(psutil.NoSuchProcess):
             if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
-                found.add(child.pid)
-    return found
+                found.add((child.pid, child.ppid()))
+    # What a JVM starts looks like the JVM for a moment.
+    known = {process for process, _ in found}
+    return {process for process, parent in found if parent not in known}
 
 
 def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words: Path, tmp_path: Path) -> None:
