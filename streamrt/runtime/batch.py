@@ -25,6 +25,7 @@ from streamrt.runtime.troubles import PASSING, TROUBLES, close_session, note_fai
 if TYPE_CHECKING:
     from streamrt.runtime.tasks import Tasks
 
+_NO_LIMIT = 1 << 62
 _SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the topic"
 
 
@@ -368,6 +369,9 @@ class Batch:
         """Process records of a session and note the progress; return whether more may follow."""
         task, report = self._tasks.task(session.place.topic), self.report
         limits, before = self._slice(), task.collector.outputs
+        room = _NO_LIMIT if self.context.records is None else self.context.records - report.records
+        if room <= 0:
+            return False
         if limits.outputs is not None:
             limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
         whole = self._tasks.spec.transactional or bool(task.stores)
@@ -378,10 +382,11 @@ class Batch:
         try:
             for chunk, start, stop in runs:
                 place = TopicPartition(chunk.topic, chunk.partition)
+                last = min(stop, start + room - records)
                 if task.processed is not None:
                     task.processed = report.processed.setdefault(place, [])
                 try:
-                    end, finished = task.run(chunk, limits, start, stop)
+                    end, finished = task.run(chunk, limits, start, last)
                 except TaskFailed as failed:
                     if whole:
                         # Half of what the record did is in the transaction or in the state: nothing of it may count.
@@ -390,7 +395,8 @@ class Batch:
                     end, finished = failed.failure.offset or chunk.offsets[start], False
                 done[place] = done.get(place, (chunk.offsets[start], end))[0], end
                 records += bisect.bisect_left(chunk.offsets, end) - start
-                if not finished or self._over(task, limits):
+                finished = finished and last == stop
+                if not finished or records >= room or self._over(task, limits):
                     break
         except TaskFailed as failed:
             self._give_up(session, failed.failure)
@@ -415,7 +421,7 @@ class Batch:
         work.outputs += outputs
         report.records += records
         report.outputs += outputs
-        return finished and not self._over(task, limits)
+        return finished and records < room and not self._over(task, limits)
 
     def _over(self, task: Task, limits: Limits) -> bool:
         enough = limits.outputs is not None and task.collector.outputs >= limits.outputs

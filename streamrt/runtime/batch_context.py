@@ -28,6 +28,7 @@ class BatchContext:
         sent: the highest event time that each task has sent into exchanges before, by task and topic.
         claims: at least once, the numbers of the claims of input partitions with state.
         attempt: number of the attempt at the work, higher than that of each attempt before it under the same claims.
+        records: how many records the batch may process; None for no limit.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
@@ -41,6 +42,7 @@ class BatchContext:
     sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     attempt: int = 0
+    records: int | None = None
 
     def position(self, place: TopicPartition) -> int:
         """Return the offset below which all records of an input partition are processed.

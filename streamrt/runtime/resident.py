@@ -435,8 +435,7 @@ class ResidentTask:
             wait = min(wait, self._due - now)
         if self._turns or self._ready():
             wait = 0.0
-        seen = 0 if self._batch is None else self._batch.report.records
-        records = max(1, min(self._turns.room, self._most - seen - self._turns.records))
+        records = self._turns.room
         try:
             polled = self._feed.poll(0.0, records)
             if not polled and wait > 0:
@@ -495,6 +494,7 @@ class ResidentTask:
             frozenset(self._behind),
             sent=self._sent.by_task,
             claims=self._membership.claims,
+            records=self._most,
         )
 
     def _examine(self, batch: Batch) -> None:

@@ -72,6 +72,9 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
         known = (None if added else _position_of_state(sim, place)) if found is None else found[0]
         plan = plan_start(place, known, (log.low, log.end), replace(_RULES, added=added))
         positions[place] = plan.position
+        if known is None:
+            # What was deleted before anybody heard of the partition.
+            log.lose(0)
         if plan.lost and known is not None:
             sim.note(plan.notice)
             log.lose(known)
@@ -87,7 +90,7 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
         if not sim.setup.transactional and any(place.topic in sim.setup.streams[topic] for topic, _ in sim.changelogs):
             claims[place] = max(sim.broker.now, note.claim + 1)
             fresh[place] = positions[place]
-            metadata[place] = claimed(text, claim=claims[place], owner=note.owner)
+            metadata[place] = claimed(metadata[place], claim=claims[place], owner=note.owner)
     refuse_skipped_stores(
         sim.spec.state,
         committed,

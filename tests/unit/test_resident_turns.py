@@ -1,6 +1,7 @@
 """Partitions of a resident task take turns: a slow function on one of them does not keep the others waiting."""
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,10 +30,10 @@ class Slow:
         return value
 
 
-def slow_world(transactional: bool, partitions: int = 2) -> tuple[World, Clock]:
+def slow_world(transactional: bool, partitions: int = 2, commit_every: int = 0) -> tuple[World, Clock]:
     """Return a resident task with a slow function, and the clock by which it is slow."""
     slow = Slow()
-    world = World(slow, transactional=transactional, partitions=partitions)
+    world = World(slow, transactional=transactional, partitions=partitions, commits={"commit_every": commit_every})
     world.tasks.clock = slow.clock
     return world, slow.clock
 
@@ -71,6 +72,22 @@ def test_fault_9_busy_partitions_get_equal_shares() -> None:
     world.until(lambda: len(world.outputs()) >= 300)
     shares = [sum(value // 1_000 == number for value in world.outputs()) for number in range(3)]
     assert max(shares) - min(shares) <= 11
+
+
+@GUARANTEES
+def test_fault_9_partitions_take_turns_though_commits_come_after_a_few_records(transactional: bool) -> None:
+    """The first partition alone could fill each poll that brings no more than what one commit may have."""
+    world, clock = slow_world(transactional, commit_every=2)
+    world.begin()
+    world.put(FIRST, *range(1_000))
+    world.steps(5)
+    before = clock.seconds
+    world.put(SECOND, 10_000)
+    world.until(lambda: 10_000 in world.outputs())
+    assert clock.seconds - before <= 2 * (SLICE_S + 0.02)
+    world.until(lambda: committed(world) == {FIRST: 1_000, SECOND: 1}, 3_000)
+    steps = [0, *(each.get(FIRST, 0) for each in world.member.commits)]
+    assert transactional or max(after - before for before, after in pairwise(steps) if after) <= 2
 
 
 def test_fault_9_partitions_with_much_to_do_are_not_polled_meanwhile() -> None:
