@@ -1,1 +1,1 @@
-"""Benchmarks that anyone can run: each module is a program."""
+"""Benchmarks: each module is a program."""

@@ -1,4 +1,4 @@
-"""The applications that are compared with others: one for each case, and a program that runs one until it is told to stop.
+"""The applications of the comparisons: one for each case, and a program that runs one until it gets SIGTERM.
 
 `bench/peer.py` has the same cases and takes the same arguments.
 
@@ -37,17 +37,17 @@ def keyed_count(sdf: StreamingDataFrame) -> StreamingDataFrame:
 
 
 def tumbling_count(sdf: StreamingDataFrame) -> StreamingDataFrame:
-    """Count the records of each key in windows of ten seconds, put out when they close."""
+    """Count the records of each key in windows of ten seconds, emitted when they close."""
     return sdf.tumbling_window(WINDOW_MS).count().final()
 
 
 def grouped_count(sdf: StreamingDataFrame) -> StreamingDataFrame:
-    """Count the records of each value of a column, over a repartition topic."""
+    """Count the records of each value of a column, through a repartition topic."""
     return sdf.group_by("key").apply(count, stateful=True)
 
 
 def seen(sdf: StreamingDataFrame) -> StreamingDataFrame:
-    """Add a column, whatever the record has."""
+    """Add a column to any record."""
     sdf["seen"] = True
     return sdf
 
@@ -68,7 +68,7 @@ def add(app: Application, case: str, source: str, target: str) -> None:
 
 
 def main() -> None:
-    """Run one case until SIGTERM comes."""
+    """Run one case until SIGTERM."""
     options = argparse.ArgumentParser(description="Run one case until SIGTERM comes.")
     options.add_argument("case", choices=CASES)
     options.add_argument("address", help="the broker")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a broker with topics, many records quickly, applications, rates, memory, figures of runs."""
+"""Shared by the benchmarks: a broker with topics, bulk loading, applications, rates, memory, statistics of runs."""
 
 import abc
 import argparse
@@ -35,7 +35,7 @@ console = Console()
 
 
 def parser(description: str, runs: int = 5) -> argparse.ArgumentParser:
-    """Return the options that all benchmarks have; `runs` is how many there are by default."""
+    """Return the options of all benchmarks; `runs` is the default number of runs."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=runs, help="measured runs, of which medians are shown")
     options.add_argument("--master", default=MASTER, help="Spark's master")
@@ -43,7 +43,7 @@ def parser(description: str, runs: int = 5) -> argparse.ArgumentParser:
 
 
 def add_mode(options: argparse.ArgumentParser) -> None:
-    """Add the option that chooses how records are processed."""
+    """Add the option for the processing mode."""
     options.add_argument("--mode", choices=MODES, default=MODES[0])
 
 
@@ -71,17 +71,17 @@ def application(
     master: str = MASTER,
     **settings: Any,
 ) -> Application:
-    """Return an application as the benchmarks run it: from the first record on, with a group of its own.
+    """Return an application for the benchmarks: it reads from the first record on, in a new consumer group.
 
     Args:
         address: the broker.
         state_dir: directory for its state.
-        mode: how records are processed, one of `MODES`.
+        mode: processing mode, one of `MODES`.
         guarantee: one of `GUARANTEES`.
         master: Spark's master.
-        settings: more settings, and others than these.
+        settings: additional settings; they override the others.
     """
-    # Where a setting has its default value, the environment decides.
+    # A setting with its default value is taken from the environment.
     os.environ.pop("STREAMRT_PROCESSING_MODE", None)
     own: dict[str, Any] = {
         "consumer_group": unique("bench"),
@@ -123,10 +123,10 @@ def fill(
     Args:
         address: the broker.
         topic: the topic.
-        records: how many.
+        records: number of records.
         partitions: partitions of the topic.
-        keys: how many different keys.
-        timestamp: gives the timestamp of a record, by its number, in milliseconds; the wall clock by default.
+        keys: number of different keys.
+        timestamp: returns the timestamp of a record, by its number, in milliseconds; the wall clock by default.
     """
     options = {"linger.ms": 50, "batch.num.messages": 10_000, "queue.buffering.max.messages": 1_000_000}
     with Producer(address, extra_config=options) as producer:
@@ -136,7 +136,7 @@ def fill(
                 topic,
                 payload(number),
                 key=b"%d" % key,
-                # A key is in one partition.
+                # Each key is in one partition.
                 partition=key % partitions if keys >= partitions else number % partitions,
                 timestamp=None if timestamp is None else timestamp(number),
             )
@@ -144,7 +144,7 @@ def fill(
 
 
 def measure(app: Application, records: int) -> float:
-    """Run until so many records were processed; return records per second between the first and the last report."""
+    """Run until so many records are processed; return records per second between the first and the last report."""
     marks: list[tuple[float, int]] = []
     ended = threading.Event()
 
@@ -169,10 +169,10 @@ def measure(app: Application, records: int) -> float:
 
 
 class Watcher(abc.ABC):
-    """Looks at something again and again, in a thread of its own, for as long as a block lasts.
+    """Takes a measurement repeatedly, in a separate thread, for as long as a block lasts.
 
     Args:
-        every_s: seconds between two looks.
+        every_s: seconds between two measurements.
     """
 
     def __init__(self, every_s: float) -> None:
@@ -190,7 +190,7 @@ class Watcher(abc.ABC):
 
     @abc.abstractmethod
     def look(self) -> None:
-        """Take note of what there is now."""
+        """Take one measurement."""
 
     def _watch(self) -> None:
         while not self._ended.wait(self._every_s):
@@ -198,7 +198,7 @@ class Watcher(abc.ABC):
 
 
 class PeakMemory(Watcher):
-    """Watches how much memory this process and all that it has started take together, the broker of the benchmark left out.
+    """Measures the peak memory of this process and all its descendants together, without the broker of the benchmark.
 
     Pages that processes share are counted once.
 
@@ -215,7 +215,7 @@ class PeakMemory(Watcher):
         self.peak_mb = 0.0
 
     def look(self) -> None:
-        """Note the memory if it was never as much."""
+        """Store the memory if it is the highest yet."""
         self.peak_mb = max(self.peak_mb, _memory_mb())
 
 
@@ -236,7 +236,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which `share` of all values lie."""
+    """Return the value below which the fraction `share` of all values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 

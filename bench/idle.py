@@ -1,6 +1,6 @@
-"""Processor time of an application that has nothing to do: its whole process tree, Spark's JVM included.
+"""Processor time of an idle application: its whole process tree, Spark's JVM included.
 
-The application processes one record, so that all of it is up; then it settles, and then the clock runs.
+The application processes one record, so that everything has started. The measurement begins after a settling time.
 
     python -m bench.idle
 """
@@ -21,7 +21,7 @@ def await_output(address: str, topic: str, running: Running) -> None:
     """Wait for one record of a topic.
 
     Raises:
-        RunnerError: if the application ended, or none came in time.
+        RunnerError: if the application ended, or no record came in time.
     """
     deadline = time.monotonic() + START_S
     with Consumer(address, common.unique("bench"), "earliest") as consumer:

@@ -1,11 +1,12 @@
 """Milliseconds from producing a record to receiving its output, at a steady rate: both modes and guarantees; Quix Streams.
 
-One broker serves all cases, one after the other; each has an application and topics of its own. Another process, the probe,
-produces and consumes, so both timestamps come from its clock. Exactly once it reads committed records only. The warm-up
-begins when the first output has come. "broker" is the probe without an application: one of the two ways through the broker
-that each output takes.
+One broker serves all cases, one after the other; each has a separate application and separate topics. Another process,
+the probe, produces and consumes, so both timestamps come from its clock. In exactly-once cases it reads committed
+records only. The warm-up begins with the first output. "broker" is the probe without an application: one of the two
+trips through the broker that each output makes.
 
-The peer sends each record at once, too, and exactly once it commits a transaction every 0.1 s. StreamRT has its defaults.
+The peer also sends each record at once, and in exactly-once cases commits a transaction every 0.1 s. StreamRT has its
+defaults.
 
     python -m bench.latency --peer-python peer/bin/python
     python -m bench.latency --cases resident --rate 1000
@@ -111,7 +112,7 @@ def run(case: str, address: str, chosen: argparse.Namespace) -> list[list[float]
 
 
 def rows_of(case: str, results: Sequence[Sequence[float]]) -> list[list[object]]:
-    """Return a row for each run of a case, and one with the medians of them."""
+    """Return a row for each run of a case, and a row of their medians."""
     figures = [
         [common.percentile(values, 0.5), common.percentile(values, 0.99), max(values)] for values in results if values
     ]

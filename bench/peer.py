@@ -1,13 +1,13 @@
-"""The same cases as `bench/cases.py`, as applications of Quix Streams, to compare with.
+"""The cases of `bench/cases.py` as applications of Quix Streams, for comparison.
 
-Its dependencies do not fit beside those of StreamRT, so it has an environment of its own, and this file imports nothing of
+Its dependencies conflict with those of StreamRT, so it needs a separate environment, and this file imports nothing from
 StreamRT:
 
     python3 -m venv peer && peer/bin/pip install quixstreams==3.28.1
     peer/bin/python bench/peer.py count localhost:9092 in out group --state-dir state
 
-Settings are the library's defaults, except those that favour it where latency is measured (`--low-latency`): records are
-sent at once, and exactly once a transaction is committed every 0.1 s.
+Settings are the library's defaults, except those that favour it in latency measurements (`--low-latency`): records are
+sent at once, and with exactly-once a transaction is committed every 0.1 s.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def stateless(sdf: Any) -> Any:
 
 
 def seen(sdf: Any) -> Any:
-    """Add a column, whatever the record has."""
+    """Add a column to any record."""
     sdf["seen"] = True
     return sdf
 
@@ -50,7 +50,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 
 
 def main() -> None:
-    """Run one case until SIGTERM comes."""
+    """Run one case until SIGTERM."""
     options = argparse.ArgumentParser(description="Run one case until SIGTERM comes.")
     options.add_argument("case", choices=CASES)
     options.add_argument("address", help="the broker")

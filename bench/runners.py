@@ -1,6 +1,6 @@
-"""Applications as processes of their own, started and ended by a benchmark: StreamRT in both modes, and the peer.
+"""Applications as separate processes, started and ended by a benchmark: StreamRT in both modes, and the peer.
 
-Each run has new processes, so that none profits from what another one has warmed, and none waits beside it.
+Each run has new processes: none profits from the warm-up of another one, and none waits beside it.
 """
 
 import argparse
@@ -25,18 +25,18 @@ _PEER_PROGRAM = Path(__file__).with_name("peer.py")
 
 
 class RunnerError(Exception):
-    """An application ended by itself, or does nothing."""
+    """An application ended unexpectedly, or makes no progress."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """What runs a case.
+    """The program that runs a case.
 
     Attributes:
         system: a mode of StreamRT, or "peer".
         guarantee: one of `common.GUARANTEES`.
-        processes: how many processes share the work; StreamRT has one, with two slots.
-        low_latency: whether a peer is set up for it.
+        processes: number of processes that share the work; StreamRT has one, with two slots.
+        low_latency: whether a peer is tuned for latency.
     """
 
     system: str
@@ -46,7 +46,7 @@ class Runner:
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is not StreamRT."""
+        """Whether this is the peer and not StreamRT."""
         return self.system == PEER
 
 
@@ -54,7 +54,7 @@ AnyRunner = TypeVar("AnyRunner", Runner, Runner | None)
 
 
 class Running:
-    """A runner at work on a case, for as long as the block lasts.
+    """A runner that runs a case for as long as the block lasts.
 
     Example:
         ```python
@@ -64,16 +64,16 @@ class Running:
         ```
 
     Args:
-        runner: what runs it.
+        runner: the runner.
         case: one of `cases.CASES`.
         address: the broker.
         source: topic to read, from its beginning.
         target: topic to write.
-        peer_python: the Python that has the peer.
+        peer_python: the Python environment of the peer.
         master: Spark's master.
-        group: the consumer group, for another instance of an application that runs; by default a new one.
+        group: the consumer group, for another instance of a running application; by default a new one.
         checkout: the directory of another version of StreamRT to run, with the Python and the libraries of this one.
-        state_dir: where state is kept, for an application that is started again; by default a new directory.
+        state_dir: directory of the state, for an application that is started again; by default a new directory.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Running:
             log = (directory / f"{number}.log").open("w+b")
             command = [*self._command, "--state-dir", str(self._state_dir or directory / str(number))]
             self._logs.append(log)
-            # `python -m` looks for modules in the working directory first.
+            # `python -m` searches the working directory first.
             self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=self._checkout))
         return self
 
@@ -133,25 +133,25 @@ class Running:
         """Raise an error if a process has ended.
 
         Raises:
-            RunnerError: with the last lines that it wrote.
+            RunnerError: with the last lines of its log.
         """
         for process, log in zip(self._processes, self._logs, strict=True):
             if process.poll() is not None:
                 raise RunnerError(f"{self._runner} ended with {process.returncode}:\n{_last_lines(log)}")
 
     def cpu_s(self) -> float:
-        """Return the seconds of processor time that all its processes have used."""
+        """Return the processor time of all its processes in seconds."""
         total = 0.0
         for process in self._tree():
             try:
-                # Those of children that have ended are counted by their parents.
+                # Parents count the time of children that have ended.
                 total += sum(process.cpu_times()[:4])
             except psutil.Error:
                 continue
         return total
 
     def memory_mb(self) -> float:
-        """Return the memory of all its processes; pages that they share are counted once."""
+        """Return the memory of all its processes; shared pages are counted once."""
         total = 0.0
         for process in self._tree():
             try:
@@ -182,7 +182,7 @@ def add_options(options: argparse.ArgumentParser) -> None:
 
 
 def available(wanted: Mapping[str, AnyRunner], peer_python: str | None) -> dict[str, AnyRunner]:
-    """Return the runners that can be started, by name; say how to get the others."""
+    """Return the runners that can be started, by name; explain how to get the others."""
     here = {name: runner for name, runner in wanted.items() if not (runner and runner.is_peer and not peer_python)}
     if len(here) < len(wanted):
         common.console.print(how_to_get_peer(), soft_wrap=True)
@@ -190,7 +190,7 @@ def available(wanted: Mapping[str, AnyRunner], peer_python: str | None) -> dict[
 
 
 def how_to_get_peer() -> str:
-    """Return what to do to compare with the peer."""
+    """Return the instructions for a comparison with the peer."""
     return (
         "Quix Streams is not compared with. To do so, make an environment of its own for it: "
         f"`python3 -m venv peer && peer/bin/pip install quixstreams=={PEER_VERSION}`, then name it: "

@@ -1,13 +1,13 @@
-"""What many partitions, many keys and slow functions cost.
+"""The cost of many partitions, many keys and slow functions.
 
-    closing     one record closes a window of each of so many keys: how long the longest unit of work is, and the memory
-    slow        a function of 300 ms per record over twelve partitions: what each gets done, and how long a record of a
-                partition that is idle otherwise waits; the time of a stop
+    closing     one record closes a window of each of so many keys: duration of the longest unit of work, and memory
+    slow        a function of 300 ms per record over twelve partitions: progress of each, and waiting time of a record
+                in a partition that is otherwise idle; duration of a stop
     keys        microseconds per record of a count in state, by the number of keys
-    partitions  64 and 200 partitions on two slots beside 2: throughput, memory, start, restore, and for how long a partition
-                stands still while an instance joins and leaves
+    partitions  64 and 200 partitions on two slots beside 2: throughput, memory, start, restore, and the pause of a
+                partition while an instance joins and leaves
 
-Each case runs in one processing mode, each figure is that of one run: compare versions in turn, on a quiet machine.
+Each case runs in one processing mode, and each figure comes from one run: compare versions in turn, on a quiet machine.
 
     python -m bench.scale closing --keys 1000000 --mode resident
     python -m bench.scale slow --seconds 30
@@ -48,7 +48,7 @@ END_S = 600.0
 
 @contextlib.contextmanager
 def at_work(app: Application) -> Iterator[threading.Thread]:
-    """Run an application in a thread for as long as the block lasts; raise what it raised."""
+    """Run an application in a thread for as long as the block lasts; raise its error."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -72,7 +72,7 @@ def await_that(condition: Callable[[], bool], thread: threading.Thread, what: st
     """Wait until a condition holds.
 
     Raises:
-        RunnerError: if the application ended, or it does not come to it.
+        RunnerError: if the application ended, or the condition does not hold in time.
     """
     deadline = time.monotonic() + END_S
     while not condition():
@@ -82,10 +82,10 @@ def await_that(condition: Callable[[], bool], thread: threading.Thread, what: st
 
 
 class Units(common.Watcher):
-    """Watches how long the units of work are: from one commit, or micro-batch, to the next.
+    """Measures the duration of the units of work: from one commit, or micro-batch, to the next.
 
     Args:
-        app: an application that is at work.
+        app: a running application.
     """
 
     def __init__(self, app: Application) -> None:
@@ -101,7 +101,7 @@ class Units(common.Watcher):
         return super().__enter__()
 
     def look(self) -> None:
-        """Note how long the last unit was, if one has ended."""
+        """Store the duration of the last unit, if one has ended."""
         batches, now = self._app.progress().batches, time.monotonic()
         if batches != self._batches:
             self.longest_s = max(self.longest_s, now - self._at)
@@ -116,7 +116,7 @@ def end_of(admin: TopicAdmin, topic: str, partitions: int = 1) -> int:
 
 
 def closing(address: str, chosen: argparse.Namespace) -> bool:
-    """Have one record close the windows of many keys; tell whether no unit was too long."""
+    """Let one record close the windows of many keys; return whether no unit was too long."""
     found = [close_windows(address, keys, chosen) for keys in chosen.keys or CLOSING_KEYS]
     columns = ["keys", "s", "windows/s", "units", "longest unit s", "peak MB before", "while closing"]
     common.show(f"one record closes all windows, {chosen.mode}, {chosen.guarantee}", columns, [row for row, _ in found])
@@ -124,7 +124,7 @@ def closing(address: str, chosen: argparse.Namespace) -> bool:
 
 
 def close_windows(address: str, keys: int, chosen: argparse.Namespace) -> tuple[list[object], float]:
-    """Close a window of each of so many keys; return a row of figures, and the seconds that the longest unit took."""
+    """Close a window of each of so many keys; return a row of figures, and the longest unit in seconds."""
     admin = TopicAdmin(address)
     source, target = common.unique("in"), common.unique("out")
     common.create_topics(address, source, target, partitions=1)
@@ -149,7 +149,7 @@ def close_windows(address: str, keys: int, chosen: argparse.Namespace) -> tuple[
 
 
 def slow(address: str, chosen: argparse.Namespace) -> bool:
-    """Process a backlog of slow records on all partitions but one; tell whether all get on."""
+    """Process a backlog of slow records on all partitions but one; return whether all make progress."""
     number = (chosen.partitions or [12])[0]
     pause_s, backlog = chosen.pause / 1_000, int(chosen.seconds / chosen.pause * 1_000) + 1
     source, target = common.unique("in"), common.unique("out")
@@ -219,7 +219,7 @@ def keys_cost(address: str, chosen: argparse.Namespace) -> bool:
 
 
 def count_keys(address: str, keys: int, chosen: argparse.Namespace) -> list[object]:
-    """Count records of so many keys; all keys are there before the measured records come."""
+    """Count records of so many keys; all keys exist before the measured records come."""
     source, target = common.unique("in"), common.unique("out")
     common.create_topics(address, source, target)
     records = keys + (chosen.records or 500_000)
@@ -243,13 +243,13 @@ def count_keys(address: str, keys: int, chosen: argparse.Namespace) -> list[obje
 
 
 class Flow:
-    """Produces to all partitions at a steady rate, and watches when outputs of each come.
+    """Produces to all partitions at a steady rate, and records the arrival of their outputs.
 
     Args:
         address: the broker.
         source: topic to write, with so many partitions.
         target: topic to read.
-        partitions: how many.
+        partitions: number of partitions.
         rate: records per second in each partition.
     """
 
@@ -271,7 +271,7 @@ class Flow:
             thread.join()
 
     def all_since(self, at: float) -> bool:
-        """Tell whether an output of each partition has come since a time of `time.monotonic()`."""
+        """Return whether an output of each partition has come since a time of `time.monotonic()`."""
         return sum(times[-1] >= at for times in list(self._arrivals.values())) == self._partitions
 
     def pauses_since(self, at: float) -> list[float]:
@@ -345,7 +345,7 @@ def partitions_cost(address: str, chosen: argparse.Namespace) -> bool:
                 stateful_mb = first.memory_mb()
                 begun = time.monotonic()
                 with instance(group) as second:
-                    # Until it has joined, and all go on.
+                    # Until it has joined, and all continue.
                     time.sleep(chosen.settle)
                     await_flow(flow, time.monotonic(), first, second)
                     joining = max(flow.pauses_since(begun))

@@ -1,8 +1,8 @@
-"""Records per second of each serializer and deserializer, next to what the library below does in the same run.
+"""Records per second of each serializer and deserializer, beside those of the underlying library in the same run.
 
-One value of about 100 bytes (55 in Avro and Protobuf) is written and read again and again, in one process and without Kafka.
-Both sides run in turn, and the best of several rounds counts. Seconds are those of the processor, so that other programs on
-the machine matter little. Avro, JSON Schema and Protobuf are also measured behind a schema registry, which is a real one.
+One value of about 100 bytes (55 in Avro and Protobuf) is written and read repeatedly, in one process and without Kafka.
+Both sides run in turn, and the best of several rounds counts. Time is processor time, so other programs on the machine
+have little effect. Avro, JSON Schema and Protobuf are also measured with a real schema registry.
 
     python -m bench.serializers
 """
@@ -84,7 +84,7 @@ JSON_SCHEMA = {
 
 @dataclass(frozen=True)
 class Case:
-    """A format: how we write and read it, and how the library below does."""
+    """A format: how StreamRT writes and reads it, and how the underlying library does."""
 
     name: str
     value: Any
@@ -116,7 +116,7 @@ def protobuf_class() -> Any:
 
 
 def fastavro_pair(schema: dict[str, Any]) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Return what writes and reads with fastavro alone."""
+    """Return functions that write and read with fastavro alone."""
     parsed = fastavro.parse_schema(schema)
 
     def write(value: Any) -> bytes:
@@ -128,7 +128,7 @@ def fastavro_pair(schema: dict[str, Any]) -> tuple[Callable[[Any], bytes], Calla
 
 
 def cases(registry: str | None) -> list[Case]:
-    """Return all formats; those with a registry only if there is one."""
+    """Return all formats; those with a registry only if one is given."""
     long, double = struct.Struct(">i"), struct.Struct(">d")
     validator = jsonschema.Draft202012Validator(JSON_SCHEMA)
     avro_write, avro_read = fastavro_pair(AVRO)
@@ -213,7 +213,7 @@ def cases(registry: str | None) -> list[Case]:
 
 
 def confluent_pair(url: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Return what writes and reads with confluent-kafka's own serializers."""
+    """Return functions that write and read with confluent-kafka's serializers."""
     from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
     from confluent_kafka.schema_registry.avro import AvroDeserializer as TheirDeserializer
     from confluent_kafka.schema_registry.avro import AvroSerializer as TheirSerializer
@@ -238,7 +238,7 @@ def rates(calls: Sequence[Callable[[], Any] | None], seconds: float, rounds: int
         for place, call in enumerate(calls):
             if call is None:
                 continue
-            # So many calls that looking at the clock costs nothing.
+            # Enough calls to make the cost of reading the clock negligible.
             done, chunk, begun = 0, 2000, time.process_time()
             while (spent := time.process_time() - begun) < seconds:
                 for _ in range(chunk):
@@ -249,13 +249,13 @@ def rates(calls: Sequence[Callable[[], Any] | None], seconds: float, rounds: int
 
 
 def ratio(ours: float | None, raw: float | None) -> str:
-    """Return how fast we are compared with the library below."""
+    """Return the speed of StreamRT relative to the underlying library."""
     return "" if ours is None or raw is None else f"{ours / raw:.2f}"
 
 
 def measure(case: Case, seconds: float, rounds: int) -> list[object]:
     """Measure one format."""
-    # A topic of its own, so that the registry has a subject for each format.
+    # A separate topic, so that the registry has a subject for each format.
     topic = case.name.replace(", ", "-").replace(" ", "-")
     write = case.serializer.bind(topic, MessageField.VALUE)
     read = case.deserializer.bind(topic, MessageField.VALUE)
@@ -269,7 +269,7 @@ def measure(case: Case, seconds: float, rounds: int) -> list[object]:
         return list(read(written, None)) if split else read(written, None)
 
     raw_write, raw_read = case.raw_write, case.raw_read
-    # The library's own bytes, where ours are framed.
+    # The library reads its own bytes where those of StreamRT are framed.
     raw_data = written if raw_write is None else raw_write(case.value)
     found = rates(
         [

@@ -1,7 +1,7 @@
-"""How long an application needs from the start of its program to its first result, at first and when it is started again.
+"""Time from the start of an application's program to its first result, for a first start and for a restart.
 
-Runners take turns. What each started program has: a record that waits in its input, and the state of its last run where it is
-started again. The peer's figures are those of one process.
+Runners take turns. Each started program finds a record in its input, and at a restart the state of its last run.
+The peer's figures are those of one process.
 
     python -m bench.start
     python -m bench.start --runners resident --against ../streamrt-0.1
@@ -28,7 +28,7 @@ class Start:
     Attributes:
         seconds: from the start of the process to the first record in the output topic.
         cpu_s: processor time until then, of all processes.
-        memory_mb: memory of all processes when 1,000 records more are processed; shared pages count once.
+        memory_mb: memory of all processes after 1,000 further records; shared pages count once.
     """
 
     seconds: float
@@ -65,13 +65,13 @@ def start(
 
 @dataclass(frozen=True)
 class Options:
-    """What all starts have.
+    """Settings of all starts.
 
     Attributes:
-        peer_python: the Python that has the peer.
+        peer_python: the Python environment of the peer.
         master: Spark's master.
         checkout: another version to start; None for this one.
-        settle_s: seconds between the first result and the look at the memory.
+        settle_s: seconds between the first result and the measurement of memory.
     """
 
     peer_python: str | None

@@ -1,8 +1,8 @@
 """Records per second with state: keyed count, group_by with count, both guarantees, and the restore of a store.
 
-Each run reads topics that were filled before; a first one is not counted. Rates are taken between the first report of work
-and the last one, so they are those of a warm application. The restore rate is that of one process: it replays the changelog
-partition of a store with many keys, from Kafka into RocksDB, as tasks do it.
+Each run reads topics that were filled before; a first run is not counted. Rates are measured between the first and the
+last report, so they are those of a warm application. The restore rate is that of one process: it replays the changelog
+partition of a store with many keys, from Kafka into RocksDB, as tasks do.
 
     python -m bench.stateful
 """
@@ -52,7 +52,7 @@ def run_restore(address: str, keys: int) -> float:
             state(b"key-%d" % number, 0).set("count", number)
         stores.prepare(clients.writer(), {place: keys})
         clients.writer().flush()
-        # Nothing was flushed to the store: it is as empty as after a lost disk.
+        # Nothing was flushed to the store: it is as empty as after the loss of a disk.
         stores.close()
         begun = time.monotonic()
         stores = TaskStores(StoreCatalog(settings), own, place, clients, transactional=False)

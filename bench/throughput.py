@@ -1,16 +1,16 @@
 """Records per second from Kafka through Python to Kafka, at saturation: StreamRT in both modes and Quix Streams side by side.
 
-The cases are in `bench/cases.py`, for the peer in `bench/peer.py`: stateless; a count for each key; a count for each key in
-tumbling windows of ten seconds of event time, put out when they close; and `group_by` with a count. There are 1,000 keys and
-2 partitions; records are JSON of about 100 bytes. State is in RocksDB with changelogs, and `group_by` goes over a repartition
-topic, on both sides. StreamRT has two slots; the peer runs as one process, and as two that share the group. Settings are
-the defaults.
+The cases are in `bench/cases.py`, for the peer in `bench/peer.py`: stateless; a count for each key; a count for each
+key in tumbling windows of ten seconds of event time, emitted when they close; and `group_by` with a count. There are
+1,000 keys and 2 partitions; records are JSON of about 100 bytes. State is in RocksDB with changelogs, and `group_by`
+uses a repartition topic, on both sides. StreamRT has two slots; the peer runs as one process, and as two that share the
+group. Settings are the defaults.
 
-All are timed in the same way, and from outside: a topic is filled once for each case, then each run starts the application
-anew, with a group, an output topic and a state directory of its own, while this process asks the broker where the output
-topic ends, and with `group_by` the repartition topic too. The clock begins when a tenth of all that a run writes is there and
-ends with the last record, so the start does not count. Runners take turns, so that a machine that gets slower or faster does
-so for all.
+All runners are timed in the same way, from outside. A topic is filled once for each case. Each run starts the
+application with a new group, a new output topic and a new state directory. This process polls the end of the output
+topic, and with `group_by` also that of the repartition topic. The clock begins after a tenth of all output of a run and
+ends with the last record, so the start does not count. Runners take turns, so that a machine that gets slower or faster
+affects all of them.
 
     python -m bench.throughput --peer-python peer/bin/python
     python -m bench.throughput --cases count --runners resident peer --runs 5
@@ -40,7 +40,7 @@ BROKER = {"group.initial.rebalance.delay.ms": 3_000}
 
 
 def outputs_of(case: str, records: int) -> int:
-    """Return how many outputs a case makes of so many records."""
+    """Return the number of outputs of a case for so many records."""
     if case != "tumbling":
         return records
     # Each key has a record for each second; the last window of each stays open.
@@ -48,13 +48,13 @@ def outputs_of(case: str, records: int) -> int:
 
 
 class Written:
-    """Counts the records that a run has written: its outputs, and those that it groups anew.
+    """Counts the records that a run has written: its outputs, and those of the repartition topic.
 
     Args:
         address: the broker.
         target: the topic of the outputs.
         group: the consumer group, which is in the names of repartition topics.
-        topics: how many topics there will be.
+        topics: number of topics in total.
     """
 
     def __init__(self, address: str, target: str, group: str, topics: int) -> None:
@@ -64,7 +64,7 @@ class Written:
         self._wanted = topics
 
     def count(self) -> int:
-        """Return how many records there are now."""
+        """Return the current number of records."""
         if len(self._topics) < self._wanted:
             names = self._admin.list_topics(timeout=30)
             self._topics += [name for name in names if name.startswith("repartition") and self._group in name]
@@ -73,16 +73,16 @@ class Written:
 
 
 def measure(running: Running, written: Written, wanted: int, timeout_s: float) -> float:
-    """Wait until all is written; return the share of it that is written in a second, once the first tenth is.
+    """Wait until all is written; return the fraction that is written in a second, after the first tenth.
 
     Args:
-        running: what writes.
-        written: counts.
-        wanted: how many records there will be.
-        timeout_s: how long nothing may come.
+        running: the runner.
+        written: counts its records.
+        wanted: expected number of records.
+        timeout_s: longest time without a record.
 
     Raises:
-        RunnerError: if it ended, or nothing came for too long.
+        RunnerError: if the runner ended, or no record came for too long.
     """
     begin: tuple[float, int] | None = None
     done, moved_at = 0, time.monotonic()
@@ -152,7 +152,7 @@ def main() -> int:
 
 
 def ratios(rates: dict[str, float]) -> list[str]:
-    """Return how many times as fast the resident mode is: than one peer, than the better peer, and than micro-batches."""
+    """Return how many times as fast the resident mode is: as one peer, as the better peer, and as micro-batches."""
     own = rates.get("resident")
     peers = [rates[name] for name in (PEER, "peer-2") if name in rates]
     others = [rates.get(PEER), max(peers, default=None), rates.get("micro-batch")]

@@ -1,12 +1,12 @@
 """Records per second with windows, from Kafka through windows to Kafka: a tumbling count, and a sliding mean.
 
-Each run reads a topic that was filled before; a first one is not counted. Rates are taken between the first report of work
-and the last one, so they are those of a warm application. Each key has a record for each second of event time; with a million
-keys, for each five seconds, so all those windows of ten seconds are open at once, and close at once. A tumbling window is put
-out when it closes, a sliding one with each record.
+Each run reads a topic that was filled before; a first run is not counted. Rates are measured between the first and the
+last report, so they are those of a warm application. Each key has a record for each second of event time; with a
+million keys, for each five seconds, so all those windows of ten seconds are open at once, and close at once. A tumbling
+window is emitted when it closes, a sliding one with each record.
 
-The memory is that of the whole process tree, Spark's JVM included. It may not depend on how long a run is, and not on the
-keys beyond what is cached: the bound is printed, and exceeding it is an error.
+The memory is that of the whole process tree, Spark's JVM included. It must not depend on the length of a run, nor on
+the number of keys beyond what is cached: the bound is printed, and exceeding it is an error.
 
     python -m bench.windows --case tumbling --keys 1000
 """
@@ -43,7 +43,7 @@ def event_time(keys: int) -> Callable[[int], int]:
 
 
 def run(address: str, case: str, keys: int, chosen: argparse.Namespace) -> tuple[float, float]:
-    """Process one filled topic; return records per second, and the peak of the memory in megabytes."""
+    """Process one filled topic; return records per second and peak memory in megabytes."""
     source, target = common.unique("in"), common.unique("out")
     common.create_topics(address, source, target)
     # Long enough that a window of each key closes.

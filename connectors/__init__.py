@@ -1,4 +1,4 @@
-"""Connectors to systems outside Kafka: sinks take values out, sources bring records in. One connector in each file."""
+"""Connectors to external systems: sinks write values out, sources bring records in. One connector in each file."""
 
 from streamrt.connectors.sinks import (
     BaseSink,

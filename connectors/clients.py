@@ -1,14 +1,14 @@
-"""What sinks and sources share: connecting to the outside, with the user's callbacks."""
+"""Shared by sinks and sources: connect to the external system and call the user's callbacks."""
 
 from collections.abc import Callable
 
 __all__ = ["ClientConnectFailureCallback", "ClientConnectSuccessCallback"]
 
 ClientConnectSuccessCallback = Callable[[], None]
-"""Called when a connector has reached its system."""
+"""Called when a connector has connected to its system."""
 
 ClientConnectFailureCallback = Callable[[Exception], None]
-"""Called with the error when a connector could not reach its system; raises to refuse, returns to go on all the same."""
+"""Called with the error when a connector cannot connect. The callback raises to fail, or returns to continue."""
 
 
 def connect(
@@ -16,13 +16,13 @@ def connect(
     on_success: ClientConnectSuccessCallback | None,
     on_failure: ClientConnectFailureCallback | None,
 ) -> None:
-    """Call `setup` and tell the callbacks how it went.
+    """Call `setup`, then the callback for its outcome.
 
     Args:
-        setup: connects to the outside.
-        on_success: called after a `setup` that succeeded.
-        on_failure: called with the error of a `setup` that failed; what it raises leaves, and if it returns, the
-            error counts as dealt with. Without it, the error leaves.
+        setup: connects to the external system.
+        on_success: called after `setup` succeeds.
+        on_failure: called with the error when `setup` fails. If it returns, the error counts as handled; if it
+            raises, that error propagates. Without it, the error of `setup` propagates.
     """
     try:
         setup()

@@ -1,4 +1,4 @@
-"""Dialects of CSV, as settings that travel: other processes know nothing of `csv.register_dialect`."""
+"""CSV dialects as picklable settings: other processes do not know the dialects of `csv.register_dialect`."""
 
 import csv
 from typing import Any
@@ -18,11 +18,11 @@ _SETTINGS = (
 
 
 def dialect_settings(name: str, owner: str) -> dict[str, Any]:
-    """Return the settings of a dialect, as `csv.reader` and `csv.writer` take them.
+    """Return the settings of a dialect, as keyword arguments for `csv.reader` and `csv.writer`.
 
     Args:
         name: name of the dialect.
-        owner: who asks, for the error.
+        owner: the connector, for the error message.
 
     Raises:
         ConfigurationError: if there is no such dialect.
@@ -36,7 +36,7 @@ def dialect_settings(name: str, owner: str) -> dict[str, Any]:
     except (csv.Error, TypeError):
         known = ", ".join(csv.list_dialects())
         raise argument_error(
-            f"{owner} has the dialect {name!r}, but known are {known}; see csv.register_dialect",
+            f"{owner}: unknown CSV dialect {name!r}; known are {known}; see csv.register_dialect",
             of_type=isinstance(name, str),
         ) from None
     return {setting: getattr(dialect, setting) for setting in _SETTINGS}

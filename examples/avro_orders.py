@@ -2,7 +2,7 @@
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/avro_orders.py
 
-Values are Avro and nothing else. With SCHEMA_REGISTRY_URL=http://localhost:8081 both topics use a schema registry: each
+Values are plain Avro by default. With SCHEMA_REGISTRY_URL=http://localhost:8081 both topics use a schema registry: each
 order is read with the schema that it was written with, and the schema of invoices is registered.
 """
 
@@ -39,12 +39,12 @@ INVOICE = {
 
 
 def invoice(order: dict[str, Any]) -> dict[str, Any]:
-    """Return what is to be paid for an order, and when."""
+    """Return the amount and the due date of an order."""
     return {"order": order["id"], "total": order["price"] * order["pieces"], "due": order["day"] + timedelta(days=14)}
 
 
 def avro(schema: dict[str, Any], registry: SchemaRegistryClientConfig | None) -> dict[str, Any]:
-    """Return how the values of a topic are read and written."""
+    """Return the deserializer and serializer settings of a topic."""
     return {
         "value_deserializer": AvroDeserializer(schema, schema_registry_client_config=registry),
         "value_serializer": AvroSerializer(schema, schema_registry_client_config=registry),

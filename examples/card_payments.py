@@ -1,8 +1,8 @@
-"""Keeps a running total for each card, and notices what is charged twice: state, with and without a time to live.
+"""Keeps a running total for each card and detects double charges: state, with and without a time to live.
 
-Reads `payments`, such as {"merchant": "kiosk", "cents": 250} with the number of the card as key. Writes each payment to
-`payments-checked` with what the card has paid in all, and whether the same merchant took the same amount from it within
-the ten minutes before.
+Reads `payments`, such as {"merchant": "kiosk", "cents": 250}, with the number of the card as key. Writes each payment
+to `payments-checked` with the total of the card, and whether the same merchant charged the same amount within the ten
+minutes before.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/card_payments.py
 """
@@ -16,10 +16,10 @@ REMEMBERED = timedelta(minutes=10)
 
 
 def check(payment: dict[str, Any], state: State) -> dict[str, Any]:
-    """Add what is known of the card; `state` is that of the record's key."""
+    """Add the history of the card; `state` is that of the record's key."""
     paid = state.get("cents", 0) + payment["cents"]
     state.set("cents", paid)
-    # Keys are anything with a JSON form. In event time: a replay a year later gives the same answers.
+    # Keys may be anything with a JSON form. Time is event time: a replay a year later gives the same results.
     charge = ["charge", payment["merchant"], payment["cents"]]
     twice = state.exists(charge)
     state.set(charge, True, ttl=REMEMBERED)

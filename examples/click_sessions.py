@@ -1,8 +1,8 @@
-"""Puts the clicks of each visitor together to sessions: what is half an hour apart is another session.
+"""Groups the clicks of each visitor into sessions: a gap of half an hour starts another session.
 
-Reads `clicks`, such as {"page": "/cart"} with the visitor as key, and writes each session to `sessions` when it is over: when
-it began, how long it took, and the pages in the order of their times. Clicks may come up to five minutes late; a late
-click may be what makes one session of two.
+Reads `clicks`, such as {"page": "/cart"}, with the visitor as key. Writes each session to `sessions` when it is over:
+its start, its duration, and the pages in the order of their times. Clicks may come up to five minutes late; a late
+click can merge two sessions.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/click_sessions.py
 """
@@ -15,7 +15,7 @@ from streamrt.windows import Collect, Count
 
 
 def describe(session: dict[str, Any]) -> dict[str, Any]:
-    """Return what is of interest of a session."""
+    """Return the output of a session."""
     # The end of a session is one millisecond after its last click.
     seconds = (session["end"] - 1 - session["start"]) / 1000
     return {"seconds": seconds, "clicks": session["clicks"], "pages": session["pages"]}
@@ -30,7 +30,7 @@ def build(app: Application) -> StreamingDataFrame:
     sdf = (
         sdf.session_window(timedelta(minutes=30), grace_ms=timedelta(minutes=5))
         .agg(clicks=Count("page"), pages=Collect("page"))
-        # Whoever clicks moves the clock: visitors do not come back to tell that they have left.
+        # Any visitor's click advances the clock: visitors do not return to report that they have left.
         .final(closing_strategy="partition")
     )
     return sdf.apply(describe).to_topic(sessions)

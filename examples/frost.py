@@ -1,8 +1,8 @@
-"""Finds the days with frost in a CSV file, and writes them to another one: a source and a sink.
+"""Finds the days with frost in a CSV file and writes them to another one: a source and a sink.
 
-The source feeds the rows of weather.csv into the topic `source__weather`. What is frost ends up in frost.csv, in the current
-directory, with the place of each record, which tells rows apart if a crash repeats some. The program ends when no more
-rows come.
+The source produces the rows of weather.csv to the topic `source__weather`. Days with frost are written to frost.csv, in
+the current directory, with the position of each record, which identifies rows that a crash repeats. The program ends
+when no more rows come.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/frost.py
 """
@@ -31,7 +31,7 @@ def build(app: Application, weather: Path = WEATHER, frost: Path = Path("frost.c
     source = CSVSource(weather, name="weather", key_extractor=station, timestamp_extractor=midnight)
 
     sdf = app.dataframe(source=source)
-    # Fields of CSV files are texts.
+    # Fields of CSV files are strings.
     sdf["low"] = sdf["low"].apply(float)
     sdf = sdf[sdf["low"] < 0]
     sdf["text"] = sdf["day"] + ": " + sdf["low"].apply(str) + " °C"

@@ -1,10 +1,10 @@
-"""Counts what is in stock, exactly once: a delivery that counted twice after a crash would be wrong for ever.
+"""Counts stock exactly once: a delivery that is counted twice after a crash would stay wrong forever.
 
-Reads `movements`, such as {"pieces": -2, "why": "sold"} with the product as key, and writes the new stock of the product to
-`stock`. Kill the program as often as you like, by `kill -9`: each movement changes the stock once.
+Reads `movements`, such as {"pieces": -2, "why": "sold"}, with the product as key, and writes the new stock of the
+product to `stock`. Kill the program with `kill -9` as often as you like: each movement changes the stock once.
 
-Outputs, state and offsets are committed together in Kafka transactions. Readers see the difference if they read
-committed records only: `isolation.level=read_committed`.
+Outputs, state and offsets are committed together in Kafka transactions. Consumers benefit only if they read committed
+records: `isolation.level=read_committed`.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/inventory.py
 """

@@ -11,7 +11,7 @@ SEASONS = ("winter", "spring", "summer", "autumn")
 
 
 def season(month: int) -> str:
-    """Return the season that a month of the year belongs to."""
+    """Return the season of a month."""
     return SEASONS[month % 12 // 3]
 
 
@@ -21,7 +21,7 @@ def build(app: Application) -> StreamingDataFrame:
     late_flights = app.topic("late-flights", key_deserializer="str", key_serializer="str")
 
     sdf = app.dataframe(flights)
-    # Cancelled flights have no delay: the first condition keeps None away from the second.
+    # Cancelled flights have no delay: the first condition protects the second from None.
     sdf = sdf[sdf["dep_delay"].notnull() & (sdf["dep_delay"] > 60)]
     sdf["hours"] = (sdf["dep_delay"] / 60).round(2)
     sdf["route"] = sdf["origin"] + "-" + sdf["dest"]

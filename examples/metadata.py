@@ -1,4 +1,4 @@
-"""Uses and changes what travels beside a value: position, timestamp and headers.
+"""Uses and changes the metadata of a record: position, timestamp and headers.
 
 Reads `measurements`, such as {"watts": 230, "measured_at_ms": 1700000000000}, keyed by meter.
 
@@ -11,13 +11,13 @@ from streamrt import Application, StreamingDataFrame, message_context
 
 
 def with_origin(value: dict[str, Any]) -> dict[str, Any]:
-    """Add where the record was read from."""
+    """Add the position of the input record."""
     context = message_context()
     return {**value, "origin": f"{context.topic}[{context.partition}] at {context.offset}"}
 
 
 def with_delay(value: dict[str, Any], key: str, timestamp: int, headers: Any) -> dict[str, Any]:
-    """Add the meter, and how long the measurement took to arrive in Kafka."""
+    """Add the meter, and the time that the measurement took to arrive in Kafka."""
     return {**value, "meter": key, "delay_ms": timestamp - value["measured_at_ms"]}
 
 
@@ -29,7 +29,7 @@ def build(app: Application) -> StreamingDataFrame:
     sdf = app.dataframe(measurements)
     sdf = sdf.apply(with_origin)
     sdf = sdf.apply(with_delay, metadata=True)
-    # From here on the record's time is when it was measured, not when it was sent.
+    # From here on the record's timestamp is the time of measurement, not the time of sending.
     sdf = sdf.set_timestamp(lambda value, key, timestamp, headers: value["measured_at_ms"])
     sdf = sdf.set_headers(lambda value, key, timestamp, headers: [*(headers or []), ("unit", b"W")])
     return sdf.to_topic(enriched)

@@ -1,8 +1,8 @@
-"""Follows a table of a database: a source of one's own that knows, after a restart, how far it has read.
+"""Follows a table of a database: a custom source that remembers, after a restart, how far it has read.
 
-The table `outbox` of the SQLite database shop.sqlite, in the current directory, gets a row for each order; whoever takes
-the order writes the row in the same transaction. The source produces the rows to `source__outbox`, and the dataframe
-writes what is to be packed to `parcels`. A crash repeats the rows since the last flush, and loses none.
+The table `outbox` of the SQLite database shop.sqlite, in the current directory, gets a row for each order, written in
+the same transaction as the order. The source produces the rows to `source__outbox`, and the dataframe writes the
+packing instructions to `parcels`. A crash repeats the rows since the last flush, and loses none.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/outbox.py
 """
@@ -24,7 +24,7 @@ class Outbox(StatefulSource):
     """Produces the rows of the table in the order of their ids."""
 
     def __init__(self, path: Path) -> None:
-        # Settings only: this object travels to a process of its own, which then calls run().
+        # Only settings: this object is sent to a separate process, which then calls run().
         super().__init__("outbox")
         self._path = path.absolute()
 
@@ -44,7 +44,7 @@ class Outbox(StatefulSource):
             self.produce(message.value, message.key)
         if rows:
             self.state.set("last", rows[-1][0])
-            # First the records are delivered, then "last" is written.
+            # The records are delivered before "last" is written.
             self.flush()
         return bool(rows)
 
@@ -59,7 +59,7 @@ def build(app: Application, path: Path = Path("shop.sqlite")) -> None:
 
 
 def fill(path: Path) -> None:
-    """Make the table with a few orders, unless it is there."""
+    """Make the table with a few orders, unless it exists."""
     with closing(sqlite3.connect(path)) as connection, connection:
         if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'outbox'").fetchall():
             connection.execute(TABLE)

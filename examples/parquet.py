@@ -1,9 +1,9 @@
-"""Keeps trips as Parquet files, a directory for each day: whatever Spark writes is a sink.
+"""Writes trips to Parquet files, a directory for each day: every format of Spark can be a sink.
 
-Reads `trips`, such as {"vehicle": "bus-7", "day": "2024-01-05", "km": 12.5}, and appends each micro-batch to trips.parquet in
-the current directory. Iceberg, Delta and JDBC differ in one line of `save`.
+Reads `trips`, such as {"vehicle": "bus-7", "day": "2024-01-05", "km": 12.5}, and appends each micro-batch to
+trips.parquet in the current directory. For Iceberg, Delta or JDBC, change one line of `save`.
 
-A crash may repeat records. The columns `_topic`, `_partition` and `_offset` tell which: drop duplicates of them when reading.
+A crash may repeat records. The columns `_topic`, `_partition` and `_offset` identify them: drop duplicates on reading.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/parquet.py
 """
@@ -19,12 +19,12 @@ COLUMNS = "vehicle STRING, day STRING, km DOUBLE"
 
 
 def save(path: str, frame: Any) -> None:
-    """Append a Spark DataFrame, which holds the trips of a micro-batch."""
+    """Append a Spark DataFrame with the trips of a micro-batch."""
     frame.write.mode("append").partitionBy("day").parquet(path)
 
 
 def build(app: Application, sink: BaseSink | None = None, path: Path = Path("trips.parquet")) -> None:
-    """Add the dataframe of this example to an application; tests without Spark give it another sink."""
+    """Add the dataframe of this example to an application; tests without Spark pass another sink."""
     sdf = app.dataframe(app.topic("trips"))
     sdf = sdf[sdf["km"] > 0]
     if sink is None:

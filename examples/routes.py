@@ -1,8 +1,8 @@
-"""Counts flights by route, although they arrive by carrier: `group_by` brings together what belongs together.
+"""Counts flights by route, although they arrive by carrier: `group_by` changes the key.
 
-Reads `departures`, such as {"origin": "JFK", "dest": "LAX", "delay_min": 12}, whose keys are carriers, and writes to
-`route-delays` how many flights a route has had and their mean delay, with the route as key. The flights of a route
-are in different partitions: they go through the topic `repartition__routes--departures--route`.
+Reads `departures`, such as {"origin": "JFK", "dest": "LAX", "delay_min": 12}, whose keys are carriers. Writes the
+number of flights of each route and their mean delay to `route-delays`, with the route as key. The flights of a route
+are in different partitions: they pass through the topic `repartition__routes--departures--route`.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/routes.py
 """
@@ -32,7 +32,7 @@ def build(app: Application) -> StreamingDataFrame:
     delays = app.topic("route-delays", key_deserializer="str", key_serializer="str")
 
     sdf = app.dataframe(departures)
-    # Cancelled flights have no delay. What is filtered here need not travel.
+    # Cancelled flights have no delay. A filter before group_by keeps records out of the repartition topic.
     sdf = sdf[sdf["delay_min"].notnull()]
     sdf = sdf.group_by(route, name="route")
     sdf = sdf.apply(summarize, stateful=True)

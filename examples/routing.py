@@ -1,4 +1,4 @@
-"""Sends each order to a topic that depends on the order, and large orders to people who check them.
+"""Sends each order to a topic that depends on the order, and large orders to a manual check.
 
 Reads `orders`, such as {"country": "FR", "total": 120.0}, keyed by customer.
 
@@ -14,13 +14,13 @@ LARGE = 1_000
 def build(app: Application) -> StreamingDataFrame:
     """Add the dataframe of this example to an application."""
     orders = app.topic("orders", key_deserializer="str")
-    # Every topic is declared before the application runs, also those that a function chooses from.
+    # Every topic is declared before the application runs, also topics that a function chooses.
     domestic = app.topic("orders-domestic", key_serializer="str")
     abroad = app.topic("orders-abroad", key_serializer="str")
     review = app.topic("orders-review", key_serializer="str")
 
     sdf = app.dataframe(orders)
-    # Two branches begin at the same frame; each works on a copy of the value, so the first one's changes stay there.
+    # Two branches begin at the same frame; each works on a copy of the value, so they do not affect each other.
     large = sdf[sdf["total"] >= LARGE]
     large["reason"] = "large"
     large.to_topic(review)

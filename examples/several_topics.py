@@ -1,7 +1,7 @@
 """Several topics and dataframes in one application: two kinds of records become one.
 
-Reads `page-views`, such as {"user": "ann", "url": "/a"}, and `purchases`, such as {"customer": "ann", "cents": 1999}, and
-writes both to `activities` in one form, keyed by user. Purchases go to `receipts`, too.
+Reads `page-views`, such as {"user": "ann", "url": "/a"}, and `purchases`, such as {"customer": "ann", "cents": 1999}.
+Writes both to `activities` in one form, keyed by user. Purchases also go to `receipts`.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/several_topics.py
 """
@@ -12,12 +12,12 @@ from streamrt import Application
 
 
 def from_view(view: dict[str, Any]) -> dict[str, Any]:
-    """Return the activity of somebody who looked at a page."""
+    """Return the activity of a page view."""
     return {"user": view["user"], "did": "view", "what": view["url"]}
 
 
 def from_purchase(purchase: dict[str, Any]) -> dict[str, Any]:
-    """Return the activity of somebody who bought something."""
+    """Return the activity of a purchase."""
     return {"user": purchase["customer"], "did": "buy", "what": f"{purchase['cents'] / 100:.2f}"}
 
 

@@ -1,10 +1,10 @@
 """Tests an application without Kafka, Spark or Java, in milliseconds.
 
-`TopologyTestDriver` runs the code that runs in production, on records that a test gives it.
+`TopologyTestDriver` runs the production code on the records of a test.
 
     python examples/test_thermostat.py        # or: pytest examples/test_thermostat.py
 """
-# ruff: noqa: D103, S101 - tests assert, and their names say what
+# ruff: noqa: D103, S101 - tests assert, and their names describe them
 
 from datetime import timedelta
 
@@ -29,7 +29,7 @@ def build(app: Application) -> None:
 
 @pytest.fixture
 def driver() -> TopologyTestDriver:
-    # No broker is asked, so any address will do.
+    # The broker is not contacted, so any address works.
     app = Application(broker_address="unused:9092", consumer_group="thermostat")
     build(app)
     return TopologyTestDriver(app, start=1_000)
@@ -46,7 +46,7 @@ def test_heats_cold_rooms(driver: TopologyTestDriver) -> None:
 
 def test_keeps_the_time_of_the_measurement(driver: TopologyTestDriver) -> None:
     driver.pipe("temperatures", {"celsius": 17, "wanted": 20}, key="kitchen", timestamp=500)
-    driver.advance(timedelta(seconds=2))  # the wall clock moves when the test says so
+    driver.advance(timedelta(seconds=2))  # only the test moves the wall clock
     driver.pipe("temperatures", {"celsius": 17, "wanted": 20}, key="kitchen")
 
     assert [record.timestamp for record in driver.read("heating")] == [500, 3_000]

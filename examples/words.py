@@ -1,6 +1,6 @@
 """Cuts texts into words: one record in, any number of records out.
 
-Reads `texts`, whose values are plain text, and writes each word to `words`, with itself as key.
+Reads `texts`, whose values are plain text, and writes each word to `words`, with the word as key.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 python examples/words.py
 """
@@ -27,7 +27,7 @@ def build(app: Application) -> StreamingDataFrame:
     )
 
     sdf = app.dataframe(texts)
-    # A record without value is a tombstone: it says that a text was deleted, and has no words.
+    # A record without a value is a tombstone: the text was deleted and has no words.
     sdf = sdf.filter(lambda text: text is not None)
     sdf = sdf.apply(words, expand=True)
     return sdf.to_topic(output, key=lambda word: word)

@@ -1,4 +1,4 @@
-"""Serializers and deserializers: objects to bytes and back, by name or as objects."""
+"""Serializers and deserializers: from objects to bytes and back, by name or as objects."""
 
 from collections.abc import Iterable
 
@@ -106,17 +106,17 @@ DESERIALIZERS: dict[str, type[Deserializer]] = {
 """Deserializers by the names that `Application.topic()` accepts."""
 
 _OBJECTS = {"avro": "Avro{}(schema)", "protobuf": "Protobuf{}(msg_type)"}
-"""Formats that a name alone does not say enough about, with the object to give instead."""
+"""Formats that need more than a name, with the object to pass instead."""
 
 
 def resolve_serializer(serializer: SerializerType) -> Serializer:
-    """Return the serializer that a name stands for; an object is returned as it is.
+    """Return the serializer of a name; return an object unchanged.
 
     Args:
         serializer: one of the names in `SERIALIZERS`, or a `Serializer`.
 
     Raises:
-        ConfigurationError: if the name is unknown or the object is no serializer.
+        ConfigurationError: if the name is unknown or the object is not a serializer.
 
     Example:
         >>> type(resolve_serializer("int")).__name__
@@ -130,13 +130,13 @@ def resolve_serializer(serializer: SerializerType) -> Serializer:
 
 
 def resolve_deserializer(deserializer: DeserializerType) -> Deserializer:
-    """Return the deserializer that a name stands for; an object is returned as it is.
+    """Return the deserializer of a name; return an object unchanged.
 
     Args:
         deserializer: one of the names in `DESERIALIZERS`, or a `Deserializer`.
 
     Raises:
-        ConfigurationError: if the name is unknown or the object is no deserializer.
+        ConfigurationError: if the name is unknown or the object is not a deserializer.
     """
     if isinstance(deserializer, Deserializer):
         return deserializer

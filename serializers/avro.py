@@ -1,4 +1,4 @@
-"""Avro by fastavro: single values without a container, with a schema that both sides know or a schema registry."""
+"""Avro with fastavro: single values without a container, with a schema known to both sides or a schema registry."""
 
 import codecs
 import json
@@ -37,25 +37,25 @@ from streamrt.serializers.registry import (
 )
 
 AvroSchemaLike = dict[str, Any] | list[Any] | str | RegistrySchema
-"""An Avro schema: as a dict or a list, as JSON, as the name of a primitive type, or with references to registered ones."""
+"""An Avro schema: a dict, a list, JSON, the name of a primitive type, or one with references to registered schemas."""
 
 
 class AvroSerializer(Serializer):
-    r"""Writes Avro: one value without a container file around it.
+    r"""Writes Avro: one value without a container file.
 
-    Values are what [fastavro](https://fastavro.readthedocs.io/en/latest/writer.html) takes: records are dicts; dates,
-    times, decimals and UUIDs are Python's own where the schema has such a logical type. Which branch of a union a value
-    belongs to is found out, or said with a tuple of the type's name and the value, or with the key `-type` in a dict.
-    None becomes a tombstone.
+    Values are what [fastavro](https://fastavro.readthedocs.io/en/latest/writer.html) accepts: records are dicts; dates,
+    times, decimals and UUIDs are Python's types if the schema has the logical type. The branch of a union is found from
+    the value, or named by a tuple of the type's name and the value, or by the key `-type` in a dict. None becomes a
+    tombstone.
 
     Args:
-        schema: the schema. None only with a registry that is asked for the schema.
-        strict: refuse records whose fields are not exactly those of the schema. Off, fields that the schema has not are
-            left out; missing ones without a default are refused in any case.
+        schema: the schema; None only if the configuration takes the schema from a registry.
+        strict: refuse records whose fields are not exactly those of the schema. Otherwise fields that the schema lacks
+            are left out; missing fields without a default are always refused.
         strict_allow_default: the same, but a missing field may have a default.
         disable_tuple_notation: a tuple is an array and never names the type of its second item.
-        schema_registry_client_config: how to reach a schema registry. With it, values begin with the schema's id.
-        schema_registry_serialization_config: how to use the registry.
+        schema_registry_client_config: connection to a schema registry. Values then begin with the schema's id.
+        schema_registry_serialization_config: use of the registry.
 
     Raises:
         ConfigurationError: if the schema or an option cannot be used, or fastavro is not installed.
@@ -109,7 +109,7 @@ class AvroSerializer(Serializer):
         return data
 
     def __getstate__(self) -> dict[str, Any]:
-        # Compiled schemas have functions in them; they are made again where they are needed.
+        # Compiled schemas contain functions; they are compiled again in the other process.
         return {**self.__dict__, "_compiled": None}
 
     def __eq__(self, other: object) -> bool:
@@ -125,7 +125,7 @@ class AvroSerializer(Serializer):
         own = self._own()
         if self._writer is None:
             if own is None:
-                raise TypeError("a serializer without a registry has a schema of its own")
+                raise TypeError("a serializer without a registry has its own schema")
             return _encoder(own, self._options)
         schema = None
         if self._schema is not None:
@@ -147,20 +147,20 @@ class AvroSerializer(Serializer):
 
 
 class AvroDeserializer(Deserializer):
-    r"""Reads Avro: one value without a container file around it.
+    r"""Reads Avro: one value without a container file.
 
     Args:
-        schema: the schema that values were written with. With a registry, which knows that one, it is the schema to read
-            with, like `reader_schema`.
-        reader_schema: the schema to read with, where it is another one: fields are matched by name, missing ones
-            get their defaults, and types are widened as
-            [the specification](https://avro.apache.org/docs/1.12.0/specification/#schema-resolution) says.
+        schema: the schema that values were written with. A registry knows that one; with a registry, this is the schema
+            to read with, like `reader_schema`.
+        reader_schema: the schema to read with, if it is another one: fields are matched by name, missing fields
+            get their defaults, and types are widened as in
+            [the specification](https://avro.apache.org/docs/1.12.0/specification/#schema-resolution).
         return_record_name: a record in a union becomes a tuple of its type's name and the record.
-        return_record_name_override: but only where the union has several record types.
-        return_named_type: the same for enums and fixed types, too; the two options above are ignored then.
-        return_named_type_override: but only where the union has several types with a name.
-        handle_unicode_errors: what to do with strings that are not UTF-8, as for `bytes.decode`.
-        schema_registry_client_config: how to reach a schema registry. With it, values begin with the schema's id.
+        return_record_name_override: the same, but only if the union has several record types.
+        return_named_type: the same for enums and fixed types, too; the two options above are then ignored.
+        return_named_type_override: the same, but only if the union has several named types.
+        handle_unicode_errors: error handling for strings that are not UTF-8, as for `bytes.decode`.
+        schema_registry_client_config: connection to a schema registry. Values then begin with the schema's id.
 
     Raises:
         ConfigurationError: if a schema or an option cannot be used, or fastavro is not installed.
@@ -187,7 +187,7 @@ class AvroDeserializer(Deserializer):
             codecs.lookup_error(handle_unicode_errors)
         except (LookupError, TypeError):
             raise ConfigurationError(
-                f"handle_unicode_errors is {handle_unicode_errors!r}: give a way such as 'strict' or 'replace'"
+                f"handle_unicode_errors is {handle_unicode_errors!r}: give a handler such as 'strict' or 'replace'"
             ) from None
         options = {
             "return_record_name": return_record_name,
@@ -241,7 +241,7 @@ class AvroDeserializer(Deserializer):
         own, reader = self._writer_schema, self._reader_schema
         if self._reader is None:
             if own is None:
-                raise TypeError("a deserializer without a registry has a schema of its own")
+                raise TypeError("a deserializer without a registry has its own schema")
             return _decoder(own, reader, self._options)
 
         def make(found: RegisteredSchema, registry: SchemaRegistry) -> Callable[[bytes], Any]:
@@ -255,7 +255,7 @@ class AvroDeserializer(Deserializer):
 
 
 def _taken_apart(schema: AvroSchemaLike | None, registry: bool) -> tuple[Any, Any]:
-    """Return a schema of the user's as plain objects, and its references."""
+    """Return a schema of the user as plain objects, and its references."""
     if schema is None:
         return None, ()
     references: Any = ()
@@ -315,7 +315,7 @@ def _encoder(schema: AvroSchema, options: dict[str, Any]) -> BoundSerializer:
             if recursive:
                 check_value_depth(value)
             write(out, parsed, value, **options)
-        except Exception as error:  # whatever the value's own methods and fastavro raise
+        except Exception as error:  # the value's methods and fastavro may raise anything
             raise SerializationError(
                 f"the value does not fit the Avro schema{_of(schema)}: {_reason(error)}"
             ) from error
@@ -335,11 +335,11 @@ def _decoder(writer: AvroSchema, reader: AvroSchema | None, options: dict[str, A
             if check is not None:
                 check(data)
             value = read(source, parsed, target, **options)
-        except Exception as error:  # whatever fastavro runs into
+        except Exception as error:  # fastavro may raise anything
             raise SerializationError(f"the bytes do not fit the Avro schema{_of(writer)}: {_reason(error)}") from error
         if source.tell() != len(data):
             raise SerializationError(
-                f"the bytes do not fit the Avro schema{_of(writer)}: {len(data) - source.tell()} are left over"
+                f"the bytes do not fit the Avro schema{_of(writer)}: {len(data) - source.tell()} remain after the value"
             )
         return value
 
@@ -348,7 +348,7 @@ def _decoder(writer: AvroSchema, reader: AvroSchema | None, options: dict[str, A
 
 def _raw_bytes(value: Any, headers: Headers | None) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise SerializationError(f"the Avro schema wants bytes and not a {type(value).__name__}")
+        raise SerializationError(f"the Avro schema needs bytes, not a {type(value).__name__}")
     return bytes(value)
 
 
@@ -361,7 +361,7 @@ def _of(schema: AvroSchema) -> str:
 
 
 def _reason(error: Exception) -> str:
-    # Which of the two fastavro raises depends on where the bytes end.
+    # fastavro raises one of these two, depending on where the bytes end.
     if isinstance(error, EOFError) or str(error) == "string index out of range":
         return "they end too early"
     text = " ".join(str(error).split())

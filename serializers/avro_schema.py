@@ -1,16 +1,16 @@
-"""Avro schemas, checked before fastavro reads anything with them.
+"""Avro schemas, checked before fastavro reads values with them.
 
-fastavro's reader is written in C, and trusts what it reads. Three things must not reach it:
+fastavro's reader is written in C and trusts its input. Three things must not reach it:
 
-- **Depth.** It calls itself for each level, and a few thousand levels crash the process. A schema must not be nested
-  deeper than `MAX_TYPE_DEPTH`; with one that contains itself, the depth of each value is checked.
-- **Values that cost no bytes.** `null`, empty records and fixed types of size 0 take no bytes, so an array of them says
-  "fifty million items" in five bytes. Where the items of an array may be such, or bring many such values along, the
+- **Depth.** The reader is recursive, and a few thousand levels crash the process. A schema must not be nested deeper
+  than `MAX_TYPE_DEPTH`; for a recursive schema, the depth of each value is checked.
+- **Values that take no bytes.** `null`, empty records and fixed types of size 0 take no bytes, so an array of them can
+  claim fifty million items in five bytes. If the items of an array may take no bytes, or contain many such values, the
   number of values is checked.
-- **Large decimals.** Turning a megabyte into a decimal number takes minutes.
+- **Large decimals.** Converting a megabyte to a decimal number takes minutes.
 
-`check` walks over the bytes of a value and refuses it before fastavro sees it. It is made for those schemas alone that
-need it; all others are read without.
+`check` walks over the bytes of a value and refuses it before fastavro reads it. Only schemas that need the check have
+one.
 """
 
 import json
@@ -22,9 +22,9 @@ from streamrt.errors import ConfigurationError
 from streamrt.extras import install_command
 
 MAX_TYPE_DEPTH = 64
-"""How deep the types of a schema may be nested."""
+"""Maximum nesting depth of the types of a schema."""
 MAX_VALUE_DEPTH = 150
-"""How deep values of a schema that contains itself may be nested."""
+"""Maximum nesting depth of the values of a recursive schema."""
 
 _MAX_JSON_DEPTH = 250
 _MAX_JSON_NODES = 400_000
@@ -41,19 +41,19 @@ Check = Callable[[bytes], None]
 
 
 class InvalidAvroSchemaError(ValueError):
-    """A schema is none, or is one that values cannot be read with safely. It never leaves this package."""
+    """The schema is invalid, or values cannot be read safely with it. It never leaves this package."""
 
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """A schema that fastavro can use at once.
+    """A compiled schema, ready for fastavro.
 
     Attributes:
-        parsed: the schema as fastavro's functions take it.
-        named: the types with a name, by their full names.
-        name: full name of the type of values; the type itself where it has no name; None for a union.
+        parsed: the schema in the form that fastavro's functions accept.
+        named: the named types, by full name.
+        name: full name of the type of values; the type itself if it has no name; None for a union.
         recursive: whether a type contains itself.
-        check: refuses bytes that must not reach fastavro's reader; None where there are no such bytes.
+        check: refuses bytes that must not reach fastavro's reader; None if no check is needed.
     """
 
     parsed: Any
@@ -82,10 +82,10 @@ def load_fastavro() -> Any:
 
 
 def load_schema(schema: Any) -> Any:
-    """Return a schema as lists, dicts and strings, and nothing that fastavro added to it.
+    """Return a schema as lists, dicts and strings, without fastavro's additions.
 
     Args:
-        schema: such objects, or JSON, or the name of a primitive type.
+        schema: such objects, JSON, or the name of a primitive type.
 
     Raises:
         InvalidAvroSchemaError: if it is none of these, or too large.
@@ -96,10 +96,10 @@ def load_schema(schema: Any) -> Any:
         except (ValueError, RecursionError) as error:
             raise InvalidAvroSchemaError(f"it is not JSON: {error}") from error
     if not isinstance(schema, dict | list | str):
-        raise InvalidAvroSchemaError(f"it is a {type(schema).__name__} and not a dict, a list or a string")
+        raise InvalidAvroSchemaError(f"it is a {type(schema).__name__}, not a dict, a list or a string")
     left = _MAX_JSON_NODES
     root: list[Any] = [None]
-    # The third tells where the copy goes; a function that calls itself would not get far enough.
+    # The third item says where the copy goes. A recursive function would reach Python's recursion limit.
     waiting: list[tuple[Any, int, Any, Any]] = [(schema, 0, root, 0)]
     while waiting:
         item, depth, parent, place = waiting.pop()
@@ -122,8 +122,8 @@ def compile_schema(schema: Any, definitions: Iterable[Any] = ()) -> AvroSchema:
     """Prepare a schema for reading and writing.
 
     Args:
-        schema: what `load_schema` returned.
-        definitions: the same of the schemas that it refers to; those that others refer to come first.
+        schema: the result of `load_schema`.
+        definitions: the results of `load_schema` for the schemas that it refers to; referenced ones come first.
 
     Raises:
         InvalidAvroSchemaError: if it is not a valid schema, or values cannot be read with it safely.
@@ -136,7 +136,7 @@ def compile_schema(schema: Any, definitions: Iterable[Any] = ()) -> AvroSchema:
             parse(definition, named)
         parsed = _with_hint(parse(schema, named), named)
     except Exception as error:
-        # Wrong schemas raise whatever fastavro runs into, such as KeyError.
+        # fastavro raises any error for an invalid schema, such as KeyError.
         raise InvalidAvroSchemaError(f"{type(error).__name__}: {error}") from error
     analysis = _Analysis(named)
     whole = analysis.visit(parsed, 0)
@@ -154,10 +154,10 @@ def compile_schema(schema: Any, definitions: Iterable[Any] = ()) -> AvroSchema:
 
 
 def check_value_depth(value: Any) -> None:
-    """Refuse a value that is nested so deeply that fastavro's writer, which calls itself, would crash the process.
+    """Refuse a value whose nesting would crash the process in fastavro's recursive writer.
 
     Raises:
-        ValueError: if so.
+        ValueError: if it is nested too deeply.
     """
     level = [value]
     for _ in range(MAX_VALUE_DEPTH):
@@ -174,7 +174,7 @@ def check_value_depth(value: Any) -> None:
 
 
 def _with_hint(parsed: Any, named: dict[str, Any]) -> Any:
-    """Return a parsed schema in a form that fastavro does not parse again for each value."""
+    """Return a parsed schema in a form that fastavro does not parse for each value."""
     hint = {"__fastavro_parsed": True, "__named_schemas": named}
     if isinstance(parsed, dict):
         return {**parsed, **hint}
@@ -192,12 +192,12 @@ def _name_of(parsed: Any) -> str | None:
 
 @dataclass(frozen=True)
 class _Size:
-    """What values of a type cost.
+    """Size of the values of a type.
 
     Attributes:
-        least: the fewest bytes that a value takes.
-        free: how many parts of a value take no bytes, at most, where arrays and maps are empty.
-        depth: how deep the types are nested.
+        least: minimum number of bytes of a value.
+        free: maximum number of parts of a value that take no bytes, if arrays and maps are empty.
+        depth: nesting depth of the types.
     """
 
     least: int
@@ -206,7 +206,7 @@ class _Size:
 
 
 class _Analysis:
-    """Finds out whether bytes need to be checked before they are read with a schema."""
+    """Determines whether the bytes of a schema's values need a check before they are read."""
 
     def __init__(self, named: dict[str, Any]) -> None:
         self.recursive = False
@@ -254,7 +254,7 @@ class _Analysis:
     def _named_type(self, name: str, schema: Any, depth: int) -> _Size:
         if name in self._open:
             self.recursive = True
-            # What it costs is counted where it began.
+            # The size of a recursive type is counted at its outermost occurrence.
             return _Size(1, 0, 1)
         done = self._done.get(name)
         if done is None:
@@ -287,17 +287,17 @@ def _primitive(name: str) -> _Size:
 
 
 class _Walk:
-    """Walks over the bytes of one value: how deep it is nested, and how many values it has."""
+    """Walks over the bytes of one value: checks its depth and its number of values."""
 
     def __init__(self, named: dict[str, Any], data: bytes, free: int) -> None:
         self._named = named
         self._data = data
         self._at = 0
-        # Each value takes a byte, but for the few that the schema gives away, and a share for those in arrays.
+        # Each value takes a byte, except the few that the schema allows without, and a share for those in arrays.
         self._left = _VALUES_WITHOUT_BYTES + free + (1 + _FREE_VALUES_PER_ITEM) * len(data)
 
     def run(self, schema: Any) -> None:
-        """Walk.
+        """Walk over the value.
 
         Raises:
             ValueError: if the value must not be read.
@@ -379,7 +379,7 @@ class _Walk:
             if byte < 0x80:
                 break
             shift += 7
-            # fastavro's reader and this one must never differ, and longer ones would overflow there.
+            # This reader and fastavro's must never differ, and longer numbers would overflow there.
             if shift > 63:
                 raise ValueError("a number is longer than 64 bits")
         self._at = at

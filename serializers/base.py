@@ -1,12 +1,12 @@
-"""The contract of serializers and deserializers, and how the others are found by name.
+"""The contract of serializers and deserializers. `streamrt.serializers` resolves them by name.
 
-A serializer is called once for every key or value, so the contract has two doors:
+A serializer is called once for every key or value, so the contract has two entry points:
 
-- `__call__(value, ctx)` is what a serializer must define;
+- A serializer must define `__call__(value, ctx)`.
 - `bind(topic, field)` returns the function that tasks call. By default it wraps `__call__`. A serializer that needs
-  neither the topic nor the headers overrides it and saves building a context for every record.
+  neither the topic nor the headers overrides it, and then builds no context for each record.
 
-`None` never reaches a deserializer: a key of None or a tombstone stays None whatever the type.
+A deserializer never gets `None`: a key of None or a tombstone stays None with every deserializer.
 """
 
 import abc
@@ -27,7 +27,7 @@ Bound = TypeVar("Bound", BoundSerializer, BoundDeserializer)
 
 
 class MessageField(str, enum.Enum):
-    """Which part of a record is serialized."""
+    """The part of a record that is serialized."""
 
     KEY = "key"
     VALUE = "value"
@@ -35,12 +35,12 @@ class MessageField(str, enum.Enum):
 
 @dataclass(frozen=True)
 class SerializationContext:
-    """What a serializer may want to know beside the value.
+    """The context of a key or value, for serializers and deserializers.
 
     Attributes:
-        topic: name of the topic that the record is read from or goes to.
-        field: whether the key or the value is meant.
-        headers: the record's headers, or None where it has none.
+        topic: name of the topic that the record is read from or written to.
+        field: key or value.
+        headers: headers of the record, or None if it has none.
     """
 
     topic: str
@@ -49,9 +49,9 @@ class SerializationContext:
 
 
 class Serializer(abc.ABC):
-    """Turns a key or a value into bytes.
+    """Converts a key or a value to bytes.
 
-    Instances travel to the processes that run the tasks, so they must be picklable.
+    Instances are sent to the processes that run tasks, so they must be picklable.
 
     Example:
         >>> class Upper(Serializer):
@@ -62,7 +62,7 @@ class Serializer(abc.ABC):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let a class that defines its call alone be called so, also where the class above it binds in a faster way."""
+        """Restore the default `bind` for a subclass that overrides `__call__` alone and inherits a faster `bind`."""
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls) and "bind" not in vars(cls):
             cls.bind = Serializer.bind  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ class Serializer(abc.ABC):
 
     @property
     def writes_headers(self) -> bool:
-        """Whether the bound function appends to the headers that it is given; then it needs a list of the record's own."""
+        """Whether the bound function appends to its headers; each record then needs a separate list of headers."""
         return False
 
     @abc.abstractmethod
@@ -107,9 +107,9 @@ class Serializer(abc.ABC):
 
 
 class Deserializer(abc.ABC):
-    """Turns the bytes of a key or a value into an object.
+    """Converts the bytes of a key or a value to an object.
 
-    Instances travel to the processes that run the tasks, so they must be picklable.
+    Instances are sent to the processes that run tasks, so they must be picklable.
 
     Example:
         >>> class Lower(Deserializer):
@@ -120,14 +120,14 @@ class Deserializer(abc.ABC):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let a class that defines its call alone be called so, also where the class above it binds in a faster way."""
+        """Restore the default `bind` for a subclass that overrides `__call__` alone and inherits a faster `bind`."""
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls) and "bind" not in vars(cls):
             cls.bind = Deserializer.bind  # type: ignore[method-assign]
 
     @property
     def split_values(self) -> bool:
-        """Whether the result is an iterable whose items are processed as records of their own."""
+        """Whether the result is an iterable whose items are processed as separate records."""
         return False
 
     @abc.abstractmethod
@@ -139,7 +139,7 @@ class Deserializer(abc.ABC):
             ctx: topic, field and headers of the record.
 
         Raises:
-            SerializationError: if the bytes are not of this format.
+            SerializationError: if the bytes do not have this format.
             IgnoreMessage: to skip the record without an error.
         """
 
@@ -158,7 +158,7 @@ class Deserializer(abc.ABC):
 
 
 class BoundFunctions(Generic[Bound]):
-    """Keeps what `bind` returns, for a `__call__` where binding is expensive. A copy in another process begins anew."""
+    """Caches the results of `bind`, for a `__call__` where binding is expensive. A pickled object is empty."""
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, MessageField], Bound] = {}
@@ -166,7 +166,7 @@ class BoundFunctions(Generic[Bound]):
     def __reduce__(self) -> tuple[Any, ...]:
         return BoundFunctions, ()
 
-    # What was kept so far is no difference between two serializers.
+    # The cache does not count when two serializers are compared.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BoundFunctions)
 
@@ -174,12 +174,12 @@ class BoundFunctions(Generic[Bound]):
         return hash(BoundFunctions)
 
     def of(self, owner: Any, bind: Callable[[Any, str, MessageField], Bound], ctx: SerializationContext) -> Bound:
-        """Return the function of `owner` for a topic and field, made at the first call.
+        """Return the function of `owner` for a topic and field; the first call makes it.
 
         Args:
             owner: the serializer or deserializer.
             bind: makes the function.
-            ctx: what has the topic and the field.
+            ctx: context with the topic and the field.
         """
         place = (ctx.topic, ctx.field)
         function = self._functions.get(place)
@@ -202,7 +202,7 @@ SerializerName = Literal[
 ]
 DeserializerName = Literal["bytes", "str", "string", "int", "integer", "double", "float", "json", "quix"]
 SerializerType = SerializerName | Serializer
-"""What a topic takes as serializer: a name, or an object."""
+"""A serializer argument of a topic: a name or an object."""
 
 DeserializerType = DeserializerName | Deserializer
-"""What a topic takes as deserializer: a name, or an object."""
+"""A deserializer argument of a topic: a name or an object."""

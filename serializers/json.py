@@ -1,4 +1,4 @@
-"""JSON by orjson: compact, UTF-8, key order kept, NaN and infinities written as null; validated if there is a schema."""
+"""JSON with orjson: compact, UTF-8, key order kept, NaN and infinities as null; validated if there is a schema."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,10 @@ JSONSchema = Mapping[str, Any]
 
 
 def default_dumps(value: Any) -> bytes:
-    """Return an object as JSON: what `JSONSerializer` does unless it is given another function.
+    """Return an object as JSON: the default function of `JSONSerializer`.
 
     Args:
-        value: what JSON can hold.
+        value: an object with a JSON form.
 
     Raises:
         TypeError: if it has no JSON form.
@@ -47,7 +47,7 @@ def default_dumps(value: Any) -> bytes:
 
 
 def default_loads(value: bytes | bytearray | str) -> Any:
-    """Return the object that JSON describes: what `JSONDeserializer` does unless it is given another function.
+    """Return the object of a JSON text: the default function of `JSONDeserializer`.
 
     Args:
         value: the JSON.
@@ -68,16 +68,16 @@ class JSONSerializer(Serializer):
     Args:
         dumps: function from an object to JSON as bytes or str; orjson by default, which refuses bytes, sets, datetimes,
             Decimals, dictionaries whose keys are not strings and integers beyond 64 bits.
-        schema: JSON Schema that values must follow: a mapping, or a `RegistrySchema` where it refers to other schemas
-            of the registry. Its dialect is what `$schema` says, or else draft 2020-12. A `$ref` is never fetched.
-        validator: object whose method `validate(value)` raises if a value is wrong, such as a validator of jsonschema; it
-            counts instead of the schema.
-        schema_registry_client_config: how to reach a schema registry. The schema is registered there, and each value
+        schema: JSON Schema that values must follow: a mapping, or a `RegistrySchema` if it refers to other schemas
+            of the registry. `$schema` names its dialect; the default is draft 2020-12. A `$ref` is never fetched.
+        validator: object whose method `validate(value)` raises if a value is invalid, such as a jsonschema validator;
+            it replaces the schema.
+        schema_registry_client_config: connection to a schema registry. The schema is registered there, and each value
             begins with its id.
-        schema_registry_serialization_config: how to use the registry.
+        schema_registry_serialization_config: use of the registry.
 
     Raises:
-        ConfigurationError: if the schema is not valid or refers to what is not in it, a package is missing, or the
+        ConfigurationError: if the schema is invalid or has an unresolvable reference, a package is missing, or the
             arguments contradict each other.
 
     Example:
@@ -95,7 +95,7 @@ class JSONSerializer(Serializer):
         schema_registry_client_config: "SchemaRegistryClientConfig | None" = None,
         schema_registry_serialization_config: "SchemaRegistrySerializationConfig | None" = None,
     ) -> None:
-        # Its own way is quicker.
+        # The default function has a faster path.
         self._dumps = None if dumps is default_dumps else dumps
         self._rules = _Rules(schema, validator, schema_registry_client_config)
         self._calls = BoundFunctions[BoundSerializer]()
@@ -108,7 +108,7 @@ class JSONSerializer(Serializer):
             fixed = settings is not None and (settings.use_latest_version or settings.use_schema_id is not None)
             if schema is None and not fixed:
                 raise ConfigurationError(
-                    "a JSONSerializer that uses a schema registry needs a schema, unless it uses the registry's by "
+                    "a JSONSerializer with a schema registry needs a schema, unless it takes one of the registry by "
                     "use_latest_version or use_schema_id"
                 )
         elif schema_registry_serialization_config is not None:
@@ -139,7 +139,7 @@ class JSONSerializer(Serializer):
 
     def _encoder(self, registered: "RegisteredSchema", registry: "SchemaRegistry") -> Callable[[Any], bytes]:
         plain = _dumps if self._dumps is None else _dumping(self._dumps)
-        # The id that is written must be that of a schema which the value follows: the own one counts if it is that.
+        # The value must follow the schema whose id is written: the own schema counts only if it is that one.
         own = self._rules.given is not None or registered.schema.text == self._rules.text
         check = (self._rules.check() if own else None) or _registered_check(registered, registry)
 
@@ -156,14 +156,14 @@ class JSONDeserializer(Deserializer):
     Args:
         loads: function from bytes to an object; orjson by default.
         schema: JSON Schema that values must follow, as for `JSONSerializer`. With a registry, values are validated
-            against this schema instead of the one that they were written with; everything follows `{}`, which saves the
+            against this schema instead of their writer's; the schema `{}` accepts everything, which saves the
             time.
-        validator: object whose method `validate(value)` raises if a value is wrong; it counts instead of the schema.
-        schema_registry_client_config: how to reach a schema registry. Each value begins with the id of its schema, and is
-            validated against it.
+        validator: object whose method `validate(value)` raises if a value is invalid; it replaces the schema.
+        schema_registry_client_config: connection to a schema registry. Each value begins with the id of its schema,
+            and is validated against it.
 
     Raises:
-        ConfigurationError: if the schema is not valid or refers to what is not in it, or a package is missing.
+        ConfigurationError: if the schema is invalid or has an unresolvable reference, or a package is missing.
 
     Example:
         >>> from streamrt.serializers import MessageField, SerializationContext
@@ -219,7 +219,7 @@ class JSONDeserializer(Deserializer):
 
 
 class _Rules:
-    """What values must follow, in a form that travels to other processes; functions are made there, once."""
+    """The validation of values, in a picklable form; each process makes the functions once."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class _Rules:
     __hash__ = None  # type: ignore[assignment]
 
     def schema(self) -> "RegistrySchema | None":
-        """Return the schema as the registry takes it."""
+        """Return the schema in the form of the registry."""
         if self.text is None:
             return None
         from streamrt.serializers.registry import RegistrySchema
@@ -262,7 +262,7 @@ class _Rules:
         return RegistrySchema(self.text, self._references)
 
     def check(self) -> Check | None:
-        """Return the function that validates values; None if nothing was asked for."""
+        """Return the function that validates values; None if there is no validation."""
         if self._check is None:
             if self.given is not None:
                 self._check = validator_check(self.given)
@@ -283,7 +283,7 @@ class _Rules:
 def _own(schema: "JSONSchema | RegistrySchema") -> tuple[str, tuple[Any, ...]]:
     if isinstance(schema, Mapping):
         return schema_text(schema), ()
-    # The class itself is not asked for: importing it takes longer than all the rest.
+    # No isinstance with the class: importing it takes longer than all the rest.
     text, references = getattr(schema, "text", None), getattr(schema, "references", None)
     if not isinstance(text, str) or not isinstance(references, tuple):
         raise ArgumentTypeError(f"a JSON Schema is a mapping or a RegistrySchema, not a {type(schema).__name__}")

@@ -1,4 +1,4 @@
-"""Validation with JSON Schema. A schema is complete in itself: nothing is ever fetched to resolve a `$ref`."""
+"""Validation with JSON Schema. A schema is self-contained: a `$ref` is never fetched."""
 
 import importlib
 import json
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from referencing._core import Resolver
 
 Check = Callable[[Any], None]
-"""Raises SerializationError if a value breaks the schema."""
+"""Raises SerializationError if a value does not follow the schema."""
 
 _LONGEST = 300
 _ABOUT_NAMES = frozenset({"required", "dependentRequired", "additionalProperties", "unevaluatedProperties"})
-"""Rules whose messages name properties; those of the others repeat the value, which does not belong into logs."""
+"""Rules whose messages name properties. Messages of other rules repeat the value, which does not belong in logs."""
 
 
 def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
     """Return the function that validates values against a schema.
 
     Args:
-        schema: the schema; its dialect is what `$schema` says, or else draft 2020-12.
-        others: further schemas, by the names that `$ref` has for them.
+        schema: the schema; `$schema` names its dialect, draft 2020-12 by default.
+        others: further schemas, by their names in `$ref`.
 
     Raises:
-        ConfigurationError: if it is no valid schema, refers to what is neither in it nor in `others`, or jsonschema is
+        ConfigurationError: if the schema is invalid, refers to something outside it and `others`, or jsonschema is
             not installed.
 
     Example:
@@ -44,18 +44,18 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
     dialect = validators.validator_for(schema, default=None) if _names_dialect(schema) else None
     if dialect is None:
         if _names_dialect(schema):
-            raise ConfigurationError(f"the JSON Schema is of an unknown dialect: $schema is {schema['$schema']!r}")
+            raise ConfigurationError(f"the JSON Schema has an unknown dialect: $schema is {schema['$schema']!r}")
         dialect = validators.Draft202012Validator
     try:
         dialect.check_schema(schema)
         registry, resource = _registry(referencing, dialect, schema, others or {})
         _check_references(resource, registry.resolver_with_root(resource))
         validator = validators.extend(dialect, {"uniqueItems": _unique_items})(schema, registry=registry)
-        # A schema that is nothing but a circle of references shows itself with any value.
+        # Any value reveals a schema that is nothing but a circle of references.
         validator.is_valid(None)
     except referencing.exceptions.Unresolvable as error:
         raise ConfigurationError(
-            f"the JSON Schema refers to {error.ref!r}, which is not in it; schemas are never fetched, put it into '$defs'"
+            f"the JSON Schema refers to {error.ref!r}, which is not in it; schemas are never fetched, add it to '$defs'"
         ) from error
     except RecursionError:
         raise ConfigurationError("the JSON Schema refers to itself without end") from None
@@ -83,7 +83,7 @@ def validator_check(validator: Any) -> Check:
     """
     validate = getattr(validator, "validate", None)
     if not callable(validate):
-        raise ArgumentTypeError(f"a validator has a method validate(value); {type(validator).__name__} has none")
+        raise ArgumentTypeError(f"a validator needs a method validate(value); {type(validator).__name__} has none")
 
     def check(value: Any) -> None:
         try:
@@ -97,12 +97,12 @@ def validator_check(validator: Any) -> Check:
 
 
 def offline(validator: Any) -> Any:
-    """Return the validator, without the fetching of schemas that jsonschema's validators do unless told otherwise.
+    """Return a validator that never fetches schemas: the validator, or a copy of one that fetches by default.
 
-    A validator that was made with a registry of its own keeps it.
+    A validator that was made with a registry keeps that registry.
 
     Raises:
-        ConfigurationError: if its schema is not valid, or it was made with a `RefResolver`, the old way to fetch schemas.
+        ConfigurationError: if its schema is invalid, or it was made with a `RefResolver`, the old way to fetch schemas.
     """
     check_schema, schema = getattr(validator, "check_schema", None), getattr(validator, "schema", None)
     if callable(check_schema) and schema is not None:
@@ -116,7 +116,7 @@ def offline(validator: Any) -> Any:
         raise ConfigurationError("a validator with a RefResolver would fetch schemas: make it with registry= instead")
     if unset is None or getattr(validator, "_registry", None) is not unset:
         return validator
-    # Not `evolve`, which keeps how references are resolved.
+    # Not `evolve`, which keeps the way in which references are resolved.
     return type(validator)(validator.schema, format_checker=validator.format_checker, registry=_public_drafts())
 
 
@@ -139,7 +139,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _public_drafts() -> "Registry[Any]":
-    # By name: it comes without types. The registry has no way to fetch what it lacks.
+    # Imported by name, because it has no types. The registry cannot fetch missing schemas.
     drafts: Registry[Any] = importlib.import_module("jsonschema_specifications").REGISTRY
     return drafts
 
@@ -151,7 +151,7 @@ def _names_dialect(schema: Any) -> bool:
 def _registry(
     referencing: Any, dialect: "type[Validator]", schema: Any, others: Mapping[str, Any]
 ) -> "tuple[Registry[Any], Resource[Any]]":
-    """Return a registry that holds the schemas and the public drafts; what it lacks it does not find."""
+    """Return a registry that contains the schemas and the public drafts, and fetches nothing else."""
     default = referencing.jsonschema.specification_with(dialect.META_SCHEMA["$schema"])
 
     def resource(contents: Any) -> "Resource[Any]":
@@ -173,7 +173,7 @@ def _check_references(resource: "Resource[Any]", resolver: "Resolver[Any]") -> N
 
 
 def _unique_items(validator: Any, wanted: bool, items: Any, schema: Any) -> Iterable[Any]:
-    # The rule of the library compares all pairs: minutes for a record of a megabyte.
+    # The library's rule compares all pairs, which takes minutes for a record of a megabyte.
     from jsonschema.exceptions import ValidationError
 
     if wanted and validator.is_type(items, "array") and len({_frozen(item) for item in items}) < len(items):
@@ -181,7 +181,7 @@ def _unique_items(validator: Any, wanted: bool, items: Any, schema: Any) -> Iter
 
 
 def _frozen(value: Any) -> Any:
-    """Return something hashable that is equal for equal JSON: 1 equals 1.0, but not true."""
+    """Return a hashable form that is equal for equal JSON: 1 equals 1.0, but not true."""
     if isinstance(value, bool):
         return (bool, value)
     if isinstance(value, Mapping):
@@ -198,7 +198,7 @@ def _explain(error: Any) -> str:
         rule = "no value is allowed"
     else:
         rule = f"{error.validator!r} must be {_short(repr(error.validator_value))}"
-    return f"the value breaks its JSON Schema at {_short(error.json_path)}: {rule}"
+    return f"the value does not follow its JSON Schema at {_short(error.json_path)}: {rule}"
 
 
 def _short(message: object) -> str:
@@ -207,7 +207,7 @@ def _short(message: object) -> str:
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """Return a schema as JSON, its keys in their order.
+    """Return a schema as JSON, with its keys in order.
 
     Raises:
         ConfigurationError: if it has no JSON form.
@@ -219,7 +219,7 @@ def schema_text(schema: Mapping[str, Any]) -> str:
 
 
 def schema_of(text: str) -> Any:
-    """Return the schema that a text holds.
+    """Return the schema of a JSON text.
 
     Raises:
         SerializationError: if it is not JSON.

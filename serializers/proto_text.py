@@ -1,7 +1,6 @@
-"""Descriptors of Protobuf files as the text of .proto files, which all registries understand.
+"""Descriptors of Protobuf files as the text of .proto files, which all registries accept.
 
-Only what the text says without doubt is written: files with extensions, groups, editions or options of their own have
-no text here.
+Only unambiguous content is written: files with extensions, groups, editions or custom options have no text here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ _LAST_ENUM = 2**31 - 1
 
 
 class NoTextError(ValueError):
-    """A file uses what is not written as text here. It never leaves this package."""
+    """A file uses features that are not written as text here. It never leaves this package."""
 
 
 def proto_text(serialized: bytes) -> str:
@@ -60,8 +59,8 @@ def _message(message: Any, syntax: str) -> Iterator[str]:
     body += _reserved(((one.start, one.end - 1) for one in message.reserved_range), message.reserved_name, _LAST_FIELD)
     for enum in message.enum_type:
         body += _enum(enum)
-    # In the order of the descriptor: the places of types within types are part of what is written with them. The types
-    # of maps come to be where their fields are.
+    # Nested types keep the order of the descriptor: values written with them refer to their positions. The types of
+    # maps are written where their fields are.
     waiting = list(message.nested_type)
 
     def types_before(entry: str | None) -> Iterator[str]:
@@ -108,7 +107,7 @@ def _field(field: Any, syntax: str, entries: dict[str, Any], *, in_oneof: bool) 
     if field.HasField("default_value"):
         text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
         value = field.default_value
-        # Bytes are escaped already.
+        # Bytes are already escaped.
         options.insert(
             0, ("default", _quoted(value) if field.type == field.TYPE_STRING else f'"{value}"' if text else value)
         )
@@ -160,7 +159,7 @@ def _options(options: Any) -> Iterator[tuple[str, str]]:
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     if len(UnknownFieldSet(options)):
-        raise NoTextError("there are options of its own")
+        raise NoTextError("it has custom options")
     for field, value in options.ListFields():
         if field.is_extension or field.message_type is not None:
             raise NoTextError(f"there is the option {field.full_name}")

@@ -1,4 +1,4 @@
-"""Protobuf: messages of generated classes, or of classes made from descriptors at run time, as bytes and as dicts."""
+"""Protobuf: messages of generated classes, or of classes made from descriptors at run time, as bytes or dicts."""
 
 import base64
 import functools
@@ -37,23 +37,23 @@ _LONGEST = 300
 
 
 class ProtobufSerializer(Serializer):
-    r"""Writes Protobuf: messages of one type, or what can be turned into one as Protobuf's JSON mapping says.
+    r"""Writes Protobuf: messages of one type, or dicts in Protobuf's JSON mapping.
 
-    A dict may name fields as the .proto file does or in lowerCamelCase; bytes are base64 text, 64-bit integers numbers or
-    text, enums names or numbers, timestamps text. Turning a dict into a message takes far longer than writing one.
-    None becomes a tombstone.
+    A dict may name fields as the .proto file does or in lowerCamelCase. Bytes are base64 text, 64-bit integers are
+    numbers or text, enums are names or numbers, timestamps are text. Converting a dict takes far longer than writing a
+    message. None becomes a tombstone.
 
     Args:
-        msg_type: class of the messages. A generated class is imported by name where tasks run; one that was made from
-            descriptors at run time travels with its descriptors.
+        msg_type: class of the messages. Tasks import a generated class by name; a class that was made from
+            descriptors at run time is pickled with its descriptors.
         deterministic: whether the entries of maps are sorted, so that equal messages give equal bytes.
-        ignore_unknown_fields: whether fields of a dict that the message has not are dropped instead of refused.
-        schema_registry_client_config: how to reach a schema registry. The .proto file is registered there, and those
-            that it imports, and each value begins with its id.
-        schema_registry_serialization_config: how to use the registry.
+        ignore_unknown_fields: whether unknown fields of a dict are dropped instead of refused.
+        schema_registry_client_config: connection to a schema registry. The .proto file and its imports are registered
+            there, and each value begins with the id of the schema.
+        schema_registry_serialization_config: use of the registry.
 
     Raises:
-        ConfigurationError: if `msg_type` is no message class, or a package is missing, or the arguments contradict each
+        ConfigurationError: if `msg_type` is not a message class, a package is missing, or the arguments contradict each
             other.
 
     Example:
@@ -117,7 +117,7 @@ class ProtobufSerializer(Serializer):
         kind, deterministic, ignore = self._class.type, self._deterministic, self._ignore_unknown_fields
         name = kind.DESCRIPTOR.full_name
         pool: Any = kind.DESCRIPTOR.file.pool
-        # Google's own types are text, numbers or lists in JSON.
+        # The JSON forms of Google's well-known types are text, numbers or lists.
         from_json: Any = object if name.startswith("google.protobuf.") else Mapping
 
         def encode(value: Any) -> bytes:
@@ -132,14 +132,14 @@ class ProtobufSerializer(Serializer):
             except SerializationError:
                 raise
             except Exception as error:
-                raise SerializationError(f"the value is no {name}: {_short(error)}") from error
+                raise SerializationError(f"the value is not a {name}: {_short(error)}") from error
             return data
 
         return encode
 
 
 class ProtobufDeserializer(Deserializer):
-    """Reads Protobuf into dicts, as Protobuf's JSON mapping says, or into messages.
+    """Reads Protobuf into dicts in Protobuf's JSON mapping, or into messages.
 
     In dicts, fields without a value have their default, unset sub-messages are absent, 64-bit integers and bytes (in
     base64) are text, timestamps are text in RFC 3339. Making a dict takes far longer than reading the message.
@@ -148,14 +148,14 @@ class ProtobufDeserializer(Deserializer):
         msg_type: class of the messages, as for `ProtobufSerializer`.
         use_integers_for_enums: whether enums are numbers instead of names.
         preserving_proto_field_name: whether fields are named as in the .proto file instead of in lowerCamelCase.
-        to_dict: whether to return dicts; else messages are returned.
-        schema_registry_client_config: how to reach a schema registry. Each value begins with the id of the schema that
-            it was written with; it is read as a `msg_type` nevertheless, as Protobuf's rules of evolution allow.
-        schema_registry_serialization_config: only its `use_deprecated_format` counts, for values that confluent-kafka
-            older than 1.8 wrote.
+        to_dict: whether to return dicts instead of messages.
+        schema_registry_client_config: connection to a schema registry. Each value begins with the id of its writer's
+            schema. It is still read as a `msg_type`, within Protobuf's rules of evolution.
+        schema_registry_serialization_config: only its `use_deprecated_format` is used, for values written by
+            confluent-kafka older than 1.8.
 
     Raises:
-        ConfigurationError: if `msg_type` is no message class, or a package is missing, or the arguments contradict each
+        ConfigurationError: if `msg_type` is not a message class, a package is missing, or the arguments contradict each
             other.
 
     Example:
@@ -231,13 +231,13 @@ class ProtobufDeserializer(Deserializer):
                 message = parse(data)
                 return message if convert is None else convert(message)
             except Exception as error:
-                raise SerializationError(f"the bytes are no {descriptor.full_name}: {_short(error)}") from error
+                raise SerializationError(f"the bytes are not a {descriptor.full_name}: {_short(error)}") from error
 
         return decode
 
 
 class _MessageClass:
-    """A message class that can be sent to other processes, whether a module has it or not."""
+    """A message class that can be pickled, whether or not a module contains it."""
 
     def __init__(self, msg_type: Any) -> None:
         try:
@@ -264,7 +264,7 @@ class _MessageClass:
 
 
 def _found(module: str | None, name: str) -> Any:
-    """Return what a loaded module has under a name, or None."""
+    """Return the object of a name in a loaded module, or None."""
     found: Any = sys.modules.get(module or "")
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -281,7 +281,7 @@ def _from_files(files: tuple[bytes, ...], name: str) -> _MessageClass:
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message_factory import GetMessageClass
 
-    # A pool of its own: the default one may have another version of the same file.
+    # A separate pool: the default pool may have another version of the same file.
     pool = DescriptorPool()
     for file in files:
         pool.AddSerializedFile(file)
@@ -289,7 +289,7 @@ def _from_files(files: tuple[bytes, ...], name: str) -> _MessageClass:
 
 
 def _files(file: Any) -> tuple[bytes, ...]:
-    """Return serialized descriptors of a file and of all that it imports, those that others import first."""
+    """Return the serialized descriptors of a file and its imports; imported files come first."""
     found: dict[str, bytes] = {}
 
     def visit(one: Any) -> None:
@@ -309,7 +309,7 @@ def _converted(message: "Message", kind: "type[Message]") -> "Message":
         raise SerializationError(
             f"the protobuf serializer of {kind.DESCRIPTOR.full_name} got a {message.DESCRIPTOR.full_name}"
         )
-    # A class that was made from descriptors is another one in each process.
+    # A class made from descriptors differs between processes.
     return kind.FromString(message.SerializeToString())
 
 
@@ -317,19 +317,17 @@ def _converted(message: "Message", kind: "type[Message]") -> "Message":
 
 
 def _reading_format(config: "SchemaRegistrySerializationConfig") -> bool:
-    """Return whether indexes are of the old form; refuse settings that readers have no use for."""
+    """Return whether indexes have the deprecated form; refuse settings that deserializers do not use."""
     wrong = [name for name in config.model_fields_set if name != "use_deprecated_format"]
     if wrong:
-        raise ConfigurationError(
-            f"{sorted(wrong)[0]} is for serializers alone: leave it out for a ProtobufDeserializer"
-        )
+        raise ConfigurationError(f"{sorted(wrong)[0]} is only for serializers: leave it out for a ProtobufDeserializer")
     return config.use_deprecated_format
 
 
 def _schema_with_imports(
     config: "SchemaRegistrySerializationConfig", file: Any, registry: "SchemaRegistry", ctx: SerializationContext
 ) -> "RegistrySchema":
-    """Return the schema of a file; what it imports is registered, or looked up, before."""
+    """Return the schema of a file, after its imports are registered or looked up."""
     from streamrt.serializers.registry import RegistrySchema, SchemaReference
 
     done: dict[str, SchemaReference] = {}
@@ -346,8 +344,8 @@ def _schema_with_imports(
             subject = config.reference_subject_name_strategy(ctx, SchemaReference(one.name, "", 0))
             if not isinstance(subject, str) or not subject:
                 raise ConfigurationError(
-                    f"the reference subject name strategy gave {subject!r} for {one.name}, which "
-                    f"{file.name} imports; it must give the name of a subject"
+                    f"the reference subject name strategy returned {subject!r} for {one.name}, which "
+                    f"{file.name} imports; it must return the name of a subject"
                 )
             own = schema(one)
             version = None
@@ -356,7 +354,7 @@ def _schema_with_imports(
             if version is None:
                 version = registry.lookup(subject, own, "PROTOBUF", config.normalize_schemas).version
             if version is None:
-                raise ConfigurationError(f"the schema registry gave no version of {one.name} (subject {subject!r})")
+                raise ConfigurationError(f"the schema registry returned no version of {one.name} (subject {subject!r})")
             done[one.name] = SchemaReference(one.name, subject, version)
         return done[one.name]
 
@@ -364,7 +362,7 @@ def _schema_with_imports(
 
 
 def _text(file: Any) -> str:
-    """Return a file as registries take it: as text, which all of them understand, or else as its descriptor."""
+    """Return a file for the registry: as text, which all registries accept, or else as its descriptor."""
     try:
         return proto_text(file.serialized_pb)
     except NoTextError:
@@ -372,12 +370,12 @@ def _text(file: Any) -> str:
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """Return where a message type is in its file: its place, below that of the type that contains it, and so on."""
+    """Return the path of a message type in its file: the index in each containing type, from the outermost."""
     path = []
     while descriptor.containing_type is not None:
         path.append(next(i for i, t in enumerate(descriptor.containing_type.nested_types) if t == descriptor))
         descriptor = descriptor.containing_type
-    # Not by position in `message_types_by_name`: the serialized file says the order.
+    # Not by position in `message_types_by_name`: the order is that of the serialized file.
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     file = FileDescriptorProto.FromString(descriptor.file.serialized_pb)
@@ -401,16 +399,16 @@ def _varint(number: int) -> bytes:
 
 
 def _end_of_indexes(data: bytes, deprecated: bool) -> int:
-    """Return where the message begins behind the message indexes."""
+    """Return the position of the message after the message indexes."""
     if data[:1] == b"\0":
         return 1
     count, end = _read_varint(data, 0, deprecated)
     if not 0 < count <= _MAX_INDEXES:
-        raise SerializationError(f"the value names {count} message indexes; 1 to {_MAX_INDEXES} are possible")
+        raise SerializationError(f"the value has {count} message indexes; 1 to {_MAX_INDEXES} are possible")
     for _ in range(count):
         index, end = _read_varint(data, end, deprecated)
         if index < 0:
-            raise SerializationError(f"the value has the message index {index}, which cannot be")
+            raise SerializationError(f"the value has the message index {index}, which is not possible")
     return end
 
 

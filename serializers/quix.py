@@ -1,17 +1,17 @@
 """The JSON formats of the Quix platform: time series data and events.
 
-A record of the new format says by headers what it is, and its value is JSON, gzip-compressed if the codec begins with
+The headers of a record in the new format name its kind. Its value is JSON, gzip-compressed if the codec begins with
 `[GZIP]`:
 
     __Q_ModelKey    TimeseriesData (or ParameterData), EventData, EventData[]
     __Q_CodecId     JT, J, [GZIP]JT, [GZIP]J
 
-A record of the legacy format has its value in an envelope, which begins with exactly `{"C":`; S and E are the offsets,
-in bytes, of what stands for V:
+A record in the legacy format has its value in an envelope, which begins with exactly `{"C":`. S and E are the offsets,
+in bytes, of the text of V:
 
     {"C": codec, "K": model key, "V": value, "S": start, "E": end}
 
-Time series data has columns; each list has as many items as there are timestamps (ns since the Unix epoch):
+Time series data has columns; each list has one item for each timestamp (ns since the Unix epoch):
 
     {"Timestamps": [...], "NumericValues": {name: [...]}, "StringValues": {name: [...]},
      "BinaryValues": {name: [base64, ...]}, "TagValues": {name: [...]}}
@@ -46,14 +46,14 @@ _MAX_RECORDS = 100_000
 class QuixDeserializer(Deserializer):
     """Reads Quix's time series data and events, new or legacy, into dicts: a record for each timestamp or event.
 
-    The dict of a timestamp has the parameters by their names, `Timestamp` (ns) and `Tags`; binary values are bytes. The
-    dict of an event has `Timestamp`, `Id`, `Value` and `Tags`. Each is processed as a record with the key, timestamp and
-    headers of the Kafka record. Definitions of parameters and events, stream properties and ends of streams are ignored.
+    The dict of a timestamp has the parameters by name, `Timestamp` (ns) and `Tags`; binary values are bytes. The dict
+    of an event has `Timestamp`, `Id`, `Value` and `Tags`. Each is processed as a record with the key, timestamp and
+    headers of the Kafka record. Definitions of parameters and events, stream properties and stream ends are ignored.
 
     Args:
         loads: function from bytes to an object; orjson by default.
-        max_inflated_bytes: size up to which compressed values are inflated; larger ones are errors.
-        max_records: number of records that one value may stand for; more are an error.
+        max_inflated_bytes: largest size of an inflated value in bytes; larger values are errors.
+        max_records: largest number of records in one value; more are an error.
 
     Raises:
         ConfigurationError: if a limit is not positive.
@@ -87,22 +87,22 @@ class QuixDeserializer(Deserializer):
 
     @property
     def split_values(self) -> bool:
-        """True: a value stands for several records."""
+        """True: one value contains several records."""
         return True
 
     def __call__(self, value: bytes, ctx: SerializationContext) -> list[dict[str, Any]]:  # noqa: D102
         return self.deserialize(*self._open(value, ctx))
 
     def deserialize(self, model_key: str, value: Any) -> list[dict[str, Any]]:
-        """Return the records that a value stands for.
+        """Return the records that a value contains.
 
         Args:
-            model_key: what kind of data it is, as the header `__Q_ModelKey` says.
-            value: the value, read from JSON: a mapping, or a list of events.
+            model_key: kind of data, from the header `__Q_ModelKey`.
+            value: the value, parsed from JSON: a mapping, or a list of events.
 
         Raises:
             SerializationError: if the value is not of this kind, or the kind is unknown.
-            IgnoreMessage: if data of this kind holds no records.
+            IgnoreMessage: if data of this kind contains no records.
 
         Example:
             >>> QuixDeserializer().deserialize("EventData", {"Timestamp": 10, "Id": "door", "Value": "open"})
@@ -122,10 +122,10 @@ class QuixDeserializer(Deserializer):
         return [_event(event) for event in value]
 
     def _open(self, value: bytes, ctx: SerializationContext) -> tuple[str, Any]:
-        """Return the model key and the content that goes with it."""
+        """Return the model key and its content."""
         headers = {name: _text(name, data) for name, data in ctx.headers or () if name.startswith("__Q_")}
         if _SPLIT in headers:
-            raise SerializationError("the record is a part of a split Quix message; set the size of messages higher")
+            raise SerializationError("the record is a part of a split Quix message; raise the maximum message size")
         parsed = None
         if value.startswith(_ENVELOPE):
             parsed = self._json(value, ctx)
@@ -148,10 +148,10 @@ class QuixDeserializer(Deserializer):
 
 
 class QuixSerializer(Serializer):
-    """What both of Quix's formats share: the envelope, or the headers that say what the value is.
+    """Base of both Quix serializers: the envelope, or the headers that describe the value.
 
     Args:
-        as_legacy: whether the value goes into a legacy envelope; else headers say what it is.
+        as_legacy: whether the value goes into a legacy envelope; otherwise headers describe it.
         dumps: function from an object to JSON as bytes or str; orjson by default.
     """
 
@@ -164,7 +164,7 @@ class QuixSerializer(Serializer):
 
     @property
     def extra_headers(self) -> HeadersMapping:
-        """Headers that say what the value is; none for the legacy format."""
+        """Headers that describe the value; none in the legacy format."""
         return {} if self._as_legacy else {_MODEL_KEY: self._kind, _CODEC_ID: "JT"}
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:  # noqa: D102
@@ -188,11 +188,11 @@ class QuixSerializer(Serializer):
 class QuixTimeseriesSerializer(QuixSerializer):
     """Writes mappings as Quix's time series data: one timestamp with its parameters and tags.
 
-    Items are parameters: int, float, str, bytes or bytearray; those that are None are left out. `Timestamp` (ns) is
-    needed as soon as there is a parameter; `Tags` may be a mapping. None becomes a tombstone.
+    Items are parameters: int, float, str, bytes or bytearray; items that are None are left out. `Timestamp` (ns) is
+    required if there is a parameter; `Tags` may be a mapping. None becomes a tombstone.
 
     Args:
-        as_legacy: whether the value goes into a legacy envelope; else headers say what it is.
+        as_legacy: whether the value goes into a legacy envelope; otherwise headers describe it.
         dumps: function from an object to JSON as bytes or str; orjson by default.
 
     Example:
@@ -237,11 +237,11 @@ class QuixTimeseriesSerializer(QuixSerializer):
 class QuixEventsSerializer(QuixSerializer):
     """Writes mappings as Quix's events.
 
-    `Timestamp` (ns) is needed; `Id` and `Value` (str, empty by default) and `Tags` (a mapping) may be there; other items
-    are left out. None becomes a tombstone.
+    `Timestamp` (ns) is required; `Id` and `Value` (str, empty by default) and `Tags` (a mapping) are optional; other
+    items are left out. None becomes a tombstone.
 
     Args:
-        as_legacy: whether the value goes into a legacy envelope; else headers say what it is.
+        as_legacy: whether the value goes into a legacy envelope; otherwise headers describe it.
         dumps: function from an object to JSON as bytes or str; orjson by default.
 
     Example:
@@ -286,7 +286,7 @@ def _tags(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rows(data: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
-    """Turn columns into one dict for each timestamp."""
+    """Convert columns to one dict for each timestamp."""
     timestamps = data.get("Timestamps")
     if not isinstance(timestamps, list):
         raise SerializationError("time series data has no list of Timestamps")
@@ -348,9 +348,9 @@ def _event(event: Any) -> dict[str, Any]:
 
 def _checked_kind(kind: Any, where: str) -> str:
     if not isinstance(kind, str) or not kind:
-        raise SerializationError(f"{where} holds no Quix model key, so the value is not in a Quix format")
+        raise SerializationError(f"{where} contains no Quix model key, so the value is not in a Quix format")
     if kind in _IGNORED:
-        raise IgnoreMessage(f"Quix's {kind} hold no data")
+        raise IgnoreMessage(f"Quix's {kind} contain no data")
     return kind
 
 
@@ -376,14 +376,14 @@ def _inflate(data: bytes, limit: int) -> bytes:
     if inflater.eof and not inflater.unused_data:
         return result
     if inflater.eof:
-        raise SerializationError("the compressed value has bytes behind its end")
+        raise SerializationError("the compressed value has bytes after its end")
     if inflater.unconsumed_tail or len(result) >= limit:
         raise SerializationError(f"the compressed value is larger than max_inflated_bytes={limit}")
-    raise SerializationError("the compressed value is cut short")
+    raise SerializationError("the compressed value is truncated")
 
 
 def _too_many(count: int, limit: int) -> str:
-    return f"the value stands for {count} records, more than max_records={limit}"
+    return f"the value contains {count} records, more than max_records={limit}"
 
 
 def _short(value: object) -> str:

@@ -19,7 +19,7 @@ _DOUBLE = struct.Struct(">d")
 
 
 class BytesSerializer(Serializer):
-    """Passes bytes and None through unchanged; other bytes-like objects are copied, strings are written as UTF-8.
+    """Passes bytes and None through unchanged; copies other bytes-like objects and writes strings as UTF-8.
 
     Raises:
         SerializationError: if the value is neither bytes-like nor a string.
@@ -49,7 +49,7 @@ class StringSerializer(Serializer):
         codec: name of a Python text encoding.
 
     Raises:
-        ConfigurationError: if there is no such encoding.
+        ConfigurationError: if the encoding does not exist.
     """
 
     def __init__(self, codec: str = "utf_8") -> None:
@@ -81,7 +81,7 @@ class StringDeserializer(Deserializer):
         codec: name of a Python text encoding.
 
     Raises:
-        ConfigurationError: if there is no such encoding.
+        ConfigurationError: if the encoding does not exist.
     """
 
     def __init__(self, codec: str = "utf_8") -> None:
@@ -145,11 +145,11 @@ class DoubleDeserializer(Deserializer):
 
 def _text_codec(name: str) -> str:
     try:
-        # Encoding, for deserializers too: decoding nothing succeeds with any name.
+        # Test by encoding, also for deserializers: decoding an empty value succeeds with any name.
         "".encode(name)
     except (LookupError, TypeError, UnicodeError):
         raise argument_error(
-            f"{name!r} is no text encoding of Python: give one such as 'utf_8'", of_type=isinstance(name, str)
+            f"{name!r} is not a text encoding of Python: give one such as 'utf_8'", of_type=isinstance(name, str)
         ) from None
     return name
 

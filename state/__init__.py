@@ -1,4 +1,4 @@
-"""State of stream processors: what operators see of it, transactions, stores, and the format of changelogs."""
+"""State of stream processors: the `State` interface, transactions, stores, and the changelog format."""
 
 from streamrt.state.base import Transaction
 from streamrt.state.changelog import (

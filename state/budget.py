@@ -1,19 +1,18 @@
 """One budget for the decoded objects that all open stores keep in memory.
 
-What a store keeps saves reads; it can be dropped at any time, as long as it was not changed. A resident task has all
-partitions of its slot open at once, so a bound for each of them would be none for the process. The budget is shared like
-this:
+Cached objects save reads. Unchanged ones can be dropped at any time. A resident task has all partitions of its slot
+open at once, so a bound per partition would not bound the process. The budget is shared as follows:
 
-- A store asks before it keeps more, in steps, so that records cost nothing.
-- When the budget is used up, stores that were not used for a while give back all that they can, the longest unused first.
-- Then those that hold more than an equal share give back, the largest first. Nobody takes from a store below its share: where
-  the partitions that take turns need more than there is, each keeps a part, instead of finding nothing left at its turn.
-- Then the one that asks drops its own.
+- A store requests memory in large steps, so that there is no cost per record.
+- When the budget is used up, stores that have been unused for a while release all that they can, longest unused first.
+- Then stores above an equal share release memory, largest first. No store is reduced below its share: if the active
+  partitions together need more than the budget, each keeps a part instead of losing everything before its next turn.
+- Then the requesting store drops its own objects.
 
-Changes that are not committed cannot be given back. They count, so others give back for them.
+Uncommitted changes cannot be released. They count, so other stores release memory for them.
 
-Budgets belong to threads: a store is used by one thread, and another one must not look into it. Processes that run tasks do
-so in one thread, so there the budget of the thread is that of the process.
+Each thread has one budget, because a store is used by one thread and no other thread may access it. A process runs its
+tasks in one thread, so the budget of that thread is the budget of the process.
 """
 
 import threading
@@ -22,30 +21,30 @@ from weakref import WeakKeyDictionary
 
 __all__ = ["CacheBudget", "CacheUser", "cache_budget"]
 
-# Parts of the budget: what is granted at a time, and how much more than needed is given back, since looking around costs.
+# Fractions of the budget: the size of one grant, and the excess that is released at once, because a search costs time.
 _STEPS: Final = 1024
 _SLACK: Final = 16
-# A store is unused when all others were used so many times since, on average.
+# A store counts as unused after the others were used this many times on average.
 _ROUNDS: Final = 4
 
 
 class CacheUser(Protocol):
-    """What keeps objects in memory: the transaction of an open store partition."""
+    """A holder of objects in memory: the transaction of an open store partition."""
 
     @property
     def cache_size(self) -> int:
-        """How many bytes the budget may have, as far as this user is concerned."""
+        """Size of the whole budget in bytes, as this user configures it."""
 
     @property
     def held(self) -> int:
-        """How many bytes it holds, or may hold without asking."""
+        """Bytes that it holds, or may hold without a request."""
 
     def give_back(self, size: int) -> None:
-        """Drop about so many bytes of what was not changed, the oldest first."""
+        """Drop about `size` bytes of unchanged objects, oldest first."""
 
 
 class CacheBudget:
-    """Divides memory among the users that have entered and not left.
+    """Divide memory among the users that have entered and not left.
 
     Example:
         >>> class Holder:
@@ -63,28 +62,28 @@ class CacheBudget:
     """
 
     def __init__(self) -> None:
-        # Weakly: who is dropped without an end holds nothing any more. With the number of its last use.
+        # Weak keys: a user that is dropped without `leave` holds nothing any more. Values: the number of the last use.
         self._users: WeakKeyDictionary[CacheUser, int] = WeakKeyDictionary()
         self._uses = 0
 
     def enter(self, user: CacheUser) -> None:
-        """Note a user, or that it is used again."""
+        """Register a user, or note that it is used again."""
         self._uses += 1
         self._users[user] = self._uses
 
     def leave(self, user: CacheUser) -> None:
-        """Forget a user."""
+        """Remove a user."""
         self._users.pop(user, None)
 
     def grow(self, user: CacheUser, size: int) -> int:
-        """Let a user hold more; others give back for it if they must.
+        """Let a user hold more memory; other users release some if necessary.
 
         Args:
-            user: who asks.
-            size: how many bytes it needs now.
+            user: the requesting user.
+            size: bytes that it needs now.
 
         Returns:
-            How many bytes it may hold before it asks again. If that is less than it needs, it must drop its own.
+            Bytes that it may hold before the next request. If this is less than `size`, it must drop its own objects.
         """
         self.enter(user)
         capacity = max(each.cache_size for each in self._users)
@@ -94,12 +93,12 @@ class CacheBudget:
         missing = others + wanted - capacity
         if missing > 0:
             others -= self._reclaim(user, missing + capacity // _SLACK, share)
-        # A part of its share is left to everybody, or changes of others that cannot be given back would have it look again
-        # for each object.
+        # Every user is granted a part of its share. Otherwise uncommitted changes of others, which cannot be released,
+        # would cause a search for each object.
         return max(min(wanted, capacity - others), share // 2)
 
     def _reclaim(self, user: CacheUser, size: int, share: int) -> int:
-        """Have others give back about so many bytes; return how many they did."""
+        """Make other users release about `size` bytes; return the bytes that they released."""
         unused_since = self._uses - _ROUNDS * len(self._users)
         found = [(used, each) for each, used in self._users.items() if each is not user]
         unused = sorted((pair for pair in found if pair[0] < unused_since), key=lambda pair: pair[0])

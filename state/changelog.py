@@ -1,16 +1,16 @@
-"""What is in a changelog, and how it becomes changes of a store again.
+"""The contents of a changelog, and their conversion back to store changes.
 
-Records of a changelog have exactly the keys and the value bytes of the store; a null value deletes. Each commit adds one
-**position record** under a key of its own, `POSITION_KEY`. Its value is JSON with a version: `{"v":1,"input_offset":...,
-"topic_id":...,"partitions":...,"stream_time":...}`, and of version 2 with `"inputs":{...}`, the offset of each topic, where
-state is made from several, and of version 3 with `"observed":...`, the highest event time of the records that watermarks are
-made of (see `identity.py`). So a changelog tells which input records its state contains, also when
-the local files and the offsets of the group are gone.
+A changelog record has exactly the key and the value bytes of the store; a null value deletes. Each commit adds one
+**position record** under a separate key, `POSITION_KEY`. Its value is JSON with a version: `{"v":1,"input_offset":...,
+"topic_id":...,"partitions":...,"stream_time":...}`. Version 2 adds `"inputs":{...}`, the offset of each topic, if the
+state has several input topics. Version 3 adds `"observed":...`, the highest event time of the records that advance
+watermarks (see `identity.py`). A changelog thus records which input its state contains, even if the local files and the
+offsets of the group are lost.
 
-At least once, each record has a header, `e`: the **epoch** of its writer. It has ten bytes, which are compared from the
-left: six for the number of the claim of the input partition, four for the attempt at the work. In the order of the log, a
-record of a lower epoch than one before it comes from a writer that had lost the partition, and does not count. Exactly once,
-such a writer is fenced, and records have no header.
+With at-least-once, each record has a header, `e`: the **epoch** of its writer. An epoch is ten bytes, compared from the
+left: six for the number of the claim of the input partition, four for the processing attempt. If a record has a lower
+epoch than a record before it in the log, its writer had lost the partition, and the record is ignored. With
+exactly-once, such a writer is fenced, and records have no header.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def epoch_of(claim: int, attempt: int) -> bytes:
 
     Args:
         claim: number of the claim of the input partition.
-        attempt: number of the attempt at the work under this claim.
+        attempt: number of the processing attempt under this claim.
 
     Example:
         >>> epoch_of(1, 2)
@@ -66,7 +66,7 @@ def epoch_of(claim: int, attempt: int) -> bytes:
 
 
 def is_position(key: bytes | None) -> bool:
-    r"""Tell whether a changelog record with this key is a position record.
+    r"""Return whether a changelog record with this key is a position record.
 
     Example:
         >>> is_position(POSITION_KEY), is_position(b"\x01...")
@@ -77,15 +77,16 @@ def is_position(key: bytes | None) -> bool:
 
 @dataclass(frozen=True)
 class Position:
-    """What the state in a changelog contains.
+    """The input progress of the state in a changelog.
 
     Attributes:
-        input_offset: all input records below it are in the state. Of several source topics, it is the sum of their offsets.
-        topic_id: Kafka's id of the source topic; of several, their ids, joined by commas; None in the test driver.
+        input_offset: the state contains all input records below it. With several source topics: the sum of their
+            offsets.
+        topic_id: Kafka's id of the source topic; with several, their ids, joined by commas; None in the test driver.
         partitions: partition count of the source topic.
         stream_time: highest event time seen, in milliseconds; None before the first record.
-        inputs: offset of each source topic, where there are several.
-        observed: highest event time of the records that watermarks are made of, in milliseconds; None if there are none.
+        inputs: offset of each source topic, if there are several.
+        observed: highest event time of the records that advance watermarks, in milliseconds; None if there are none.
 
     Example:
         >>> position = Position(input_offset=12, topic_id=None, partitions=4, stream_time=1_000)
@@ -102,9 +103,9 @@ class Position:
 
     @classmethod
     def of(cls, stamp: Stamp) -> "Position | None":
-        """Return what tells the same as the stamp of a store partition.
+        """Return the position that corresponds to the stamp of a store partition.
 
-        While that is restored part-way only, it is the last position that was restored; None if there is none.
+        For a partly restored partition, this is the last restored position, or None if there is none.
         """
         if stamp.input_offset is None:
             return None if stamp.restored is None else cls.decode(stamp.restored)
@@ -122,7 +123,7 @@ class Position:
 
         Raises:
             StoreVersionError: if a newer version of StreamRT wrote it.
-            ChangelogError: if it is no position.
+            ChangelogError: if it is not a position.
         """
         fields = decode_versioned(data, _VERSION, "the position record of a changelog", ChangelogError)
         try:
@@ -132,10 +133,10 @@ class Position:
 
 
 class RestoredChanges(NamedTuple):
-    """What a batch of changelog records means.
+    """Store changes decoded from a batch of changelog records.
 
     Attributes:
-        changes: what to give to `StorePartition.write`.
+        changes: the argument for `StorePartition.write`.
         position: the last position among the records; None if there is none.
     """
 
@@ -146,20 +147,20 @@ class RestoredChanges(NamedTuple):
 def restore_changes(
     records: Iterable[tuple[bytes | None, bytes | None]], partition: StorePartition | None = None
 ) -> RestoredChanges:
-    r"""Turn changelog records into changes of a store, those of its expiry index included.
+    r"""Convert changelog records to store changes, including those of the expiry index.
 
     Args:
-        records: keys and values of consecutive changelog records, in their order.
-        partition: where the changes will be written. With it, the index entries of values that are overwritten are deleted
-            at once; without it, they stay until their time has come, and have no effect. A store with deadlines that is not
-            empty needs it.
+        records: keys and values of consecutive changelog records, in order.
+        partition: the target of the changes. If given, the index entries of overwritten values are deleted at once;
+            otherwise they remain, without effect, until they expire. Required for a store with deadlines that is not
+            empty.
 
     Returns:
         The changes, one for each key, and the last position.
 
     Raises:
-        ChangelogError: if a record cannot be one of a changelog.
-        StoreVersionError: if the position was written by a newer version of StreamRT.
+        ChangelogError: if a record cannot belong to a changelog.
+        StoreVersionError: if a newer version of StreamRT wrote the position.
 
     Example:
         >>> position = Position(3, None, 1, 1_000)
@@ -172,8 +173,8 @@ def restore_changes(
         data = last.pop(POSITION_KEY)
         if data is None:
             raise ChangelogError(
-                "the position record of a changelog was deleted: nothing tells what its state contains; start over with "
-                "another consumer_group"
+                "the position record of a changelog was deleted, so the input offset of its state is unknown; start "
+                "over with another consumer_group"
             )
         position = Position.decode(data)
     changes: list[tuple[bytes, bytes | None]] = []
@@ -183,8 +184,8 @@ def restore_changes(
         key, value = change
         if not key or key[0] >= FIRST_LOCAL_SPACE:
             raise ChangelogError(
-                f"a changelog has a record with the key {key!r}, which StreamRT never writes: another application "
-                "produces to this topic; start over with another consumer_group"
+                f"a changelog has a record with the key {key!r}, which StreamRT never writes; another application "
+                "produces to this topic: start over with another consumer_group"
             )
         changes.append(change)  # type: ignore[arg-type]
         if value and value[0] == _EXPIRING_FLAG:
@@ -198,31 +199,31 @@ def restore_changes(
         return RestoredChanges(changes + index, position)
     if known is None and not has_index(partition):
         if index:
-            # From now on nobody has to look for entries, over what the restore deletes of them.
+            # Later look-ups need no search for entries across those that the restore deletes.
             index.append((FIRST_KEY, _NOTHING_KNOWN))
         return RestoredChanges(changes + index, position)
-    # Deletions first: a value that was written again with the same expiry keeps its entry.
+    # Deletions first, so that a value that is rewritten with the same expiry keeps its entry.
     return RestoredChanges(changes + overwritten_index(partition, [key for key, _ in changes]) + index, position)
 
 
 def index_bound(partition: StorePartition) -> int | None:
-    """Return an expiry that no entry of the index is before; None if none was ever written, or by a former version."""
+    """Return a lower bound for the expiries in the index; None if none was ever written, as by older versions."""
     data = partition.get(FIRST_KEY)
     return None if data is None else int.from_bytes(data, "big")
 
 
 def index_start(partition: StorePartition) -> int:
-    """Return an expiry that no entry of the index is before; 0 if nothing is known."""
+    """Return a lower bound for the expiries in the index; 0 if none is known."""
     return index_bound(partition) or 0
 
 
 def has_index(partition: StorePartition) -> bool:
-    """Tell whether a store without a bound has entries in its index. It reads over the remains of all that were deleted."""
+    """Return whether a store without a bound has index entries. The scan passes the tombstones of deleted entries."""
     return next(partition.scan(expiry_key(0, b""), _EXPIRY_END), None) is not None
 
 
 def overwritten_index(partition: StorePartition, keys: list[bytes]) -> list[tuple[bytes, bytes | None]]:
-    """Return the deletions of the index entries that the stored values of some data keys have."""
+    """Return deletions of the index entries that belong to the stored values of some data keys."""
     return [
         (expiry_key(int.from_bytes(value[1:9], "big"), key), None)
         for key, value in zip(keys, partition.get_many(keys), strict=True)
@@ -231,5 +232,5 @@ def overwritten_index(partition: StorePartition, keys: list[bytes]) -> list[tupl
 
 
 def expired(partition: StorePartition, start: int, stream_time: int) -> Iterable[tuple[int, bytes]]:
-    """Return expiry and data key of the index entries from an expiry on that a stream time has reached, the oldest first."""
+    """Return expiry and data key of the index entries from `start` up to a stream time, oldest first."""
     return (split_expiry_key(key) for key, _ in partition.scan(expiry_key(start, b""), expiry_bound(stream_time)))

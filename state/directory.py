@@ -1,27 +1,27 @@
-"""The directory of one RocksDB store partition: where it lies, who owns it, and whether it can be trusted.
+"""The directory of one RocksDB store partition: its path, its owner, and the integrity of its files.
 
 `<base_dir>/<topic>/<store>/<partition>/` is closed to other users (0700), as are the directories above it up to `base_dir`.
-It holds the files of RocksDB and one of ours, the *seal*, `streamrt-store`: a line with a checksum, and a line of JSON with a
-version and one of three states:
+It holds the files of RocksDB and one of StreamRT, the *seal*, `streamrt-store`: a line with a checksum, and a line of
+JSON with a version and one of three states:
 
 ```
 new ----close----> closed ----open----> open ----close----> closed
 ```
 
 - `new`: RocksDB was started here for the first time, and not closed yet;
-- `open`: somebody works here, or died here;
-- `closed`: with the names and sizes of the data files and the digests of the files that tell which of them count.
+- `open`: a process uses the directory, or died while it did;
+- `closed`: with the names and sizes of the data files, and the digests of `CURRENT` and the manifests that list them.
 
-**What can be trusted.** Stores are written without a write-ahead log: a write reaches the disk when RocksDB writes its
-buffer as a data file and notes that in its manifest. A batch of changes lies in one buffer together with its stamp, and
-buffers are written in order. So whatever beginning of the manifest survives describes the data of some earlier stamp,
-exactly and with that stamp in it; what was lost is replayed from the changelog. Where RocksDB finds a file missing, cut or
-with a wrong checksum, it says so. After a clean end the seal is compared, too, so that a manifest that was cut is not taken
-for one of a process that was killed.
+**Integrity.** Stores are written without a write-ahead log. A write reaches the disk when RocksDB writes its buffer as
+a data file and adds the file to its manifest. A batch of changes lies in one buffer together with its stamp, and
+buffers are written in order. Any prefix of the manifest that survives therefore describes exactly the data of an
+earlier stamp, including that stamp. Lost writes are replayed from the changelog. RocksDB reports missing or truncated
+files and wrong checksums. After a clean shutdown the seal is compared, too, which distinguishes a truncated manifest
+from the manifest of a killed process.
 
-What RocksDB would not say is checked here: it makes an empty database where `CURRENT` is missing.
+RocksDB creates an empty database if `CURRENT` is missing, without an error; this module checks for that.
 
-The owner holds a lock on the directory itself (`flock`), from before the seal is read until after it is written.
+The owner holds a lock on the directory itself (`flock`), from before it reads the seal until after it writes it.
 """
 
 import contextlib
@@ -56,12 +56,12 @@ _ROCKSDICT_SETTINGS: Final = "rocksdict-config.json"
 
 _ALLOWED: Final = re.compile(r"[a-z0-9_.-]")
 _LONGEST_NAME: Final = 200
-# How often a directory may be deleted under our hands before we take it for something else.
+# How often another process may delete the directory during locking before this counts as a failure.
 _RACES: Final = 100
 
 
 def escaped(name: str) -> str:
-    """Return a name for a directory: safe, and another one for each name, also where the file system ignores case.
+    """Return a safe directory name that is unique for each name, even if the file system ignores case.
 
     Example:
         >>> escaped("orders-v2"), escaped("Orders"), escaped("..")
@@ -74,19 +74,19 @@ def escaped(name: str) -> str:
     if out.startswith("."):
         out = "%2e" + out[1:]
     if len(out) > _LONGEST_NAME or not out:
-        # `%-` appears in no other escaped name.
+        # No other escaped name contains `%-`.
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
         out = f"{out[: _LONGEST_NAME - 70]}%-{digest}"
     return out
 
 
 def make_private(path: Path) -> None:
-    """Make a directory that other users cannot enter, and those above it that do not exist.
+    """Create a directory that other users cannot enter, and its missing parents.
 
-    One that exists is closed, too, if it is ours; what lies above it is left as it is.
+    An existing directory is closed to others, too, if this user owns it. Existing parents are not changed.
 
     Raises:
-        OSError: if it cannot be made.
+        OSError: if the directory cannot be created.
     """
     for missing in reversed([parent for parent in path.parents if not parent.exists()]):
         with contextlib.suppress(FileExistsError):
@@ -117,21 +117,21 @@ class StoreDirectory:
 
     @classmethod
     def at(cls, path: Path) -> "StoreDirectory":
-        """Return the directory of a store partition that lies at a path, whatever its store is called."""
+        """Return the store directory at a path, without its topic and store name."""
         found = cls(path.parents[2], path.parts[-3], path.parts[-2], int(path.name))
         found._parents, found.path, found.name = [path.parents[1], path.parents[0]], path, f"the store in {path}"
         return found
 
     def lock(self, retries: int, backoff: float, *, create: bool) -> bool:
-        """Become the owner.
+        """Acquire the ownership of the directory.
 
         Args:
-            retries: how often to try again while somebody else is.
-            backoff: seconds between the trials.
-            create: whether to make the directory where there is none; otherwise False is returned.
+            retries: number of further attempts while another process or task owns it.
+            backoff: seconds between the attempts.
+            create: whether to create a missing directory; otherwise the result is False.
 
         Raises:
-            StoreLockedError: if somebody else stays the owner.
+            StoreLockedError: if another owner still holds it after the last attempt.
             StateError: if the directory is unusable.
         """
         for trial in range(retries + 1):
@@ -145,7 +145,7 @@ class StoreDirectory:
                 except FileNotFoundError:
                     if not create:
                         return False
-                    continue  # deleted between the two steps
+                    continue  # deleted between creation and opening
                 except OSError as error:
                     raise self._unusable(error) from error
                 owned = self._try_lock(fd)
@@ -158,29 +158,29 @@ class StoreDirectory:
         raise self.locked()
 
     def unlock(self) -> None:
-        """Let others become the owner."""
+        """Release the ownership."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            # Said explicitly: a forked process may have inherited the descriptor, and with it the lock.
+            # Unlock explicitly: a forked process may have inherited the descriptor, and with it the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def begin(self) -> bool:
-        """Check what lies in the directory, and note that it is being worked with.
+        """Check the contents of the directory, and mark it as in use.
 
         Returns:
-            Whether there is no data yet.
+            Whether the directory holds no data yet.
 
         Raises:
             StoreCorruptedError: if the files are damaged.
             StoreVersionError: if a newer version of StreamRT wrote the seal.
-            StateError: if the directory holds other things than a store.
+            StateError: if the directory holds foreign files.
         """
         try:
             files = self._files()
             fresh = self._is_fresh(files)
             for name in files:
-                # What an interrupted beginning has left; and rocksdict's own settings, which repeat what we tell it anyway.
+                # Remains of an interrupted start, and rocksdict's settings file, which repeats the given options.
                 if name == _ROCKSDICT_SETTINGS or (fresh and name not in ("LOCK", SEAL)):
                     (self.path / name).unlink()
             self._write_seal({"state": "new" if fresh else "open"})
@@ -189,7 +189,7 @@ class StoreDirectory:
         return fresh
 
     def seal(self) -> None:
-        """Note what lies in the directory, after RocksDB was closed."""
+        """Record the contents of the directory, after RocksDB was closed."""
         try:
             files = self._files()
             self._write_seal({"state": "closed", **self._contents(files)})
@@ -197,14 +197,15 @@ class StoreDirectory:
             raise self._unusable(error) from error
 
     def delete(self) -> None:
-        """Delete the directory, of which we are the owner. Only files that stores consist of are deleted.
+        """Delete the directory; the caller must own it. Only files of a store are deleted.
 
         Raises:
-            StateError: if there is anything else.
+            StateError: if the directory holds foreign files.
         """
         try:
             files = self._files()
-            # The seal goes last: what is left of an interrupted deletion is still known to be ours, and damaged.
+            # Delete the seal last, so that an interrupted deletion leaves a directory that is recognized as a damaged
+            # store.
             for name in sorted(files, key=lambda name: name == SEAL):
                 os.unlink(name, dir_fd=self._fd)
             self.path.rmdir()
@@ -212,26 +213,26 @@ class StoreDirectory:
             raise self._unusable(error) from error
 
     def corrupted(self, reason: object) -> StoreCorruptedError:
-        """Return the error that says that the files are damaged."""
+        """Return the error for damaged files."""
         return StoreCorruptedError(f"{self.name} is damaged: {reason}")
 
     def locked(self) -> StoreLockedError:
-        """Return the error that says that somebody else is the owner."""
+        """Return the error for a directory that has another owner."""
         return StoreLockedError(
             f"{self.name} is in use by another process, or by another task of this one: wait until it ends, or give this "
-            "application a state_dir of its own"
+            "application a separate state_dir"
         )
 
     def full(self, what: str, reason: object) -> StateError:
-        """Return the error that says that there is no room.
+        """Return the error for a full disk.
 
         Args:
-            what: what cannot be done, such as `written`.
-            reason: what the system says.
+            what: the failed operation as a participle, such as `written`.
+            reason: message of the operating system.
         """
         return StateError(
             f"{self.name} cannot be {what}, because its disk is full ({reason}): free space there, or move the state "
-            "directory to a larger disk, and start the application again"
+            "directory to a larger disk; then restart the application"
         )
 
     def _unusable(self, error: OSError) -> StateError:
@@ -239,12 +240,12 @@ class StoreDirectory:
             return self.full("written", error.strerror)
         reason = error.strerror or str(error)
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            reason = "it is a symbolic link or no directory, and links are not followed"
+            reason = "it is a symbolic link, which StreamRT does not follow, or not a directory"
         return StateError(f"{self.name} cannot be used: {reason}")
 
     def _make(self) -> None:
         base = self._parents[0].parent
-        # The user may have put the base directory behind a link; nobody puts one below it.
+        # The base directory may be a symbolic link that the user made; no link is allowed below it.
         make_private(base)
         for folder in (*self._parents, self.path):
             make_private(folder)
@@ -261,16 +262,16 @@ class StoreDirectory:
             os.close(fd)
             raise self._unusable(error) from error
         try:
-            # The former owner may have deleted it: then the lock is on a directory that has no name any more.
+            # The previous owner may have deleted it: then the lock is on a directory without a name.
             return os.path.samestat(os.fstat(fd), os.lstat(self.path)) or None
         except FileNotFoundError:
             return None
 
     def _files(self) -> dict[str, int]:
-        """Return the names of all files with their sizes.
+        """Return the names of all files with their sizes in bytes.
 
         Raises:
-            StateError: if there is anything that is no part of a store.
+            StateError: if the directory holds foreign files.
         """
         files: dict[str, int] = {}
         strange = []
@@ -283,8 +284,8 @@ class StoreDirectory:
                     strange.append(entry.name)
         if strange:
             raise StateError(
-                f"{self.name} holds files that are no part of a store, such as {sorted(strange)[0]!r}: nothing was changed "
-                "or deleted; move them away, or give the application another state_dir"
+                f"{self.name} holds files that are no part of a store, such as {sorted(strange)[0]!r}; nothing was "
+                "changed or deleted: move these files away, or give the application another state_dir"
             )
         return files
 
@@ -295,25 +296,25 @@ class StoreDirectory:
                 name for name in files if _DATA_FILE.fullmatch(name) or _MANIFEST.fullmatch(name) or name == "CURRENT"
             ]
             if data:
-                raise self.corrupted(f"it has files of RocksDB, such as {sorted(data)[0]}, but {SEAL} is missing")
+                raise self.corrupted(f"it has RocksDB files, such as {sorted(data)[0]}, but {SEAL} is missing")
             return True
         state = seal.get("state")
         if state == "new" and not any(_DATA_FILE.fullmatch(name) for name in files):
-            # No data was ever written: whether CURRENT was made already makes no difference.
+            # No data was ever written, so it does not matter whether CURRENT exists.
             return True
         if "CURRENT" not in files:
             raise self.corrupted("the file CURRENT is missing")
-        # Nothing of ours writes one, and RocksDB would replay it.
+        # StreamRT never writes a write-ahead log, and RocksDB would replay it.
         if any(size and _LOG_FILE.fullmatch(name) for name, size in files.items()):
-            raise self.corrupted("it has a write-ahead log that StreamRT has not written")
+            raise self.corrupted("it has a write-ahead log that StreamRT did not write")
         if state == "closed":
             for name, now in self._contents(files).items():
                 if seal.get(name) != now:
-                    raise self.corrupted(f"its {name} are not what they were when it was closed")
+                    raise self.corrupted(f"its {name} changed since it was closed")
         return False
 
     def _contents(self, files: dict[str, int]) -> dict[str, Any]:
-        """Return what is compared between closing and opening."""
+        """Return the contents that are compared between closing and opening."""
         important = sorted(name for name in files if name == "CURRENT" or _MANIFEST.fullmatch(name))
         return {
             "data files": {name: files[name] for name in sorted(files) if _DATA_FILE.fullmatch(name)},
@@ -327,7 +328,7 @@ class StoreDirectory:
             return None
         data = (self.path / SEAL).read_bytes()
         if not data:
-            # As file systems leave it when the machine loses power: no claim is better than a wrong one.
+            # File systems leave an empty file when the machine loses power. It counts as unsealed, not as damaged.
             return {"state": "open"}
         checksum, _, text = data.partition(b"\n")
         try:
@@ -340,8 +341,8 @@ class StoreDirectory:
         version = fields.get("v", 0)
         if version > _VERSION:
             raise StoreVersionError(
-                f"{self.name} has format version {version}, but this StreamRT knows versions up to {_VERSION}: state was "
-                "written by a newer version; upgrade StreamRT"
+                f"{self.name} has format version {version}, but this StreamRT supports versions up to {_VERSION}: a "
+                "newer version wrote the state; upgrade StreamRT"
             )
         return fields
 
@@ -351,7 +352,7 @@ class StoreDirectory:
         try:
             data = _checksum(text) + b"\n" + text
             if os.write(fd, data) < len(data):
-                # A disk that has become full takes the beginning, and a seal that is cut would count as damage.
+                # A full disk accepts only the beginning, and a truncated seal would count as damage.
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(fd)

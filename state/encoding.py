@@ -1,8 +1,8 @@
-"""How keys and values of states become bytes: JSON by orjson, as `JSONSerializer` writes it, or by users' functions.
+"""Encoding of state keys and values as bytes: JSON by orjson, as in `JSONSerializer`, or by the user's functions.
 
-**Exact JSON** is for what must come back as it was, such as sums: orjson writes NaN and infinities as null, and refuses whole
-numbers beyond 64 bits. Values that have them are written by the json module, which knows them, and begin with `~`, as no
-JSON does.
+**Exact JSON** is for values that must be read back exactly, such as sums. orjson writes NaN and infinities as null, and
+refuses integers beyond 64 bits. Values that contain them are written by the json module, which supports them, and begin
+with `~`, which no JSON text does.
 """
 
 import json
@@ -18,36 +18,35 @@ from streamrt.state.options import RocksDBOptions
 __all__ = ["Cell", "dumps_exact", "dumps_of", "loads_exact", "loads_of", "pack", "packing_of", "unpack"]
 
 Cell = int | float | str | bool | None
-"""What stands in a head for a user's value: numbers, truth values and None for themselves, a str for all other values."""
+"""Form of a user's value inside a head: numbers, booleans and None unchanged, every other value encoded as a str."""
 
 PLAIN_TYPES = frozenset((int, float, bool, type(None)))
-"""Types of values that are their own cells: nobody can change such an object."""
+"""Types of immutable values, which are their own cells."""
 
 _EXACT_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _MARK = b"~"
 
 
 def dumps_of(options: RocksDBOptions) -> Callable[[Any], bytes]:
-    """Return the function that makes bytes of a key or a value, and raises TypeError for what has no JSON form."""
+    """Return the function that encodes a key or a value; it raises TypeError for an object without a JSON form."""
     return _dumps if options.dumps is None else _Dumps(options.dumps)
 
 
 def loads_of(options: RocksDBOptions) -> Callable[[bytes], Any]:
-    """Return the function that reads them; it may raise ValueError."""
+    """Return the function that decodes a value; it may raise ValueError."""
     return orjson.loads if options.loads is None else options.loads
 
 
 def dumps_exact(value: Any) -> bytes:
-    """Return bytes from which `loads_exact` makes an equal value.
+    """Encode a value so that `loads_exact` returns an equal one.
 
-    Numbers come back as they were, floats bit for bit; the sign and the payload of a NaN may be others. Only tuples come back
-    as lists.
+    Numbers are preserved, floats bit for bit; only the sign and the payload of a NaN may change. Tuples become lists.
 
     Args:
         value: nested lists, tuples and dicts with str keys, of int, float, str, bool and None.
 
     Raises:
-        SerializationError: if something else is in it.
+        SerializationError: if the value contains another type.
 
     Example:
         >>> dumps_exact([1, 0.5, "a"])
@@ -58,19 +57,19 @@ def dumps_exact(value: Any) -> bytes:
     try:
         data = orjson.dumps(value, _as_json, _EXACT_OPTIONS)
     except TypeError as error:
-        # Maybe only for a large number, a lone surrogate, or lists that are nested deeply.
+        # The reason may be only a large number, a lone surrogate, or deep nesting.
         return _dumps_all(value, error)
-    # Null stands for None as well as for NaN and infinities; comparing tells without a loop whether anything was lost.
+    # Null stands for None as well as for NaN and infinities; the comparison detects a loss without a loop.
     if b"null" in data and orjson.loads(data) != value and _has_more_than_json(value):
         return _dumps_all(value, None)
     return data
 
 
 def loads_exact(data: bytes) -> Any:
-    """Return the value of which `dumps_exact` has made bytes.
+    """Decode a value that `dumps_exact` encoded.
 
     Raises:
-        StoreCorruptedError: if it did not.
+        StoreCorruptedError: if the bytes are not JSON.
 
     Example:
         >>> loads_exact(dumps_exact((1, -0.0, 10**30)))
@@ -81,11 +80,11 @@ def loads_exact(data: bytes) -> Any:
             return json.loads(data[1:])
         return orjson.loads(data)
     except ValueError as error:
-        raise StoreCorruptedError(f"a value of the store is no JSON ({error}): {data[:40]!r}") from error
+        raise StoreCorruptedError(f"a value in the store is not JSON ({error}): {data[:40]!r}") from error
 
 
 def pack(value: Any) -> Cell:
-    """Return the cell of a user's value: what changes an object later does not change its cell.
+    """Return the cell of a user's value; later changes to the object do not affect it.
 
     Raises:
         SerializationError: if the value cannot be stored exactly.
@@ -98,7 +97,7 @@ def pack(value: Any) -> Cell:
 
 
 def unpack(cell: Cell) -> Any:
-    """Return the value of a cell, as an object of its own.
+    """Return the value of a cell, as a new object.
 
     Example:
         >>> unpack(pack({"five": (5,)}))
@@ -110,13 +109,13 @@ def unpack(cell: Cell) -> Any:
 
 
 def packing_of(options: RocksDBOptions) -> tuple[Callable[[Any], Cell], Callable[[Cell], Any]]:
-    """Return the two functions that make cells and read them: `pack` and `unpack`, or such with users' functions."""
+    """Return the functions that encode and decode cells: `pack` and `unpack`, or versions with the user's functions."""
     if options.dumps is None and options.loads is None:
         return pack, unpack
     dumps, loads = exact_of(options)
 
     def pack_by_user(value: Any) -> Cell:
-        # Bytes of any kind become text of the same length.
+        # latin-1 maps any bytes to text of the same length.
         return value if type(value) in PLAIN_TYPES else dumps(value).decode("latin-1")
 
     def unpack_by_user(cell: Cell) -> Any:
@@ -126,9 +125,9 @@ def packing_of(options: RocksDBOptions) -> tuple[Callable[[Any], Cell], Callable
 
 
 def exact_of(options: RocksDBOptions) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Return the two functions that store users' values exactly; those of the user where there are some.
+    """Return the functions that encode and decode users' values exactly; the user's functions if configured.
 
-    The first raises SerializationError for what cannot be stored, the second SerializationError for what cannot be read.
+    Both raise SerializationError, for values that cannot be encoded or decoded.
     """
     dumps = dumps_exact if options.dumps is None else _Clear(_Dumps(options.dumps), "has no stored form")
     loads = loads_exact if options.loads is None else _Clear(options.loads, "cannot be read by RocksDBOptions.loads")
@@ -141,12 +140,12 @@ def _dumps(value: Any, *, _dump: Any = orjson.dumps, _option: int = orjson.OPT_P
 
 
 def _as_json(value: Any) -> Any:
-    """Return what orjson may write for what it does not know: named tuples, and floats of a class of their own."""
+    """Convert types that orjson does not support: named tuples, and subclasses of float."""
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, float):
         return float(value)
-    raise TypeError(f"{type(value).__name__} is no type of JSON")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 def _has_more_than_json(value: Any) -> bool:
@@ -164,17 +163,17 @@ def _dumps_all(value: Any, cause: TypeError | None) -> bytes:
         _check(value)
         return _MARK + json.dumps(value).encode()
     except RecursionError:
-        reason = "it is nested too deeply, or contains itself"
+        reason = "it is nested too deeply or contains itself"
     except (TypeError, ValueError) as error:
         reason = str(error)
     raise SerializationError(
-        f"a value of type {type(value).__name__} cannot be stored exactly: {reason}; make it of lists, dicts with str keys, "
-        "numbers, str, bool and None"
+        f"a value of type {type(value).__name__} cannot be stored exactly: {reason}; use only lists, dicts with str "
+        "keys, numbers, str, bool and None"
     ) from cause
 
 
 def _check(value: Any) -> None:
-    """Raise TypeError for what the json module would change."""
+    """Raise TypeError for a value that the json module would change."""
     if value is None or isinstance(value, str | float):
         return
     if isinstance(value, int):
@@ -185,14 +184,14 @@ def _check(value: Any) -> None:
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} of a dict is no str")
+                raise TypeError(f"the key {key!r} of a dict is not a str")
             _check(item)
     else:
-        raise TypeError(f"{type(value).__name__} is no type of JSON")
+        raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 class _Dumps:
-    """A user's function, made to give bytes and to raise TypeError for what has no JSON form."""
+    """Wrap a user's function: return bytes, and raise TypeError for an object without a JSON form."""
 
     __slots__ = ("_dumps",)
 
@@ -207,12 +206,12 @@ class _Dumps:
         if isinstance(data, str):
             return data.encode()
         if not isinstance(data, bytes):
-            raise TypeError(f"dumps gave {type(data).__name__} instead of bytes")
+            raise TypeError(f"dumps returned {type(data).__name__} instead of bytes")
         return data
 
 
 class _Clear:
-    """A user's function, made to raise errors that tell what happened."""
+    """Wrap a user's function: report its exceptions as clear errors."""
 
     __slots__ = ("_function", "_what")
 

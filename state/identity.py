@@ -1,19 +1,19 @@
-"""Whose data a store partition holds, and up to where.
+"""The identity of a store partition, and the progress of its data.
 
 Stamps are stored next to the data, so they outlive the program that wrote them. Their format is JSON with a version:
 `{"v":1,"group":...,"topic":...,"partition":...,"store":...,"topic_id":...,"changelog_id":...,"partitions":...,
-"input_offset":...,"changelog_offset":...,"stream_time":...,"written_at":...}`. A newer version is refused, since its
-meaning is unknown; so are bytes that are no stamp at all.
+"input_offset":...,"changelog_offset":...,"stream_time":...,"written_at":...}`. A newer version is refused, because its
+meaning is unknown, and so are bytes that are not a stamp.
 
-State that is made from several topics has version 2: `topic` holds their names, joined by `--`, `topic_id` their ids, joined
-by commas, `input_offset` is the sum of the offsets of all, and `"inputs":{...}` tells the offset of each topic.
+Version 2 is for state with several input topics: `topic` holds their names, joined by `--`, `topic_id` their ids,
+joined by commas, `input_offset` is the sum of their offsets, and `"inputs":{...}` holds the offset of each topic.
 
-State of which watermarks are made has version 3: `"observed":...` is the highest event time of its records.
+Version 3 is for state that advances watermarks: `"observed":...` is the highest event time of its records.
 
-Data that was written at least once has version 4: `"epoch":"..."` is the highest epoch of the changelog records that the data
-is made of, in hexadecimal digits (see `changelog.py`), and `"inputs"` and `"observed"` are there in any case, null
-where they are not known. So has data that is restored part-way only, where a position was among what is restored:
-`"restored":"..."` is that position, and `"epoch"` may be null.
+Version 4 is for data written with at-least-once: `"epoch":"..."` is the highest epoch of the changelog records in the
+data, in hexadecimal digits (see `changelog.py`). `"inputs"` and `"observed"` are always present, null if unknown.
+Version 4 also applies to partly restored data if the restored records include a position: `"restored":"..."` is that
+position, and `"epoch"` may be null.
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ _VERSION = 4
 
 
 def encode_versioned(version: int, fields: dict[str, Any]) -> bytes:
-    """Return JSON that begins with its version."""
+    """Encode fields as JSON that begins with its version."""
     return orjson.dumps({"v": version, **fields})
 
 
 def encode_with_inputs(fields: dict[str, Any], inputs: Mapping[str, int] | None, observed: int | None) -> bytes:
-    """Return what state is described by, in the lowest version that can tell it.
+    """Encode the description of state in the lowest version that can express it.
 
-    Version 1 has one topic, version 2 the offsets of several, version 3 an observed time as well.
+    Version 1 has one topic, version 2 the offsets of several topics, version 3 an observed time as well.
     """
     if inputs is not None:
         fields = {**fields, "inputs": dict(inputs)}
@@ -47,13 +47,13 @@ def encode_with_inputs(fields: dict[str, Any], inputs: Mapping[str, int] | None,
 
 
 def decode_versioned(data: bytes, newest: int, what: str, error: type[StateError]) -> dict[str, Any]:
-    """Read what `encode_versioned` wrote.
+    """Decode the fields that `encode_versioned` encoded.
 
     Args:
         data: the bytes.
-        newest: the newest version that this program knows.
-        what: what the bytes are, for errors.
-        error: raised if they are something else.
+        newest: the newest supported version.
+        what: description of the bytes, for errors.
+        error: class of the error for unreadable bytes.
 
     Raises:
         StoreVersionError: if the version is newer.
@@ -65,25 +65,25 @@ def decode_versioned(data: bytes, newest: int, what: str, error: type[StateError
     except (ValueError, TypeError, AttributeError, KeyError):
         known = False
     if not known:
-        raise error(f"{what} is not readable: {data[:40]!r}")
+        raise error(f"{what} is unreadable: {data[:40]!r}")
     if version > newest:
         raise StoreVersionError(
-            f"{what} has format version {version}, but this StreamRT knows versions up to {newest}: state was written by a "
-            "newer version; upgrade StreamRT"
+            f"{what} has format version {version}, but this StreamRT supports versions up to {newest}: a newer version "
+            "wrote the state; upgrade StreamRT"
         )
     return dict(fields)
 
 
 @dataclass(frozen=True)
 class StoreIdentity:
-    """Whose data a store partition holds.
+    """The application, task and topics that the data of a store partition belongs to.
 
     Attributes:
         group: consumer group of the application.
-        topic: source topic, or repartition topic; of several, their sorted names, joined by `--`.
+        topic: source topic or repartition topic; with several, their sorted names, joined by `--`.
         partition: number of the partition in that topic.
         store: name of the store.
-        topic_id: Kafka's id of the source topic; of several, their ids, joined by commas; None in the test driver.
+        topic_id: Kafka's id of the source topic; with several, their ids, joined by commas; None in the test driver.
         changelog_id: Kafka's id of the changelog topic; None without changelog.
         partitions: partition count of the source topic.
     """
@@ -99,20 +99,20 @@ class StoreIdentity:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Where a store partition stands. It is written together with the data, all or nothing.
+    """The identity and the progress of a store partition, written atomically with the data.
 
     Attributes:
-        identity: whose data it is.
-        input_offset: all input records below it are in the data; None while the data is restored part-way only. Of several
-            source topics, it is the sum of their offsets.
-        changelog_offset: all changelog records below it are in the data; None without changelog.
+        identity: owner of the data.
+        input_offset: the data contains all input records below it; None while the data is partly restored. With several
+            source topics: the sum of their offsets.
+        changelog_offset: the data contains all changelog records below it; None without changelog.
         stream_time: highest event time seen, in milliseconds; None before the first record.
-        written_at: wall clock, in milliseconds, at which the last commit was made, or the last replay began.
-        inputs: offset of each source topic, where there are several and `input_offset` is not None.
-        observed: highest event time of the records that watermarks are made of, in milliseconds; None if there are none.
-        epoch: highest epoch of the changelog records that the data is made of; None if none of them has one.
-        restored: the last position (see `changelog.py`) among what is in the data that is restored part-way only; None if
-            there is none, and where `input_offset` tells it.
+        written_at: wall clock, in milliseconds, of the last commit or the start of the last replay.
+        inputs: offset of each source topic, if there are several and `input_offset` is not None.
+        observed: highest event time of the records that advance watermarks, in milliseconds; None if there are none.
+        epoch: highest epoch of the changelog records in the data; None if none of them has an epoch.
+        restored: the last position (see `changelog.py`) in partly restored data; None if there is none, or if
+            `input_offset` is set.
 
     Example:
         >>> identity = StoreIdentity("shop", "orders", 0, "default", None, None, 4)
@@ -132,7 +132,7 @@ class Stamp:
     restored: bytes | None = None
 
     def encode(self) -> bytes:
-        """Return the bytes that go into the store."""
+        """Return the bytes for the store."""
         fields = {
             **vars(self.identity),
             "input_offset": self.input_offset,
@@ -155,7 +155,7 @@ class Stamp:
 
         Raises:
             StoreVersionError: if a newer version of StreamRT wrote it.
-            StoreCorruptedError: if it is no stamp.
+            StoreCorruptedError: if it is not a stamp.
         """
         fields = decode_versioned(data, _VERSION, "the stamp of a store", StoreCorruptedError)
         try:

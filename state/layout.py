@@ -1,4 +1,4 @@
-"""How state becomes keys and values of a store partition. What is written here outlives the program.
+"""Layout of state in the keys and values of a store partition. The format outlives the program.
 
 Keys are ordered by their bytes. The first byte is the *space* of the key:
 
@@ -13,31 +13,32 @@ Keys are ordered by their bytes. The first byte is the *space* of the key:
 | 0xFF  | the position record | in the changelog only |
 
 A store has data, by `StoreTransaction`, or heads, items and counters, by `TimedTransaction`. Other spaces are free. 0x02 to
-0xEF go into the changelog, 0xF0 to 0xFE are local to the store and can be made again from the others. No key is empty:
-stores may keep what they need for themselves under the empty key.
+0xEF go into the changelog. 0xF0 to 0xFE are local to the store and can be rebuilt from the others. No key is empty: a
+store may use the empty key for its own data.
 
 The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value, as JSON), the length of its bytes as an
-unsigned LEB128 varint, and the bytes. Since it tells its own length, no prefix begins another one, and all entries
-of a record key lie next to each other. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and `1.0` are
+unsigned LEB128 varint, and the bytes. It contains its own length, so no prefix is the beginning of another one, and all
+entries of a record key are adjacent. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and `1.0` are
 four different keys.
 
 **Values** begin with a flag: 0 is followed by the payload; 1 by the expiry (8 bytes, big-endian, event time in milliseconds)
-and the payload. The entry is gone as soon as stream time reaches its expiry. The payload is JSON, or whatever `set_bytes`
-was given.
+and the payload. The entry expires when stream time reaches its expiry. The payload is JSON, or the bytes that
+`set_bytes` stored.
 
-**Heads** are values, too: with flag 1 and the deadline where they have one, so the expiry index tells the deadlines of heads
-as it tells the expiry of data. They are not gone then; an operator looks at them. Their payload is *exact JSON*: JSON as
-orjson writes it, or, where that would lose something (NaN, infinities, whole numbers beyond 64 bits), `~` and JSON
-with Python's names for them. **Items** have flag 0 and exact JSON, or what `RocksDBOptions.dumps` makes. There is one
-**counter**, `arrival`: flag 0 and the arrival number (8 bytes, big-endian) that the next item of any key gets. It comes
-before the items in each commit, so that numbers are not given twice if only half of a commit reaches the changelog.
+**Heads** are values, too. A head with a deadline has flag 1 and the deadline, so the expiry index holds the deadlines
+of heads as well as the expiry of data. A head does not expire at its deadline; an operator processes it. Its payload is
+*exact JSON*: JSON as orjson writes it, or, if that would lose information (NaN, infinities, integers beyond 64 bits),
+`~` and JSON with Python's names for them. **Items** have flag 0 and exact JSON, or the output of
+`RocksDBOptions.dumps`. There is one **counter**, `arrival`: flag 0 and the arrival number (8 bytes, big-endian) of the
+next item of any key. It precedes the items in each commit, so that no number is used twice if only a part of a commit
+reaches the changelog.
 
-One **bound of the index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, nothing is known, and
-reading the index begins at its start, where the remains of many deleted entries may lie. A restore that writes an earlier
-expiry or deadline lowers it. In stores with data it is never above stream time plus one, so no commit has to lower it, and
-versions of StreamRT that keep it for heads alone leave it right, too.
+One **bound of the index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, reads of the
+index start at its beginning and may pass the tombstones of many deleted entries. A restore that writes an earlier
+expiry or deadline lowers it. In stores with data it never exceeds stream time plus one, so no commit has to lower it,
+and it stays valid under versions of StreamRT that maintain it for heads only.
 
-An expiry below 0 or beyond 2**63 - 1 is cut to these bounds, so that the order of bytes is the order of time.
+An expiry below 0 or beyond 2**63 - 1 is clamped to these bounds, so that the order of bytes is the order of time.
 """
 
 from typing import Final
@@ -77,13 +78,13 @@ ARRIVAL_KEY: Final = b"\x04arrival"
 FIRST_KEY: Final = b"\xf1first"
 """Key of the bound of the index."""
 LATEST_EXPIRY: Final = (1 << 63) - 1
-"""The last expiry or deadline there is."""
+"""The latest possible expiry or deadline."""
 
 NO_KEY, BYTES_KEY, JSON_KEY = 0, 1, 2
 PLAIN: Final = b"\x00"
 _PLAIN_FLAG, _EXPIRING_FLAG = 0, 1
 
-# Heads of prefixes of keys whose length fits into one byte, nearly all there are: one look-up instead of three steps.
+# Beginnings of prefixes for keys whose length fits into one byte, as almost all do: one look-up instead of three steps.
 SHORT_BYTES_HEADS: Final = tuple(bytes((DATA_SPACE, BYTES_KEY, length)) for length in range(128))
 NO_KEY_PREFIX: Final = bytes((DATA_SPACE, NO_KEY, 0))
 
@@ -92,7 +93,7 @@ class Expiring:
     """A value that expires.
 
     Args:
-        expiry: the stream time, in milliseconds, at which it is gone.
+        expiry: stream time, in milliseconds, at which it expires.
         payload: its bytes.
     """
 
@@ -123,7 +124,7 @@ def key_prefix(tag: int, key: bytes) -> bytes:
 
 
 def split_prefix(prefix: bytes) -> tuple[int, bytes]:
-    r"""Return the tag and the bytes of the record key that `key_prefix` was given.
+    r"""Return the tag and the bytes of the record key in a prefix.
 
     Example:
         >>> split_prefix(b"\x01\x02ab")
@@ -136,7 +137,7 @@ def split_prefix(prefix: bytes) -> tuple[int, bytes]:
 
 
 def record_prefix(tag: int, key: bytes) -> bytes:
-    r"""Return what all data keys of a record key begin with.
+    r"""Return the common prefix of all data keys of a record key.
 
     Example:
         >>> record_prefix(BYTES_KEY, b"ab")
@@ -146,14 +147,14 @@ def record_prefix(tag: int, key: bytes) -> bytes:
 
 
 def encode_value(value: "bytes | Expiring") -> bytes:
-    """Return the bytes that a store keeps for a payload."""
+    """Return the stored bytes of a payload."""
     if isinstance(value, Expiring):
         return b"\x01" + value.expiry.to_bytes(8, "big") + value.payload
     return PLAIN + value
 
 
 def decode_value(data: bytes) -> "bytes | Expiring":
-    """Return the payload that `encode_value` was given.
+    """Return the payload of stored bytes.
 
     Raises:
         StoreCorruptedError: if the bytes are too short to be a value.
@@ -165,22 +166,22 @@ def decode_value(data: bytes) -> "bytes | Expiring":
     if flag == _EXPIRING_FLAG and len(data) >= 9:
         return Expiring(int.from_bytes(data[1:9], "big"), data[9:])
     if flag <= _EXPIRING_FLAG:
-        raise StoreCorruptedError(f"a value of the store is cut off: {data!r}")
+        raise StoreCorruptedError(f"a value in the store is truncated: {data!r}")
     raise StoreVersionError(
-        f"a value of the store has the unknown flag {flag}: state was written by a newer version; upgrade StreamRT"
+        f"a value in the store has the unknown flag {flag}: a newer version wrote the state; upgrade StreamRT"
     )
 
 
 def expiry_key(expiry: int, key: bytes) -> bytes:
-    """Return the key in the expiry index for a data key."""
+    """Return the expiry index key of a data key."""
     return b"\xf0" + expiry.to_bytes(8, "big") + key
 
 
 def split_expiry_key(key: bytes) -> tuple[int, bytes]:
-    """Return the expiry and the data key that `expiry_key` was given."""
+    """Return the expiry and the data key of an expiry index key."""
     return int.from_bytes(key[1:9], "big"), key[9:]
 
 
 def expiry_bound(stream_time: int) -> bytes:
-    """Return the key that follows all index keys of what is expired at a stream time."""
+    """Return an exclusive upper bound for the index keys of entries that are expired at a stream time."""
     return b"\xf0" + min(max(stream_time, -1) + 1, 1 << 63).to_bytes(8, "big")

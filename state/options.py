@@ -1,4 +1,4 @@
-"""How RocksDB works: plain data, without RocksDB."""
+"""Settings of RocksDB, as plain data without a dependency on RocksDB."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,44 +10,45 @@ from streamrt.errors import argument_error
 __all__ = ["CompressionType", "RocksDBOptions"]
 
 CompressionType = Literal["none", "snappy", "zlib", "bz2", "lz4", "lz4hc", "zstd"]
-"""How RocksDB compresses data files."""
+"""Compression of RocksDB's data files."""
 
 _MIB = 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class RocksDBOptions:
-    """Settings of `RocksDBStore`, and of what all stores do with values.
+    """Settings of `RocksDBStore`, and of the value encoding and caching of all stores.
 
-    The files of a store can be read whatever they were written with, so all settings may change from run to run, except
-    `dumps` and `loads`: what one wrote, the other must be able to read, and keys must stay as they are.
+    All settings except `dumps` and `loads` may change between runs, because the files stay readable. The new `loads`
+    must read the output of the old `dumps`, and keys must keep the same bytes.
 
     Attributes:
         write_buffer_size: bytes of changes that a store partition gathers in memory before it writes a file.
-        target_file_size_base: bytes of a data file.
-        max_write_buffer_number: how many write buffers of a store partition may exist at a time.
-        block_cache_size: bytes of decompressed data kept for reading, for all stores of a process together. Where stores ask
-            for different sizes, the largest counts.
-        write_buffer_budget: bytes of the write buffers of all stores of a process together; when they approach it, buffers
-            are written early. Here, too, the largest counts.
-        object_cache_size: about how many bytes of decoded values all stores of a process together keep from commit to commit;
-            the largest counts. Stores of other kinds have it, too.
-        bloom_filter_bits_per_key: size of the filters that spare reads of keys that do not exist; 0 for none.
+        target_file_size_base: size of a data file in bytes.
+        max_write_buffer_number: maximum number of write buffers of a store partition.
+        block_cache_size: bytes of decompressed data cached for reads, shared by all stores of a process. If stores
+            request different sizes, the largest applies.
+        write_buffer_budget: bytes of write buffers, shared by all stores of a process; buffers are written early as the
+            total approaches it. The largest requested value applies.
+        object_cache_size: approximate bytes of decoded values that all stores of a process keep between commits. The
+            largest requested value applies. It applies to other kinds of stores, too.
+        bloom_filter_bits_per_key: size of the filters that avoid reads of missing keys; 0 for none.
         compression_type: `none`, `snappy`, `zlib`, `bz2`, `lz4`, `lz4hc` or `zstd`.
-        db_log_dir: directory for RocksDB's own log files, which are for its developers; None keeps a short one beside the
-            data.
+        db_log_dir: directory for RocksDB's diagnostic log files, which are for its developers; None keeps a short one
+            beside the data.
         use_fsync: whether files are synchronized by `fsync` instead of `fdatasync`.
-        max_open_files: how many data files a store partition keeps open; -1 for all.
-        open_max_retries: how often opening is tried again while another process uses the store; 0 for never.
-        open_retry_backoff: seconds between these trials.
+        max_open_files: number of data files that a store partition keeps open; -1 for all.
+        open_max_retries: number of further attempts to open a store that another process uses; 0 for none.
+        open_retry_backoff: seconds between these attempts.
         on_corrupted_recreate: whether a damaged store is deleted and restored from its changelog; otherwise the
             application ends with `StoreCorruptedError`.
-        max_evictions_per_flush: how many expired entries one commit deletes at most.
-        dumps: from an object to JSON, as bytes or str; None for orjson. It makes keys, too, so it must be deterministic.
-        loads: from these bytes to the object; None for orjson.
+        max_evictions_per_flush: maximum number of expired entries that one commit deletes.
+        dumps: function from an object to JSON, as bytes or str; None for orjson. It encodes keys, too, so it must be
+            deterministic.
+        loads: function from these bytes to the object; None for orjson.
 
     Raises:
-        ConfigurationError: if a value makes no sense.
+        ConfigurationError: if a value is invalid.
 
     Example:
         >>> RocksDBOptions(compression_type="zstd").compression_type

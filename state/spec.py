@@ -1,4 +1,4 @@
-"""Stores as topologies describe them."""
+"""Descriptions of stores in a topology."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,15 @@ __all__ = ["StoreSpec"]
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """A store as topologies describe it: it holds no data and can be pickled.
+    """Describe a store in a topology; it holds no data and can be pickled.
 
     Attributes:
         name: name of the store.
         kind: class of the store.
-        transaction: class of its transactions, which decides what operators can do with it.
+        transaction: class of its transactions; it determines the operations that operators can use.
 
     Raises:
-        ConfigurationError: if the name is not allowed, or one of the classes is none of stores or of transactions.
+        ConfigurationError: if the name is invalid, `kind` is no store class, or `transaction` is no transaction class.
 
     Example:
         >>> from streamrt.state import MemoryStore
@@ -39,10 +39,11 @@ class StoreSpec:
         checked_name(self.name)
         if not (isinstance(self.kind, type) and issubclass(self.kind, Store)):
             raise ArgumentTypeError(
-                f"{self.kind!r} is no kind of store: give MemoryStore, RocksDBStore or a subclass of streamrt.state.Store"
+                f"{self.kind!r} is not a store class: use MemoryStore, RocksDBStore or a subclass of "
+                "streamrt.state.Store"
             )
         if not (isinstance(self.transaction, type) and issubclass(self.transaction, Transaction)):
             raise ArgumentTypeError(
-                f"{self.transaction!r} is no class of transactions: give StoreTransaction, TimedTransaction or another "
+                f"{self.transaction!r} is not a transaction class: use StoreTransaction, TimedTransaction or another "
                 "subclass of streamrt.state.Transaction"
             )

@@ -1,4 +1,4 @@
-"""What functions of stateful operators are given."""
+"""The state interface that is passed to the functions of stateful operators."""
 
 import abc
 from datetime import timedelta
@@ -10,11 +10,11 @@ __all__ = ["State"]
 class State(abc.ABC):
     """The state of the current record's key.
 
-    Keys are anything with a JSON form, and differ where their JSON differs: `5`, `"5"`, `True` and `1.0` are four keys.
-    Values are anything with a JSON form, and what comes back is what JSON makes of it: a tuple comes back as a list, and each
-    `get` gives an object of its own, so changing it has no effect without `set`.
+    A key is any object with a JSON form. Keys differ if their JSON differs: `5`, `"5"`, `True` and `1.0` are four keys.
+    A value is any object with a JSON form. It is read back as JSON represents it, so a tuple becomes a list. Each `get`
+    returns a new object; changing it has no effect without `set`.
 
-    All operations see what was written before, by this record or an earlier one. Nothing is kept of a commit that fails.
+    All operations see earlier writes, by this record or a previous one. If a commit fails, its writes are discarded.
     """
 
     __slots__ = ()
@@ -25,15 +25,15 @@ class State(abc.ABC):
 
         Args:
             key: the key in the state.
-            default: what a missing or expired key gives. A stored None is not missing.
+            default: result for a missing or expired key. A stored None is not missing.
 
         Raises:
-            SerializationError: if the key has no JSON form, or the value is bytes that are no JSON.
+            SerializationError: if the key has no JSON form, or the stored bytes are not JSON.
         """
 
     @abc.abstractmethod
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
-        """Return the value of a key as it is stored: what `set_bytes` was given, or the JSON of what `set` was given."""
+        """Return the stored bytes of a key: the argument of `set_bytes`, or the JSON of the value that `set` stored."""
 
     @abc.abstractmethod
     def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
@@ -42,8 +42,8 @@ class State(abc.ABC):
         Args:
             key: the key in the state.
             value: the value; None is a value, too.
-            ttl: how long it lives, in event time: it is gone as soon as stream time, the highest timestamp of any record
-                that has reached the store in this partition, has advanced by `ttl`. None: for ever.
+            ttl: time to live, in event time. The entry expires when stream time, the highest timestamp of any record
+                that reached the store in this partition, has advanced by `ttl`. None: never.
 
         Raises:
             SerializationError: if key or value has no JSON form.
@@ -52,12 +52,12 @@ class State(abc.ABC):
 
     @abc.abstractmethod
     def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
-        """Store bytes as they are, without JSON; see `set`."""
+        """Store bytes unchanged, without JSON; see `set`."""
 
     @abc.abstractmethod
     def delete(self, key: Any) -> None:
-        """Delete a key. A missing one is no error."""
+        """Delete a key. A missing key is not an error."""
 
     @abc.abstractmethod
     def exists(self, key: Any) -> bool:
-        """Tell whether a key has a value, which may be None."""
+        """Return whether a key has a value, which may be None."""

@@ -1,4 +1,4 @@
-"""Where a transaction stands, and what may follow."""
+"""The status of a transaction, and its allowed transitions."""
 
 import enum
 from typing import Final
@@ -7,7 +7,7 @@ __all__ = ["TransactionStatus"]
 
 
 class TransactionStatus(enum.Enum):
-    """Where a transaction stands."""
+    """The status of a transaction."""
 
     STARTED = "started"
     PREPARED = "prepared"
@@ -16,12 +16,12 @@ class TransactionStatus(enum.Enum):
 
     @property
     def next(self) -> frozenset["TransactionStatus"]:
-        """The states that may follow."""
+        """The statuses that may follow."""
         return _NEXT[self]
 
     @property
     def final(self) -> bool:
-        """Whether nothing follows."""
+        """Whether no other status can follow."""
         return not _NEXT[self]
 
 

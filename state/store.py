@@ -1,7 +1,8 @@
-"""The contract of stores: a named, partitioned, ordered map from bytes to bytes that knows how far it is.
+"""The contract of stores: a named, partitioned, ordered map from bytes to bytes with a stamp of its progress.
 
-Kafka holds the truth. A store partition is a cache of its changelog with one promise: the data in it is exactly the data of
-its stamp, or opening or reading it raises `StoreCorruptedError`. How fresh it is after a crash is up to the implementation.
+Kafka is the source of truth. A store partition is a cache of its changelog with one promise: its data matches its stamp
+exactly, or opening or reading it raises `StoreCorruptedError`. The implementation decides how fresh it is after a
+crash.
 """
 
 import abc
@@ -17,31 +18,31 @@ from streamrt.state.options import RocksDBOptions
 __all__ = ["DEFAULT_STORE", "Store", "StorePartition"]
 
 DEFAULT_STORE: Final = "default"
-"""Name of the store that operators use unless they are told another one."""
+"""Name of the store that operators use by default."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,120}", re.ASCII)
 
 
 class StorePartition(abc.ABC):
-    """A store for one task: bytes to bytes, ordered by key. One process uses it at a time, from one thread.
+    """The store of one task: bytes to bytes, ordered by key. One process uses it at a time, from one thread.
 
     Keys are not empty.
     """
 
-    # What a transaction has read and leaves to the next one; only `Transaction` touches it.
+    # Data that one transaction has read and passes to the next; only `Transaction` uses it.
     read_cache: Any = None
 
     @property
     @abc.abstractmethod
     def stamp(self) -> Stamp | None:
-        """The stamp of the last write; None if there was none."""
+        """The stamp of the last write; None before the first write."""
 
     @abc.abstractmethod
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None.
 
         Raises:
-            StoreCorruptedError: if the data turns out to be damaged.
+            StoreCorruptedError: if the data is damaged.
         """
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -50,14 +51,14 @@ class StorePartition(abc.ABC):
 
     @abc.abstractmethod
     def scan(self, start: bytes, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values in the order of keys, from `start` on and before `end`.
+        """Yield keys and values in key order, from `start` (inclusive) to `end` (exclusive).
 
-        The partition must not be written to meanwhile.
+        Do not write to the partition during the scan.
 
         Args:
-            start: first key, inclusive; `b""` for the first of all.
+            start: first key, inclusive; `b""` for the first key of the store.
             end: last key, exclusive; None for no bound.
-            reverse: whether to begin at the end.
+            reverse: whether to scan from the end to the start.
         """
 
     @abc.abstractmethod
@@ -65,43 +66,43 @@ class StorePartition(abc.ABC):
         """Write changes together with a stamp, all or nothing.
 
         Args:
-            changes: keys and their new values; None deletes. Of several changes of a key the last one counts.
-            stamp: where the store stands then.
+            changes: keys and their new values; None deletes. If a key occurs several times, the last change counts.
+            stamp: the progress of the store after this write.
 
         Raises:
             StateError: if the data cannot be written; the partition refuses further use.
         """
 
     def flush(self, *, wait: bool = True) -> None:  # noqa: B027 - stores may have nothing to do
-        """Make what was written survive the process, where a store gathers writes first.
+        """Make buffered writes durable, so that they survive the process.
 
         Args:
-            wait: whether to wait until it does; otherwise it will soon.
+            wait: whether to wait until the writes are durable; otherwise they are written soon.
 
         Raises:
-            StateError: if it cannot be written; the partition refuses further use.
+            StateError: if the data cannot be written; the partition refuses further use.
         """
 
     @abc.abstractmethod
     def approximate_size(self) -> int:
-        """Return about how many bytes the data takes."""
+        """Return the approximate size of the data in bytes."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let the data go, so that others can open it. Closing twice is allowed."""
+        """Release the data, so that other processes can open it. Closing twice is allowed."""
 
 
 class Store(abc.ABC):
-    """A named store of one source topic, which knows where its partitions lie.
+    """A named store of one source topic; it locates and opens its partitions.
 
     Args:
         name: name of the store: letters, digits, `.`, `_` and `-`, at most 120 of them.
         topic: name of the source topic.
         base_dir: directory that holds all stores of the application.
-        options: settings of RocksDB; stores of other kinds need not care.
+        options: settings of RocksDB; other kinds of stores may ignore them.
 
     Raises:
-        ConfigurationError: if the name is not allowed.
+        ConfigurationError: if the name is invalid.
     """
 
     persistent: ClassVar[bool]
@@ -115,7 +116,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def open(self, partition: int) -> StorePartition:
-        """Open the data of a partition, or begin with none.
+        """Open the data of a partition, or create an empty partition.
 
         Raises:
             StoreCorruptedError: if the data is damaged.
@@ -125,21 +126,21 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def destroy(self, partition: int) -> None:
-        """Delete the data of a partition that is closed. Without data, nothing happens."""
+        """Delete the data of a closed partition. Do nothing if there is no data."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, topic={self.topic!r})"
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a store if it is allowed.
+    """Return the name of a store if it is valid.
 
     Raises:
-        ConfigurationError: if it is not.
+        ConfigurationError: if the name is invalid.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise argument_error(
-            f"{name!r} cannot be the name of a store: use letters, digits, '.', '_' and '-', at most 120 of them",
+            f"{name!r} is not a valid store name: use at most 120 letters, digits, '.', '_' and '-'",
             of_type=isinstance(name, str),
         )
     return name

@@ -1,14 +1,14 @@
-"""Transactions of stores for operators that look at time: windows, joins, timers.
+"""Transactions of stores for operators that depend on time: windows, joins, timers.
 
-For each record key, which is given by its *prefix*, there is
+Each record key, which is identified by its *prefix*, has
 
-- a **head**: one small object, kept as it is from record to record and commit to commit, and encoded once for each commit;
-- a **timeline**: items in the order of time (`timeline.py`);
-- a **deadline** of the head: when its operator wants to look at it again, even if no record of its key comes.
+- a **head**: one small object, kept decoded across records and commits, and encoded once for each commit;
+- a **timeline**: items in time order (`timeline.py`);
+- a **deadline** of the head: the time at which its operator processes it again, even without a record of its key.
 
-Deadlines are found in two places: those that the store knows in the expiry index, which is read once from the front to
-the back, and those that this transaction has given, in a heap. An entry of either counts only while the head still has that
-deadline, so a deadline that is moved leaves an entry behind, and nothing has to be searched.
+Deadlines lie in two places: stored ones in the expiry index, which is read once from front to back, and those that this
+transaction has set, in a heap. An entry of either is valid only while the head still has that deadline. A moved
+deadline thus leaves an outdated entry behind, and no search is necessary.
 """
 
 from collections import deque
@@ -50,30 +50,31 @@ from streamrt.state.timeline import (
 __all__ = ["NEVER", "TimedTransaction"]
 
 NEVER: Final = LATEST_EXPIRY + 1
-"""Later than all deadlines."""
+"""A time later than all deadlines."""
 
 _NO_KEY_PREFIX: Final = key_prefix(NO_KEY, b"")
-# Beginnings of prefixes whose length fits into one byte, nearly all there are.
+# Beginnings of prefixes whose length fits into one byte, as almost all do.
 _SHORT_BYTES: Final = tuple(bytes((BYTES_KEY, length)) for length in range(128))
 _SHORT_JSON: Final = tuple(bytes((JSON_KEY, length)) for length in range(128))
 _HEAD_START: Final = bytes((HEAD_SPACE,))
 _INDEX_END: Final = bytes((EXPIRY_SPACE + 1,))
 _GROWTH: Final = 8
-# How many entries of the index are read at a time: few at first, since most transactions have few deadlines to look at.
+# Numbers of index entries that are read at a time: few at first, because most transactions have few deadlines that are
+# due.
 _FIRST_LOOK, _LONGEST_LOOK = 8, 512
 _SMALL_HEAP: Final = 1024
 
 
 class _Head:
-    """What is known of the head of one record key.
+    """The cached head of one record key.
 
     Attributes:
         value: the object; None if there is no head.
         deadline: its deadline.
-        stored: the deadline that the store knows.
+        stored: its deadline in the store.
         exists: whether the store has it.
         written: whether this transaction has changed it.
-        size: about how many bytes it takes.
+        size: its approximate size in bytes.
     """
 
     __slots__ = ("deadline", "exists", "size", "stored", "value", "written")
@@ -87,7 +88,7 @@ class _Head:
 
 
 class _Heads(dict[bytes, _Head]):
-    """Heads by prefix; those that are not known yet are read."""
+    """Heads by prefix; a missing head is read from the store."""
 
     read: Callable[[bytes], _Head]
 
@@ -96,23 +97,23 @@ class _Heads(dict[bytes, _Head]):
 
 
 class TimedTransaction(TimelineTransaction):
-    """Keeps heads, timelines and deadlines of record keys.
+    """Keep heads, timelines and deadlines of record keys.
 
-    Nothing is ever deleted by itself: a deadline says when the operator looks again.
+    Nothing is deleted automatically: at its deadline, the operator processes a head again.
 
     Args:
         partition: the open store partition.
-        options: `dumps` and `loads` count for users' values: items, and what `pack` makes cells of.
+        options: `dumps` and `loads` apply to users' values: items, and the arguments of `pack`.
         changelog: whether there is a changelog.
 
     Attributes:
         clock: stream time, or a number below all timestamps; operators may read it, and move it by `advance`.
-        due_from: no deadline is earlier, so `due(bound)` finds nothing while `bound < due_from`. Operators may read it for
-            each record; it may be lower than the earliest deadline until `due` or `next_deadline` has looked.
-        observed: the highest event time, in milliseconds, that any record brought of which watermarks are made; operators set
-            it. It is stored with the stamp.
-        pack: makes a cell of a user's value, to be put into a head.
-        unpack: makes the value of a cell, an object of its own each time.
+        due_from: a lower bound for all deadlines, so `due(bound)` finds nothing while `bound < due_from`. Operators may
+            read it for each record. It may be lower than the earliest deadline until `due` or `next_deadline` is used.
+        observed: the highest event time, in milliseconds, of the records that advance watermarks; operators set it. It
+            is stored with the stamp.
+        pack: encodes a user's value as a cell, to be put into a head.
+        unpack: decodes a cell, to a new object each time.
 
     Example:
         >>> from pathlib import Path
@@ -158,7 +159,7 @@ class TimedTransaction(TimelineTransaction):
         stamp = partition.stamp
         self.observed: int | None = None if stamp is None else stamp.observed
         self.due_from: int = BEFORE_ALL
-        # What the store says of the first entry of its index; None: not looked up yet.
+        # The stored bound of the index; None: not read yet.
         self._first: int | None = None
         if self._cache is not None:
             heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed = self._cache
@@ -168,17 +169,18 @@ class TimedTransaction(TimelineTransaction):
             self._cache = None
         heads.read = self._read_head
         self._heads: dict[bytes, _Head] = heads
-        # Prefixes alone: pairs with the heads would be more work for the garbage collector than looking them up again.
+        # Only prefixes: pairs with the heads would cost more in garbage collection than the repeated look-up.
         self._written: list[bytes] = []
         self._moved = False
-        # Deadlines that were given, as (deadline, prefix), and the next entries of the index; outdated ones among both.
+        # Deadlines that were set, as (deadline, prefix), and the next entries of the index; both may contain outdated
+        # ones.
         self._heap: list[tuple[int, bytes]] = []
         self._heap_limit = _SMALL_HEAP
         self._ahead: deque[tuple[int, bytes]] = deque()
         self._scan: Iterator[tuple[bytes, bytes]] | None = None
         self._look = _FIRST_LOOK
         self._made: list[Change] = []
-        # Heads and timelines, while nobody may use them because it is decided what to write.
+        # Heads and timelines of a prepared transaction, which must not be used.
         self._known: tuple[dict[bytes, _Head], dict[bytes, Timeline]] = ({}, {})
         # Changes that are local to the store: those of the index.
         self._local: list[Change] = []
@@ -195,13 +197,13 @@ class TimedTransaction(TimelineTransaction):
 
     @staticmethod
     def prefix(key: Any) -> bytes:
-        """Return what stands for a record key in all other methods.
+        """Return the prefix that identifies a record key in all other methods.
 
         Args:
-            key: None, bytes, or anything with an exact JSON form.
+            key: None, bytes, or an object with an exact JSON form.
 
         Raises:
-            SerializationError: if the key has none.
+            SerializationError: if the key has no exact JSON form.
         """
         if type(key) is bytes and len(key) < 128:
             return _SHORT_BYTES[len(key)] + key
@@ -209,7 +211,7 @@ class TimedTransaction(TimelineTransaction):
 
     @staticmethod
     def key_of(prefix: bytes) -> Any:
-        """Return the record key of a prefix: None, bytes, or the value that JSON makes of it."""
+        """Return the record key of a prefix: None, bytes, or the decoded JSON."""
         tag, key = split_prefix(prefix)
         return None if tag == NO_KEY else key if tag == BYTES_KEY else loads_exact(key)
 
@@ -218,8 +220,8 @@ class TimedTransaction(TimelineTransaction):
     def head(self, prefix: bytes) -> Any:
         """Return the head of a record key, or None.
 
-        It is the very object that `set_head` was given or a copy of it. It may be changed in place if `set_head` is called
-        after that, in the same transaction.
+        It is the object that was passed to `set_head`, or a copy of it. You may change it in place if you then call
+        `set_head` in the same transaction.
 
         Raises:
             StateError: if the transaction is over.
@@ -227,20 +229,20 @@ class TimedTransaction(TimelineTransaction):
         return self._heads[prefix].value
 
     def set_head(self, prefix: bytes, value: Any, deadline: int | None = None) -> None:
-        """Store the head of a record key; also to be called when it was changed in place.
+        """Store the head of a record key; required after a change in place, too.
 
         Args:
-            prefix: what `prefix` gives for the record key.
+            prefix: result of `prefix` for the record key.
             value: nested lists, or dicts with str keys, of int, float, str, bool and None. It is encoded when the transaction
                 is prepared, and must not be None itself.
-            deadline: event time in milliseconds at which `due` gives it; None for never. Times before 0 count as 0.
+            deadline: event time in milliseconds at which `due` yields it; None for never. Times before 0 count as 0.
 
         Raises:
             StateError: if the transaction is over.
         """
         head = self._heads[prefix]
         if value is None:
-            raise StateError("a head cannot be None, which stands for no head: call delete_head instead")
+            raise StateError("a head cannot be None, which means that there is no head: call delete_head instead")
         head.value = value
         if head.deadline != deadline:
             self._move(prefix, head, deadline)
@@ -249,7 +251,7 @@ class TimedTransaction(TimelineTransaction):
             self._written.append(prefix)
 
     def delete_head(self, prefix: bytes) -> None:
-        """Delete the head of a record key and its deadline. A missing one is no error."""
+        """Delete the head of a record key and its deadline. A missing head is not an error."""
         head = self._heads[prefix]
         if head.value is None:
             return
@@ -265,21 +267,21 @@ class TimedTransaction(TimelineTransaction):
 
     @property
     def next_deadline(self) -> int | None:
-        """The earliest deadline of all heads, in milliseconds of event time; None if there is none."""
+        """The earliest deadline of all heads, as event time in milliseconds; None if there is none."""
         earliest = self._earliest()
         return None if earliest is None else earliest[0]
 
     def due(self, bound: int) -> Iterator[tuple[int, bytes, Any]]:
-        """Yield deadline, prefix and head of each head with a deadline that is not later than a bound.
+        """Yield deadline, prefix and head of each head whose deadline is not later than a bound.
 
-        They come in the order of deadlines and, for equal ones, of the bytes of prefixes, whatever the commits were. Before
-        the next one is asked for, the head must have been deleted, or given a later deadline or none by `set_head`.
+        They are ordered by deadline and then by the bytes of the prefix, independently of commits. Before you request
+        the next head, delete the current one, or call `set_head` with a later deadline or none.
 
         Args:
             bound: event time in milliseconds, inclusive.
 
         Raises:
-            StateError: if a head was left with a deadline that is not later.
+            StateError: if a head keeps its deadline or gets an earlier one.
         """
         if bound < self.due_from:
             return
@@ -293,20 +295,20 @@ class TimedTransaction(TimelineTransaction):
                 self._read_due(bound)
                 head = self._heads[prefix]
                 if head.deadline != deadline:
-                    # A restore that did not look has left it.
+                    # An outdated entry, left by a restore without look-ups.
                     self._local.append((expiry_key(deadline, _HEAD_START + prefix), None))
                     continue
             yield deadline, prefix, head.value
-            # It may have been dropped for the memory of another store, and read again.
+            # The head may have been dropped to give memory to another store, and read again.
             head = self._heads.get(prefix, head)
             if head.deadline is not None and head.deadline <= deadline:
                 raise StateError(
-                    f"the head of record key {self.key_of(prefix)!r} was due at {deadline} and was left with the deadline "
-                    f"{head.deadline}: an operator must give it a later one, or none, or delete it"
+                    f"the head of record key {self.key_of(prefix)!r} was due at {deadline} and still has the deadline "
+                    f"{head.deadline}: the operator must set a later deadline or none, or delete the head"
                 )
 
     def _earliest(self) -> tuple[int, bytes] | None:
-        """Return the earliest deadline with its prefix, and drop what is outdated before it."""
+        """Return the earliest deadline with its prefix, and drop the outdated entries before it."""
         heads, heap, ahead = self._heads, self._heap, self._ahead
         if type(heads) is Refusing:
             heads.refuse()
@@ -320,7 +322,7 @@ class TimedTransaction(TimelineTransaction):
             first = ahead[0]
             if found is not None and found <= first:
                 break
-            # A head that is not known has not been changed: its deadline is the one in the index.
+            # A head that is not cached is unchanged: its deadline is the one in the index.
             head = heads.get(first[1])
             if head is None or head.deadline == first[0]:
                 found = first
@@ -330,7 +332,7 @@ class TimedTransaction(TimelineTransaction):
         return found
 
     def _look_ahead(self) -> bool:
-        """Read the next entries of the index; False if there are no more."""
+        """Read the next entries of the index; return False if there are no more."""
         scan = self._scan
         if scan is None:
             self._first = index_start(self._partition)
@@ -341,7 +343,7 @@ class TimedTransaction(TimelineTransaction):
         return bool(self._ahead)
 
     def _read_due(self, bound: int) -> None:
-        """Read the next heads that are due, several at a time."""
+        """Read several of the next due heads at once."""
         if self._size > self._limit:
             self._fit()
         heads = self._heads
@@ -351,7 +353,7 @@ class TimedTransaction(TimelineTransaction):
             heads[prefix] = self._head_of(data)
 
     def _move(self, prefix: bytes, head: _Head, deadline: int | None) -> None:
-        """Give a head another deadline."""
+        """Change the deadline of a head."""
         if deadline is not None:
             if not 0 <= deadline <= LATEST_EXPIRY:
                 deadline = min(max(deadline, 0), LATEST_EXPIRY)
@@ -383,7 +385,7 @@ class TimedTransaction(TimelineTransaction):
             return _Head(None, None, ENTRY_BYTES)
         size = ENTRY_BYTES + _GROWTH * len(data)
         self._size += size
-        # As `decode_value` and `loads_exact` do, without their calls: each key that is not known comes through here.
+        # `decode_value` and `loads_exact` inlined, because this runs for each key that is not cached.
         deadline: int | None = None
         if data[0] == 1 and len(data) > 9:
             deadline, payload = int.from_bytes(data[1:9], "big"), data[9:]
@@ -391,7 +393,7 @@ class TimedTransaction(TimelineTransaction):
             payload = data[1:]
         else:
             decode_value(data)
-            raise StoreCorruptedError(f"a head of the store is cut off: {data!r}")
+            raise StoreCorruptedError(f"a head in the store is truncated: {data!r}")
         try:
             value = orjson.loads(payload)
         except ValueError:
@@ -447,10 +449,10 @@ class TimedTransaction(TimelineTransaction):
             if self.due_from != self._first:
                 self._first = self.due_from
                 added.append((FIRST_KEY, self._first.to_bytes(8, "big")))
-        # Deletions first: a deadline that a head has again keeps its entry.
+        # Deletions first, so that a deadline that a head gets back keeps its entry.
         self._local += removed + added
         items = self._decide_items()
-        # The number for the next item first, see layout.py.
+        # The arrival counter comes first; see layout.py.
         counters = 1 if items and items[0][0] == ARRIVAL_KEY else 0
         self._made = items[:counters] + changes + items[counters:]
         self._known = (self._heads, self._lines)
@@ -476,7 +478,7 @@ class TimedTransaction(TimelineTransaction):
         self._in_use = None
         if self._size > self._limit:
             self._fit()
-        # The cache outlives this transaction, which its attributes would hold.
+        # The cache outlives this transaction; its attributes would keep the transaction alive.
         vars(heads).clear()
         vars(lines).clear()
         return heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed
@@ -507,5 +509,5 @@ def _prefix(key: Any) -> bytes:
         try:
             data = dumps_exact(key)
         except SerializationError as error:
-            raise SerializationError(f"no state can belong to the record key {key!r}: {error}") from error
+            raise SerializationError(f"the record key {key!r} cannot have state: {error}") from error
     return _SHORT_JSON[len(data)] + data if len(data) < 128 else key_prefix(JSON_KEY, data)

@@ -1,10 +1,10 @@
-"""Timelines: items of record keys, in the order of time.
+"""Timelines: items of record keys, in time order.
 
-What is known of the timeline of a key is a sorted list, which goes on to the next transaction. It is complete from a certain
-time on; what lies before is read when somebody asks for it. So a record on a known key needs no scan, and a record that
-only appends needs none on any key.
+The cached part of a timeline is a sorted list, which passes to the next transaction. It is complete from a certain time
+on; earlier items are read on demand. A record with a cached key thus needs no scan, and a record that only appends
+never needs one.
 
-Deletions from the front move the beginning of the list, and cut the list only when half of it is gone.
+Deletions at the front advance the start index; the list is cut only when half of it is deleted.
 """
 
 import sys
@@ -25,32 +25,32 @@ __all__ = ["Item", "TimelineTransaction"]
 Item = tuple[int, int, Any]
 """Event time, arrival number and value."""
 
-# Python's objects take several times the bytes that they are stored in.
+# Python objects take several times their stored size.
 ENTRY_BYTES: Final = 300
 _ITEM_BYTES: Final = 150
 _GROWTH: Final = 4
 
 _DEFAULT_OPTIONS: Final = RocksDBOptions()
-# Beyond all times there are.
+# Later than all times.
 _END: Final = LATEST_EXPIRY + 1
 _UNREAD: Final = -1
-# How far back, in milliseconds, items are looked for at first, and then.
+# Spans, in milliseconds, of the successive backward searches for items.
 _SPANS: Final = (1_000, 100_000, 10_000_000, _END)
 _TIME_AND_NUMBER: Final = Struct(">QQ")
 _TIME: Final = Struct(">Q")
-# Values that nobody can change, so that the cache may keep the very object that was given.
+# Immutable types, whose objects the cache may keep without a copy.
 _UNCHANGEABLE: Final = PLAIN_TYPES | {str}
 
 
 class Timeline:
-    """What is known of the items of one record key.
+    """The cached items of one record key.
 
     Attributes:
-        items: the known ones in their order; those before `first` are deleted.
-        first: index of the first one.
-        complete: all items of at least this time are known. Of earlier ones, only those that this transaction has added.
-        begin: the store holds no items of an earlier time.
-        size: about how many bytes it takes.
+        items: the cached items in order; those before index `first` are deleted.
+        first: index of the first item.
+        complete: all items from this time on are cached. Of earlier items, only those that this transaction added.
+        begin: the store holds no items before this time.
+        size: its approximate size in bytes.
         written: whether this transaction has changed it.
     """
 
@@ -65,7 +65,7 @@ class Timeline:
         self.written = False
 
     def merge(self, found: list[Item], complete: int) -> None:
-        """Add what was read from the store, which is complete from a time on now."""
+        """Add items that were read from the store; the cache is then complete from a time on."""
         known = bisect_left(self.items, (self.complete,), self.first)
         added = self.items[self.first : known]
         self.items[:known] = sorted(found + added) if added else found
@@ -86,11 +86,11 @@ class Timeline:
             self.first = high
 
     def settle(self) -> None:
-        """Take note that what was added is in the store now."""
+        """Note that the added items are in the store now."""
         self.written = False
         if self.items and self.items[self.first][0] < self.complete:
             self.begin = min(self.begin, self.items[self.first][0])
-            # Those before may have others in between, which are not known.
+            # Drop items before `complete`: unknown stored items may lie between them.
             known = bisect_left(self.items, (self.complete,), self.first)
             self.size -= (self.size - ENTRY_BYTES) * (known - self.first) // (len(self.items) - self.first)
             del self.items[:known]
@@ -98,15 +98,16 @@ class Timeline:
 
 
 class Refusing(dict[bytes, Any]):
-    """Takes the place of what a transaction knows when it must not be used any more; costs nothing while it may."""
+    """Replace the cache of a transaction that must not be used any more; no cost while it may be used."""
 
     def __init__(self, status: TransactionStatus) -> None:
         self._status = status
 
     def refuse(self) -> NoReturn:
-        """Raise an error that says so."""
+        """Raise the error for a use after the end."""
         raise StateError(
-            f"a transaction that is {self._status.value} was used: ask for the running one for each record, and keep none"
+            f"a transaction that is {self._status.value} was used: get the running one for each record; do not keep it "
+            "beyond the current record"
         )
 
     def __missing__(self, key: bytes) -> NoReturn:
@@ -114,7 +115,7 @@ class Refusing(dict[bytes, Any]):
 
 
 class _Timelines(dict[bytes, Timeline]):
-    """Timelines by prefix; those that nothing is known of begin here."""
+    """Timelines by prefix; a missing one starts without cached items."""
 
     owner: "TimelineTransaction"
 
@@ -149,12 +150,12 @@ class TimelineTransaction(Transaction):
         options = _DEFAULT_OPTIONS if options is None else options
         self._dumps, self._loads = exact_of(options)
         self.pack, self.unpack = packing_of(options)
-        # Whether values go through users' functions: they may come back as something else, so they always do.
+        # With users' functions, every value makes the round trip, because it may be read back as a different object.
         self._own = _UNCHANGEABLE if options.dumps is None and options.loads is None else frozenset[type]()
         lines = _Timelines()
         lines.owner = self
         self._lines: dict[bytes, Timeline] = lines
-        # A timeline that is being read must stay.
+        # The timeline that is being read, which must not be dropped.
         self._in_use: Timeline | None = None
         self._arrival = self._stored_arrival = _UNREAD
         # Keys and values of items that are not in the store yet, by arrival number.
@@ -166,9 +167,9 @@ class TimelineTransaction(Transaction):
         """Add an item to the timeline of a record key.
 
         Args:
-            prefix: what `prefix` gives for the record key.
+            prefix: result of `prefix` for the record key.
             timestamp: its event time in milliseconds, 0 or more.
-            value: what is read back later, equal but another object, with lists for tuples.
+            value: the value; reads return an equal copy, with lists instead of tuples.
 
         Raises:
             StateError: if the time is negative, or the transaction is over.
@@ -177,18 +178,18 @@ class TimelineTransaction(Transaction):
         line = self._lines[prefix]
         if not 0 <= timestamp <= LATEST_EXPIRY:
             raise StateError(
-                f"a record with the timestamp {timestamp} cannot be stored by its time: event times begin at 0 (1970); "
-                "give such records another timestamp with set_timestamp, or drop them with filter"
+                f"a record with the timestamp {timestamp} cannot be stored by time: event times start at 0 (1970); "
+                "change the timestamp with set_timestamp, or drop such records with filter"
             )
         data = self._dumps(value)
         if type(value) not in self._own:
-            # What is kept must not change when somebody changes the object later.
+            # Cache a copy, because the caller may change the object later.
             value = self._loads(data)
         number = self._arrival
         if number < 0:
             number = self._read_arrival()
         self._arrival = number + 1
-        # A copy: what orjson has made holds on to 4 KB.
+        # Copy the bytes: the result of orjson occupies 4 KB.
         self._added[number] = (b"\x03" + prefix + _TIME_AND_NUMBER.pack(timestamp, number), PLAIN + data)
         items = line.items
         if not items or timestamp >= items[-1][0]:
@@ -203,21 +204,21 @@ class TimelineTransaction(Transaction):
             self._touched.append((prefix, line))
 
     def items(self, prefix: bytes, start: int, end: int) -> list[tuple[int, Any]]:
-        """Return time and value of the items in a range of time, in the order of time and, for equal times, of arrival.
+        """Return time and value of the items in a time range, ordered by time and then by arrival.
 
-        The values are there to be read, not to be changed.
+        Do not change the values.
 
         Args:
-            prefix: what `prefix` gives for the record key.
-            start: first time, in milliseconds, inclusive. The first time that an item may have costs less than 0 does.
-            end: last time, exclusive.
+            prefix: result of `prefix` for the record key.
+            start: first time, in milliseconds, inclusive. The earliest possible time of an item costs less than 0.
+            end: last time, in milliseconds, exclusive.
         """
         return [(time, value) for time, _, value in self.items_with_arrival(prefix, start, end)]
 
     def items_with_arrival(self, prefix: bytes, start: int, end: int) -> list[Item]:
-        """Return time, arrival number and value of the items in a range of time, ordered as `items` orders them.
+        """Return time, arrival number and value of the items in a time range, in the order of `items`.
 
-        Arrival numbers grow with each item that is added to the store, whatever its key.
+        Arrival numbers increase with each item that is added to the store, for all keys together.
         """
         line = self._lines[prefix]
         if start < line.complete:
@@ -231,7 +232,7 @@ class TimelineTransaction(Transaction):
     def latest_item(self, prefix: bytes, timestamp: int) -> tuple[int, Any] | None:
         """Return time and value of the last item that is not later than a timestamp; None if there is none.
 
-        Of several with the same time it is the one that arrived last.
+        Of several items with the same time, it is the last to arrive.
         """
         line = self._lines[prefix]
         while True:
@@ -239,23 +240,23 @@ class TimelineTransaction(Transaction):
             newest = items[-1][0] if items else 0
             at = len(items) if newest <= timestamp else bisect_left(items, (timestamp + 1,), line.first)
             found = items[at - 1] if at > line.first else None
-            # An earlier one counts only if nothing unknown lies in between.
+            # An earlier item counts only if no unknown item can lie in between.
             if line.complete == 0 or (found is not None and found[0] >= line.complete):
                 return None if found is None else (found[0], found[2])
             self._reach(prefix, line, timestamp, 0 if found is None else found[0])
 
     def delete_items(self, prefix: bytes, start: int, end: int, most: int = sys.maxsize) -> int:
-        """Delete the items in a range of time.
+        """Delete the items in a time range.
 
         Args:
-            prefix: what `prefix` gives for the record key.
+            prefix: result of `prefix` for the record key.
             start: first time, in milliseconds, inclusive.
-            end: last time, exclusive.
-            most: after how many to stop; the earliest ones are deleted first. Where they are not read, all of one time are
-                deleted.
+            end: last time, in milliseconds, exclusive.
+            most: maximum number of items, earliest first. Items that are not read are always deleted together with all
+                others of the same time.
 
         Returns:
-            How many were deleted.
+            The number of deleted items.
         """
         line = self._lines[prefix]
         unread = 0
@@ -285,7 +286,7 @@ class TimelineTransaction(Transaction):
             self._touched.append((prefix, line))
 
     def _complete(self, prefix: bytes, line: Timeline, start: int) -> None:
-        """Read the items from a time on."""
+        """Read the items from a time on, unless they are cached."""
         start = max(start, line.begin)
         if start < line.complete:
             self._in_use = line
@@ -296,9 +297,9 @@ class TimelineTransaction(Transaction):
             self._size += line.size - before
 
     def _reach(self, prefix: bytes, line: Timeline, timestamp: int, least: int) -> None:
-        """Read the items of one more step of time before a timestamp, but not beyond a least time.
+        """Read the items of one more span before a timestamp, but none before a least time.
 
-        Forwards: a scan that runs backwards out of the items of a key passes all that was deleted before.
+        The scan runs forwards: a backward scan past the items of a key would pass the tombstones of all deleted items.
         """
         starts = (max(timestamp - span, least) for span in _SPANS)
         self._complete(prefix, line, next(start for start in starts if start < line.complete))
@@ -315,7 +316,7 @@ class TimelineTransaction(Transaction):
         return found
 
     def _delete_unread(self, prefix: bytes, line: Timeline, end: int, most: int) -> int:
-        """Delete what the store has before a time, without making objects of it; return how many items that are."""
+        """Delete the stored items before a time without decoding them; return their number."""
         if end <= line.begin:
             return 0
         space = b"\x03" + prefix
@@ -323,7 +324,7 @@ class TimelineTransaction(Transaction):
         found: list[bytes] = []
         line.begin = end
         for key, _ in scan:
-            # Those of one time go together, or what is left could not be told from what is deleted.
+            # Items of one time are deleted together, because `begin` cannot separate deleted from remaining ones.
             if len(found) >= most and key[:-8] != found[-1][:-8]:
                 line.begin = _TIME_AND_NUMBER.unpack(key[-16:])[0]
                 break
@@ -339,7 +340,7 @@ class TimelineTransaction(Transaction):
         return self._stored_arrival
 
     def _decide_items(self) -> list[Change]:
-        """Return the changes of the timelines; the number for the next item comes first."""
+        """Return the changes of the timelines; the arrival counter comes first."""
         changes: list[Change] = []
         if self._arrival != self._stored_arrival:
             changes.append((ARRIVAL_KEY, PLAIN + self._arrival.to_bytes(8, "big")))
@@ -348,18 +349,18 @@ class TimelineTransaction(Transaction):
         return changes
 
     def _settle_items(self) -> None:
-        """Take note that the changes are in the store."""
+        """Note that the changes are in the store."""
         for prefix, line in self._touched:
             before = line.size
             line.settle()
             self._size += line.size - before
             if not line.items:
-                # What is known of it, that there is nothing, is not worth its place.
+                # An empty timeline is not worth its memory.
                 del self._lines[prefix]
                 self._size -= line.size
 
     def _drop_lines(self, excess: int) -> None:
-        """Forget timelines that are neither written nor in use, the oldest first, until so many bytes are free."""
+        """Drop timelines that are neither written nor in use, oldest first, until `excess` bytes are free."""
         gone = []
         for prefix, line in self._lines.items():
             if excess <= 0:

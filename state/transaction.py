@@ -1,15 +1,15 @@
-"""Transactions of stores that operators see as `State`; their life is described in `base.py`.
+"""Transactions of stores that operators access as `State`; `base/transaction.py` describes their life cycle.
 
-What a transaction reads and writes is kept in one dictionary, so an operation on a key that was seen before is one
-look-up. The dictionary goes on to the next transaction over the same open partition, unless it has become too large.
+One dictionary caches all reads and writes of a transaction, so an operation on a cached key is one look-up. The
+dictionary passes to the next transaction over the same open partition, unless it has become too large.
 
-**Expiry.** An entry written with a time to live is gone for reads as soon as stream time, the highest timestamp that any
-record brought to the store, has advanced by that time since the entry was written. It counts from stream time and not from
-the record's timestamp, which may lie before: what a late record writes would be gone at once, and what it writes again, such
-as a list to which it adds, with it. That does not depend on when it is deleted, so
-results are the same whatever the commits. `prepare()` deletes what is expired, a bounded number of entries at a time, by an
-index in the store. A bound beside it tells where the index begins: without it each look would pass the remains of all entries
-that were ever deleted. The bound is never above stream time plus one, and what is written later expires later than that.
+**Expiry.** An entry with a time to live expires for reads when stream time, the highest timestamp of any record of the
+store, has advanced by that time since the entry was written. The time to live counts from stream time, not from the
+timestamp of the record, which may be earlier. Otherwise an entry that a late record writes would expire at once, and so
+would an entry that it rewrites, such as a list to which it appends. Expiry does not depend on the time of deletion, so
+results do not depend on commits. `prepare()` deletes a bounded number of expired entries at a time, by an index in the
+store. A bound beside the index holds its start; without it, each look-up would pass the tombstones of all deleted
+entries. The bound never exceeds stream time plus one, and later entries expire after that.
 """
 
 import enum
@@ -46,7 +46,7 @@ __all__ = ["StoreTransaction", "state_of"]
 _DEFAULT_OPTIONS: Final = RocksDBOptions()
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-# What an entry of the cache costs beside its bytes.
+# Memory of a cache entry besides its bytes.
 _ENTRY_BYTES: Final = 200
 
 
@@ -54,40 +54,40 @@ _join = b"".join
 
 
 class _Unknown(enum.Enum):
-    """What the store has under a key that was written without having been read."""
+    """Marker for the stored value of a key that was written without a read."""
 
     UNKNOWN = enum.auto()
 
 
 _UNKNOWN: Final = _Unknown.UNKNOWN
 
-# Where the index begins, unless it is an expiry: not looked up yet, or there is no index.
+# Values of the index bound that are no expiry: not read yet, and no index.
 _UNREAD, _NO_INDEX = -2, -1
 
 
 class _Refusing(dict[bytes, Any]):
-    """Takes the place of the written keys when no more may be written; costs nothing while it may."""
+    """Replace the written keys when no more writes are allowed; no cost while they are."""
 
     def __init__(self, status: TransactionStatus) -> None:
         self._status = status
 
     def __contains__(self, key: object) -> bool:
         raise StateError(
-            f"state was changed after its transaction was {self._status.value}: a State serves the record that it was given "
-            "for, and must not be kept"
+            f"state was changed after its transaction was {self._status.value}: a State is valid only for the record "
+            "that it was passed with; do not keep it"
         )
 
 
 class StoreTransaction(Transaction):
-    r"""Buffers the writes of a task until its commit, and reads through them.
+    r"""Buffer the writes of a task until its commit; reads see buffered writes.
 
     One transaction at a time uses a store partition.
 
     Args:
         partition: the open store partition.
-        options: `dumps`, `loads`, `max_evictions_per_flush` and `object_cache_size` count here.
-        changelog: whether there is a changelog. If not, the deletion of expired entries concerns nobody but the store, and
-            `prepare()` leaves it out of what it returns.
+        options: only `dumps`, `loads`, `max_evictions_per_flush` and `object_cache_size` apply here.
+        changelog: whether there is a changelog. If not, deletions of expired entries are local to the store, and
+            `prepare()` does not return them.
 
     Example:
         >>> from pathlib import Path
@@ -124,13 +124,13 @@ class StoreTransaction(Transaction):
         self._max_evictions = options.max_evictions_per_flush
         self._dumps = dumps_of(options)
         self._loads = loads_of(options)
-        # What is known of the keys: payload, Expiring, or None for a missing one.
+        # Cached keys: payload, Expiring, or None for a missing key.
         self._entries: dict[bytes, bytes | Expiring | None] = {}
-        # No entry of the index expires before that.
+        # A lower bound for the expiries in the index.
         self._first = _UNREAD
         if self._cache is not None:
             (self._entries, self._size, self._first), self._cache = self._cache, None
-        # What the store has under the keys that this transaction has written.
+        # The stored values of the keys that this transaction has written.
         self._written: dict[bytes, bytes | Expiring | _Unknown | None] = {}
         self._changes: list[Change] = []
         self._index: list[Change] = []
@@ -143,15 +143,15 @@ class StoreTransaction(Transaction):
         """Return the state of a record key.
 
         Args:
-            key: the record's key: None, bytes, or anything with a JSON form.
+            key: the record's key: None, bytes, or an object with a JSON form.
             timestamp: event time of the record, in milliseconds; it moves stream time.
 
         Raises:
             SerializationError: if the key has no JSON form.
-            StateError: if the transaction was prepared or has ended.
+            StateError: if the transaction is prepared or has ended.
         """
         if self._status is not TransactionStatus.STARTED:
-            raise StateError(f"a transaction that is {self._status.value} has no more state to give")
+            raise StateError(f"a transaction that is {self._status.value} cannot provide state")
         if timestamp > self.clock:
             self.clock = timestamp
         if type(key) is bytes and len(key) < 128:
@@ -159,7 +159,7 @@ class StoreTransaction(Transaction):
         return _State(self, self._prefix(key))
 
     def _decide(self) -> list[Change]:
-        """Return one change for each key that was written, in the order of their first writes; expired entries follow."""
+        """Return one change for each written key, in the order of first writes; deletions of expired entries follow."""
         written, self._written = self._written, _Refusing(self._status)
         self._changes = self._encode(written)
         evicted = self._evict(written)
@@ -173,7 +173,7 @@ class StoreTransaction(Transaction):
         return chain(self._changes, self._index)
 
     def _keep(self) -> tuple[Any, ...] | None:
-        # Nothing is held back any more as changed.
+        # All entries are unchanged now, so all may be dropped.
         self._written = {}
         if self._size > self._limit:
             self._fit()
@@ -194,11 +194,11 @@ class StoreTransaction(Transaction):
             return record_prefix(JSON_KEY, self._dumps(key))
         except TypeError as error:
             raise SerializationError(
-                f"the record key {key!r} of type {type(key).__name__} has no JSON form, so no state can belong to it: {error}"
+                f"the record key {key!r} of type {type(key).__name__} has no JSON form and cannot have state: {error}"
             ) from error
 
     def _read(self, key: bytes) -> "bytes | Expiring | None":
-        """Read a key from the store and remember it."""
+        """Read a key from the store and cache it."""
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot read state")
         data = self._partition.get(key)
@@ -224,7 +224,7 @@ class StoreTransaction(Transaction):
             del entries[key]
 
     def _encode(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
-        """Return the changes of the written keys, and note those of the index."""
+        """Return the changes of the written keys, and add those of the index to `_index`."""
         entries, clock, index = self._entries, self.clock, self._index
         changes: list[Change] = []
         size = 0
@@ -253,7 +253,7 @@ class StoreTransaction(Transaction):
                     size += len(value.payload)
         if unknown and self._index_start() != _NO_INDEX:
             index += overwritten_index(self._partition, unknown)
-        # After the deletions: a value that is written again with the same expiry keeps its entry.
+        # After the deletions, so that a value that is rewritten with the same expiry keeps its entry.
         index += [
             (expiry_key(value.expiry, key), b"") for key in written if isinstance(value := entries[key], Expiring)
         ]
@@ -261,7 +261,7 @@ class StoreTransaction(Transaction):
         return changes
 
     def _evict(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
-        """Return the deletions of expired entries that no record has touched, and note those of the index."""
+        """Return deletions of expired entries that no record has touched, and add those of the index to `_index`."""
         if self.clock == BEFORE_ALL:
             return []
         first, after = self._index_start(), min(max(self.clock + 1, 0), LATEST_EXPIRY + 1)
@@ -276,25 +276,25 @@ class StoreTransaction(Transaction):
             self._index.append((expiry_key(expiry, key), None))
             if key in written or data is None:
                 continue
-            # Another expiry means that the entry was written again, by a restore that could not look.
+            # A different expiry means that a restore without look-ups has rewritten the entry.
             value = decode_value(data)
             if isinstance(value, Expiring) and value.expiry == expiry:
                 evicted.append((key, None))
                 if self._entries.get(key) is not None:
                     self._size -= len(value.payload)
                     self._entries[key] = None
-        # There may be more of the last one's expiry.
+        # More entries may have the same expiry as the last one.
         self._first = after if len(candidates) < self._max_evictions else candidates[-1][0]
         if self._first != first:
             self._index.append((FIRST_KEY, self._first.to_bytes(8, "big")))
         return evicted
 
     def _index_start(self) -> int:
-        """Return an expiry that no entry of the index is before, or `_NO_INDEX`."""
+        """Return a lower bound for the expiries in the index, or `_NO_INDEX`."""
         if self._first == _UNREAD:
             bound = index_bound(self._partition)
             if bound is None:
-                # A former version wrote none.
+                # Older versions wrote no bound.
                 bound = 0 if has_index(self._partition) else _NO_INDEX
             self._first = bound
         return self._first
@@ -306,7 +306,7 @@ def _size_of(key: bytes, value: "bytes | Expiring | None") -> int:
 
 
 def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State]:
-    """Return the function that gives the state of a record's key at a time (ms), from a transaction of a store.
+    """Return the function from a record's key and a time (ms) to the key's state in a transaction.
 
     Args:
         store: name of the store, for the error.
@@ -317,8 +317,8 @@ def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State
     """
     if not isinstance(transaction, StoreTransaction):
         raise StateError(
-            f"store {store!r} is one of {type(transaction).__name__}, which holds no State: give the stateful operation "
-            "another store"
+            f"store {store!r} uses {type(transaction).__name__}, which has no State: use another store for the "
+            "stateful operation"
         )
     return transaction.state
 
@@ -326,7 +326,7 @@ def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State
 class _State(State):
     """The state of one record key, for one record.
 
-    An object for each record; that is why it has two attributes and not more.
+    One object is created per record, so it has only two attributes.
     """
 
     __slots__ = ("_prefix", "_transaction")
@@ -350,7 +350,7 @@ class _State(State):
             return transaction._loads(value)
         except ValueError as error:
             raise SerializationError(
-                f"the value of state key {key!r} is no JSON ({error}): get_bytes returns what set_bytes has stored"
+                f"the value of state key {key!r} is not JSON ({error}): read values of set_bytes with get_bytes"
             ) from error
 
     def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
@@ -360,13 +360,13 @@ class _State(State):
         except TypeError as error:
             raise _no_key(key, error) from error
         try:
-            # A copy: what orjson has made holds on to 4 KB.
+            # Copy the bytes: the result of orjson occupies 4 KB.
             payload = _join((transaction._dumps(value), b""))
         except TypeError as error:
             raise SerializationError(
                 f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
             ) from error
-        # Before anything is noted, since it may raise.
+        # Before any change, because it may raise.
         entry = payload if ttl is None else self._expiring(payload, ttl)
         entries = transaction._entries
         written = transaction._written
@@ -382,7 +382,7 @@ class _State(State):
     def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
         if not isinstance(value, bytes | bytearray | memoryview):
             raise SerializationError(
-                f"set_bytes was given {type(value).__name__} for state key {key!r}: it takes bytes; use set for other values"
+                f"set_bytes takes bytes, not {type(value).__name__}, for state key {key!r}: use set for other values"
             )
         payload = bytes(value)
         self._put(self._full(key), payload if ttl is None else self._expiring(payload, ttl))
@@ -408,7 +408,7 @@ class _State(State):
         transaction._entries[full] = value
 
     def _current(self, full: bytes, value: "bytes | Expiring | _Unknown | None") -> bytes | None:
-        """Return the payload that a key has now, at stream time."""
+        """Return the payload of a key at the current stream time."""
         transaction = self._transaction
         if value is _UNKNOWN:
             value = transaction._read(full)
@@ -419,11 +419,11 @@ class _State(State):
     def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
         if not isinstance(ttl, timedelta):
             raise StateError(f"ttl must be a timedelta, not {type(ttl).__name__}")
-        # Rounded up: what lives for less than a millisecond lives for one.
+        # Rounded up: less than a millisecond counts as one.
         whole, rest = divmod(ttl, _MILLISECOND)
         milliseconds = whole + bool(rest)
         if milliseconds <= 0:
-            raise StateError(f"ttl must be longer than nothing, not {ttl}; delete the key instead")
+            raise StateError(f"ttl must be positive, not {ttl}: use delete to remove the key")
         return Expiring(self._transaction.clock + milliseconds, payload)
 
 

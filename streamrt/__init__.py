@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Names are imported when they are used: pytest loads the plugin in this package at every start, and tasks need no
-# Application.
+# Imported on first use: pytest loads this package's plugin at every start, and tasks do not need Application.
 _HOMES = {
     "Application": "streamrt.app",
     "ConnectionConfig": "streamrt.kafka",
@@ -61,7 +60,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _say_interrupted(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Say in one line that the program was interrupted while it imported this package, as later on."""
+    """Print one line, without a traceback, if Ctrl+C interrupts the import of this package, as after the import."""
     if kind is KeyboardInterrupt:
         print("streamrt: interrupted", file=sys.stderr)  # noqa: T201 - the process ends
     else:

@@ -1,4 +1,4 @@
-"""`Application`: topics, dataframes and the settings that they run with."""
+"""`Application`: topics, dataframes, and the settings that they run with."""
 
 from __future__ import annotations
 
@@ -67,60 +67,61 @@ _TICK_S = 0.1
 
 
 class Application:
-    """Reads topics, processes their records with dataframes, and writes topics, on Spark.
+    """A stream processing application: reads topics, processes their records with dataframes on Spark, writes topics.
 
-    A setting that has its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
+    A setting with its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
     as `STREAMRT_BROKER_ADDRESS` or `STREAMRT_CONSUMER_GROUP`.
 
     Args:
-        broker_address: `host:port` of a Kafka broker, or a `ConnectionConfig` where a login or TLS is needed.
-        consumer_group: the Kafka consumer group whose committed offsets say where the application is.
-        auto_offset_reset: where to begin in partitions that have no committed offset: "earliest", "latest", or "error".
+        broker_address: `host:port` of a Kafka broker, or a `ConnectionConfig` for a login or TLS.
+        consumer_group: the Kafka consumer group, which holds the committed offsets of the application.
+        auto_offset_reset: where to start in partitions without a committed offset: "earliest", "latest", or "error".
         commit_interval: seconds between two commits of offsets.
-        commit_every: commit after this many records already; 0 leaves it to `commit_interval`.
-        consumer_extra_config: options for the consumers, in librdkafka's words. They are mapped for Spark's Java client; an
-            option that cannot be honoured is refused by name.
-        producer_extra_config: options for the producers, in librdkafka's words.
-        state_dir: directory for what the application keeps on local disk.
-        rocksdb_options: how the state stores work; see `RocksDBOptions`.
+        commit_every: number of records after which to commit earlier; 0 leaves commits to `commit_interval`.
+        consumer_extra_config: consumer options, with librdkafka's names. They are mapped to Spark's Java client; an
+            unsupported option is refused by name.
+        producer_extra_config: producer options, with librdkafka's names.
+        state_dir: directory for the files of the application on local disk.
+        rocksdb_options: options of the state stores; see `RocksDBOptions`.
         on_consumer_error: called with an exception, the raw record and a logger when a record cannot be deserialized; True
-            skips the record. Runs where the record is processed, as the next two do.
+            skips the record. Runs in the process of the task, like the next two.
         on_processing_error: called with an exception, the record and a logger when an operator raises.
         on_producer_error: called with an exception, the record and a logger when a record cannot be produced. The record is
             None when a delivery fails after its input was processed.
         on_message_processed: called with topic, partition and offset of each processed record, in the process that called
-            `run()`, after the micro-batch, or in resident mode the commit, that the record is part of.
-        consumer_poll_timeout: seconds that the group's member waits in one poll, 0.05 at most: commits wait for its end.
-        producer_poll_timeout: seconds that a producer waits for events each time it is polled.
-        loglevel: level of the `streamrt` logger; None leaves logging alone.
-        auto_create_topics: create the topics that do not exist.
-        use_changelog_topics: back state by changelog topics, from which it is restored. Without them state lives and dies
-            with the state directory, partitions cannot move to other machines, and exactly-once is refused for state.
+            `run()`, after the micro-batch of the record, or in resident mode after its commit.
+        consumer_poll_timeout: seconds that the group member waits in one poll, 0.05 at most: commits wait for its end.
+        producer_poll_timeout: seconds that a producer waits for events in each poll.
+        loglevel: level of the `streamrt` logger; None leaves logging unchanged.
+        auto_create_topics: create missing topics.
+        use_changelog_topics: back state by changelog topics, from which it is restored. Without them, state exists only
+            in the state directory, partitions cannot move to other machines, and exactly-once is refused for state.
         topic_manager: the object that defines, creates and validates topics.
-        request_timeout: seconds that a request to Kafka may take.
+        request_timeout: time limit of a request to Kafka, in seconds.
         topic_create_timeout: seconds until a new topic must be usable.
         processing_guarantee: "at-least-once" repeats records after a crash, and state may count them twice; "exactly-once"
-            binds outputs, state and offsets together in Kafka transactions. Readers must read committed records to see
-            the difference (`isolation.level=read_committed`). Sinks outside of Kafka are written at least once.
-        processing_mode: "micro-batch" lets Spark read records in micro-batches, each of which takes 100 ms or more;
-            "resident" keeps one task running in each of Spark's slots, which reads by itself and answers in milliseconds.
-        processing_timeout: the most seconds that functions may have a record. Then `ProcessingTimeoutError` is raised in the
-            one that has it, and the record has failed. None, the default, is for no limit.
-        transaction_interval: exactly once in resident mode: the most seconds from a transaction's first record to its commit.
-        auto_recover_from_source_offset_out_of_range: where the committed offset is no longer in the topic, go on as
+            commits outputs, state and offsets together in Kafka transactions. It holds for consumers that read with
+            `isolation.level=read_committed`. Sinks outside Kafka are written at least once.
+        processing_mode: "micro-batch": Spark reads records in micro-batches, each of which takes 100 ms or more;
+            "resident": one long-running task in each Spark slot reads records itself, with millisecond latency.
+        processing_timeout: maximum seconds that functions may spend on one record. Then the running function gets a
+            `ProcessingTimeoutError`, and the record fails. None, the default, sets no limit.
+        transaction_interval: for exactly-once in resident mode: maximum seconds from a transaction's first record to
+            its commit.
+        auto_recover_from_source_offset_out_of_range: if the committed offset is no longer in the topic, continue as
             `auto_offset_reset` says and log the loss; False raises `OffsetOutOfRangeError`.
-        broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits for ever.
-        state_cleanup_delay: seconds after which unused store files that changelogs can restore are deleted; None: never.
+        broker_availability_timeout: seconds to wait for a broker before `KafkaBrokerUnavailableError`; 0 waits forever.
+        state_cleanup_delay: seconds until unused store files are deleted if a changelog can restore them; None: never.
         quix_sdk_token: not supported: StreamRT connects to Kafka only.
-        quix_config_builder: not supported, likewise.
+        quix_config_builder: not supported, for the same reason.
         max_partition_buffer_size: not supported: records of merged topics wait in Kafka.
-        state_recovery_offset_reset: "earliest", which is how state goes on where input records were deleted.
-        spark_master: where to run: "local[*]", "local[2]", "spark://host:7077" and so on.
+        state_recovery_offset_reset: only "earliest", which is how state continues after input records were deleted.
+        spark_master: Spark master: "local[*]", "local[2]", "spark://host:7077" and so on.
         spark_config: additional Spark settings.
-        spark_session: a Spark session to use instead of starting one.
+        spark_session: an existing Spark session to use.
 
     Raises:
-        ConfigurationError: if a setting cannot be honoured; the message names it.
+        ConfigurationError: if a setting cannot be used; the message names it.
 
     Example:
         ```python
@@ -227,7 +228,7 @@ class Application:
         reads_aborted = self._consumer_options.java.get("isolation.level") == "read_uncommitted"
         if reads_aborted and self._config.processing_guarantee == "exactly-once":
             raise ConfigurationError(
-                "consumer_extra_config: isolation.level='read_uncommitted' would process records of aborted transactions, so "
+                "consumer_extra_config: isolation.level='read_uncommitted' reads records of aborted transactions, so "
                 "it cannot be combined with processing_guarantee='exactly-once'"
             )
         self._consumer_extra_config = dict(consumer_extra_config or {})
@@ -261,7 +262,7 @@ class Application:
 
     @property
     def config(self) -> ApplicationConfig:
-        """The settings in force."""
+        """The effective settings."""
         return self._config
 
     @property
@@ -270,7 +271,7 @@ class Application:
         return self._builder.build()
 
     def describe(self) -> str:
-        """Return what would run, as text: the operators as a tree, and the streams with their stores and internal topics.
+        """Return the topology as text: a tree of operators, and the streams with their stores and internal topics.
 
         Example:
             >>> app = Application("localhost:9092", consumer_group="shop")
@@ -286,7 +287,7 @@ class Application:
 
     @property
     def rocksdb_options(self) -> RocksDBOptions | None:
-        """How state stores work; None for the defaults."""
+        """Options of the state stores; None for the defaults."""
         return self._rocksdb_options
 
     @property
@@ -296,19 +297,19 @@ class Application:
 
     @property
     def on_message_processed(self) -> MessageProcessedCallback | None:
-        """The callback that hears of each processed record."""
+        """The callback that is called for each processed record."""
         return self._on_message_processed
 
     def progress(self) -> ProgressSnapshot:
-        """Return what `run()` has done so far; safe to call from another thread."""
+        """Return the progress of `run()`; safe to call from another thread."""
         return self._progress.snapshot()
 
     def task_spec(self, *, count_outputs: bool = False, collect: bool = False, live_tables: bool = False) -> TaskSpec:
-        """Return the description of the application that is sent to the processes that run tasks.
+        """Return the description of the application for the processes that run tasks.
 
         Args:
             count_outputs: whether tasks count outputs.
-            collect: whether outputs are sent back.
+            collect: whether tasks send outputs back.
             live_tables: whether tables are redrawn in place.
         """
         return TaskSpec(
@@ -335,20 +336,20 @@ class Application:
     ) -> Topic:
         """Define a topic to read from or to write to.
 
-        The topic is looked up, and created if it must be, when the application runs or `setup_topics()` is called.
+        `run()` and `setup_topics()` look the topic up, and create it if it is missing.
 
         Args:
             name: the topic's name.
-            value_deserializer: how values are read: "json", "str", "bytes", "int", "double" or a `Deserializer`.
-            key_deserializer: how keys are read.
-            value_serializer: how values are written: one of the same names or a `Serializer`.
-            key_serializer: how keys are written.
+            value_deserializer: deserializer of values: "json", "str", "bytes", "int", "double" or a `Deserializer`.
+            key_deserializer: deserializer of keys.
+            value_serializer: serializer of values: one of the same names or a `Serializer`.
+            key_serializer: serializer of keys.
             config: partitions, replication factor and settings, for creation and validation.
             timestamp_extractor: function from value, headers, timestamp and timestamp type to the record's timestamp in
                 milliseconds.
 
         Raises:
-            ConfigurationError: if the name is not a valid topic name or a serializer is unknown.
+            ConfigurationError: if the topic name is invalid or a serializer is unknown.
 
         Example:
             ```python
@@ -370,10 +371,10 @@ class Application:
 
         Args:
             topic: the input topic.
-            source: a source to run beside the dataframe, which feeds the topic; then `topic` may be left out.
+            source: a source that produces to the topic while the application runs; `topic` is then optional.
 
         Raises:
-            InvalidOperationError: if the topic has a dataframe already.
+            InvalidOperationError: if the topic already has a dataframe.
             ConfigurationError: if no topic is given.
 
         Example:
@@ -394,10 +395,10 @@ class Application:
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
 
-        Topics of the application that do not exist are created before the first record goes to them.
+        It creates missing topics of the application before it produces the first record to them.
 
         Args:
-            transactional: whether it shall be able to use transactions; needs `transactional.id` in
+            transactional: whether the producer supports transactions; needs `transactional.id` in
                 `producer_extra_config`.
 
         Example:
@@ -416,10 +417,10 @@ class Application:
     def get_consumer(self, auto_commit_enable: bool = True) -> Consumer:
         """Return a consumer in the application's group with its settings, for use outside of dataframes.
 
-        Topics of the application that do not exist are created before the consumer subscribes to them.
+        It creates missing topics of the application before it subscribes to them.
 
         Args:
-            auto_commit_enable: commit the stored offsets in the background. Offsets are stored by `store_offsets()`.
+            auto_commit_enable: commit in the background the offsets that `store_offsets()` has stored.
 
         Example:
             ```python
@@ -438,26 +439,26 @@ class Application:
         )
 
     def setup_topics(self) -> None:
-        """Create the topics that do not exist and compare the others with their definitions.
+        """Create missing topics and compare existing topics with their definitions.
 
         Raises:
             KafkaBrokerUnavailableError: if no broker answers within `broker_availability_timeout`.
-            TopicNotFoundError: if a topic is missing and `auto_create_topics` is off.
+            TopicNotFoundError: if a topic is missing and `auto_create_topics` is False.
             TopicCreationError: if a topic cannot be created.
         """
         self._admin.wait_for_broker(self._config.broker_availability_timeout)
         set_up_topics(self._topics, self._sources.changelog_topics(), create=self._config.auto_create_topics)
 
     def rehearse_start(self, spec: TaskSpec, cluster: ClusterAdministration, base_dir: Path) -> TaskSpec:
-        """Run the checks of a start on another cluster, and return what tasks would be given there.
+        """Run the startup checks on another cluster, and return the description that tasks would get there.
 
         Args:
-            spec: what tasks do, as `task_spec` has described it.
+            spec: the description of the tasks, from `task_spec`.
             cluster: the other cluster; missing topics are created in it.
-            base_dir: where store partitions would lie.
+            base_dir: directory for store partitions.
 
         Raises:
-            StreamRTError: one of its subclasses, if the application would not start.
+            StreamRTError: one of its subclasses, if the application could not start.
         """
         spec.dumps()
         self._sources.refuse_unsendable()
@@ -466,10 +467,10 @@ class Application:
         return complete_spec(spec, topics, cluster, base_dir, self._rocksdb_options, self._config)
 
     def clear_state(self) -> None:
-        """Delete the state on this machine. What changelog topics hold is restored when the application runs again.
+        """Delete the state on this machine. The next run restores what changelog topics hold.
 
         Raises:
-            InvalidOperationError: if a copy of the application is running.
+            InvalidOperationError: if an instance of the application is running.
 
         Example:
             ```python
@@ -480,17 +481,17 @@ class Application:
         clear(self._config.state_dir.absolute(), self._config.consumer_group)
 
     def forget_store(self, topic: Topic | str | Sequence[Topic | str], store: str = "default") -> list[str]:
-        """Let one store begin again, empty, at the committed offsets, as `streamrt state forget` does.
+        """Delete one store, so that it starts empty at the committed offsets, as `streamrt state forget` does.
 
         Args:
-            topic: the topic that the store belongs to, or those that were merged.
+            topic: the topic of the store, or the topics that were merged.
             store: the name of the store.
 
         Returns:
-            What was deleted, one line each.
+            One line for each deleted item.
 
         Raises:
-            InvalidOperationError: if an instance of the application is running, or there is no such store.
+            InvalidOperationError: if an instance of the application is running, or the store does not exist.
 
         Example:
             ```python
@@ -500,18 +501,18 @@ class Application:
         return forget_store(self._admin, self._config, topic, store)
 
     def add_source(self, source: BaseSource, topic: Topic | None = None) -> Topic:
-        """Run a source beside the dataframes: a process of its own that produces to a topic.
+        """Add a source: a separate process that produces to a topic while the application runs.
 
         Args:
             source: the source.
-            topic: where it produces to; by default a topic that the source chooses, prefixed with "source__".
+            topic: the topic to produce to; by default one that the source chooses, with the prefix "source__".
 
         Returns:
-            The topic, to make a dataframe of.
+            The topic, to make a dataframe from.
 
         Raises:
-            ConfigurationError: if `source` is no source.
-            InvalidOperationError: if the source, or another one with this topic, was added before.
+            ConfigurationError: if `source` is not a source.
+            InvalidOperationError: if this source, or another source for the topic, was added before.
 
         Example:
             ```python
@@ -526,10 +527,10 @@ class Application:
         return chosen
 
     def stop(self, fail: bool = False) -> None:
-        """Let `run()` end at the next boundary, where outputs are durable and offsets committed. Returns at once.
+        """Stop `run()` at the next boundary, with outputs durable and offsets committed. Returns at once.
 
         Args:
-            fail: what was processed since the last commit shall be processed again: offsets are not committed.
+            fail: do not commit; the next run processes all records since the last commit again.
         """
         if fail:
             self._discard.set()
@@ -543,20 +544,20 @@ class Application:
         collect: bool = True,
         metadata: bool = False,
     ) -> list[dict[str, Any]]:
-        """Process records until the application is stopped: by SIGTERM, SIGINT, `stop()`, `timeout` or `count`.
+        """Process records until SIGTERM, SIGINT, `stop()`, `timeout` or `count` stops the application.
 
         Args:
-            dataframe: ignored but for a check: all dataframes of the application run.
-            timeout: stop after this many seconds without a new record; 0 waits for ever.
-            count: stop after this many outputs, counted at the end of each branch; 0 for no limit.
+            dataframe: only checked to be of this application: all its dataframes run.
+            timeout: seconds without a new record after which to stop; 0 waits forever.
+            count: number of outputs after which to stop, counted at the end of each branch; 0 for no limit.
             collect: return the outputs, if `timeout` or `count` is given.
             metadata: return the outputs with `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset`.
 
         Returns:
-            The collected outputs as dicts; values that are no dicts are put under `_value`.
+            The collected outputs as dicts; a value that is not a dict is stored under `_value`.
 
         Raises:
-            StreamRTError: one of its subclasses, in one sentence, if the application cannot start or go on.
+            StreamRTError: one of its subclasses, in one sentence, if the application cannot start or continue.
 
         Example:
             ```python
@@ -567,9 +568,9 @@ class Application:
             raise ArgumentValueError("run() got a dataframe of another application")
         require_amounts("run", timeout=timeout, count=count)
         if not self.topology.sources and not self._sources.processes:
-            raise InvalidOperationError("there is nothing to run: make a dataframe with Application.dataframe() first")
+            raise InvalidOperationError("there is nothing to run: first make a dataframe with Application.dataframe()")
         if not self._running.acquire(blocking=False):
-            raise InvalidOperationError("the application is running already")
+            raise InvalidOperationError("the application is already running")
         limited = timeout > 0 or count > 0
         try:
             with stop_on_signals(self._stop):
@@ -578,7 +579,7 @@ class Application:
                     return []
                 outputs = self._run(timeout, int(count), collect=collect and limited)
         except StoppedError:
-            logger.info("stopped before anything was processed")
+            logger.info("stopped before any record was processed")
             return []
         finally:
             self._stop.clear()
@@ -587,7 +588,7 @@ class Application:
         return [output.as_dict(metadata) for output in outputs]
 
     def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
-        # Only here: whoever imports streamrt for tests or for topics need not wait for pyspark.
+        # Imported here so that programs that use streamrt for tests or topics do not wait for pyspark.
         from streamrt.spark.modes import runner_for
         from streamrt.spark.settings import Run, RunSettings, StopConditions
         from streamrt.spark.start import SparkStart
@@ -601,7 +602,7 @@ class Application:
         self._progress = Progress()
         state_dir, group = self._config.state_dir.absolute(), self._config.consumer_group
         stateful = any(map(described.topology.stores, described.topology.scopes))
-        # Java boots while Kafka is asked, and topics are made.
+        # Java boots in parallel with the requests to Kafka and the creation of topics.
         starting = (self._config, self._connection, self._spark_config, self._spark_session, self._progress)
         with SparkStart(*starting) as spark:
             unless_stopped(self._stop, self.setup_topics)
@@ -635,14 +636,14 @@ class Application:
         return outputs
 
     def _prepare_topic(self, name: str) -> None:
-        """Create a topic of the application before a client outside of dataframes uses it."""
+        """Create a topic of the application, if it is missing, before a producer or consumer uses it."""
         topic = self._topics.topics.get(name)
         if topic is not None and self._config.auto_create_topics:
             self._admin.wait_for_broker(self._config.broker_availability_timeout)
             self._topics.create_topics([topic])
 
     def _run_sources(self) -> None:
-        """Run sources that no dataframe reads, until they end or the application is stopped."""
+        """Run sources without dataframes until they end or the application is stopped."""
         unless_stopped(self._stop, self.setup_topics)
         with self._sources.running():
             while self._sources.is_alive() and not self._stop.wait(_TICK_S):

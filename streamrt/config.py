@@ -27,10 +27,10 @@ DEFAULT_STATE_CLEANUP_DELAY_S = 7 * 86_400.0
 
 
 class ApplicationConfig(BaseSettings):
-    """Settings of an application; see `streamrt.Application` for what each one means.
+    """Settings of an application; `streamrt.Application` describes each one.
 
-    A setting that is not given is read from the environment variable `STREAMRT_<NAME>`, such as
-    `STREAMRT_CONSUMER_GROUP`; where that is unset too, the default holds.
+    A setting that is not passed is read from the environment variable `STREAMRT_<NAME>`, such as
+    `STREAMRT_CONSUMER_GROUP`; if that is unset, the default applies.
 
     Example:
         >>> ApplicationConfig(consumer_group="readings").commit_interval
@@ -56,7 +56,7 @@ class ApplicationConfig(BaseSettings):
     processing_guarantee: ProcessingGuarantee = "at-least-once"
     processing_mode: ProcessingMode = "micro-batch"
     processing_timeout: float | None = Field(default=None, gt=0)
-    # Below the two that it is checked against.
+    # After the two settings that it is validated against.
     transaction_interval: float = Field(default=DEFAULT_TRANSACTION_INTERVAL_S, gt=0)
     use_changelog_topics: bool = True
     auto_recover_from_source_offset_out_of_range: bool = True
@@ -76,7 +76,7 @@ class ApplicationConfig(BaseSettings):
     @field_validator("consumer_group")
     @classmethod
     def _no_end_of_text(cls, value: str) -> str:
-        # Clients in C would take what is before it for the whole name.
+        # Clients in C would truncate the name at this character.
         if "\0" in value:
             raise ValueError(f"must not contain the character NUL, got {value!r}")
         return value
@@ -87,8 +87,8 @@ class ApplicationConfig(BaseSettings):
         group = info.data.get("consumer_group", "")
         if value == "exactly-once" and not (group.isascii() and group.isprintable()):
             raise ValueError(
-                f"'exactly-once' is not possible with consumer_group={group!r}: Kafka's client takes names of groups into "
-                "transactions only if all characters are printable ASCII; choose another name"
+                f"'exactly-once' is not possible with consumer_group={group!r}: in transactions, Kafka's client "
+                "accepts only group names of printable ASCII characters; choose another name"
             )
         return value
 
@@ -100,11 +100,11 @@ class ApplicationConfig(BaseSettings):
         if info.data.get("processing_mode") == "micro-batch":
             raise ValueError(
                 "has no effect with processing_mode='micro-batch', where each micro-batch commits its transactions at once: "
-                "leave it out, or set processing_mode='resident'"
+                "remove it, or set processing_mode='resident'"
             )
         if info.data.get("processing_guarantee") == "at-least-once":
             raise ValueError(
-                "has no effect with processing_guarantee='at-least-once', which needs no transactions: leave it out, set "
+                "has no effect with processing_guarantee='at-least-once', which needs no transactions: remove it, set "
                 "commit_interval instead, or set processing_guarantee='exactly-once'"
             )
         return value
@@ -121,22 +121,22 @@ class ApplicationConfig(BaseSettings):
 
     @classmethod
     def create(cls, **settings: Any) -> Self:
-        """Build a configuration; settings that are left at their defaults may come from the environment.
+        """Build a configuration; settings with default values may come from the environment.
 
         Raises:
-            ConfigurationError: in one sentence per setting that cannot be honoured, naming it.
+            ConfigurationError: if settings are invalid; the message has one sentence for each of them, with its name.
         """
         defaults = {name: field.default for name, field in cls.model_fields.items()}
         return cls._checked({name: value for name, value in settings.items() if not _same(value, defaults.get(name))})
 
     def copy(self, **settings: Any) -> Self:
-        """Return a configuration with other values for some settings.
+        """Return a configuration with changed values for some settings.
 
         Args:
-            settings: the settings that change.
+            settings: the changed settings.
 
         Raises:
-            ConfigurationError: if a setting is unknown or cannot be honoured.
+            ConfigurationError: if a setting is unknown or invalid.
 
         Example:
             >>> ApplicationConfig(consumer_group="readings").copy(commit_every=10).consumer_group
@@ -150,7 +150,7 @@ class ApplicationConfig(BaseSettings):
             return cls(**given)
         except ValidationError as error:
             issues = error.errors()
-            # What pydantic calls `int_type` and the like is of a wrong type; `int_parsing` is a text that holds no int.
+            # pydantic's `int_type` and the like mean a wrong type; `int_parsing` means a text that is not an int.
             of_type = not all(issue["type"].endswith("_type") for issue in issues)
             raise argument_error("; ".join(map(_sentence, issues)), of_type=of_type) from None
 
@@ -168,15 +168,15 @@ def _sentence(issue: Any) -> str:
 
 
 def configure_logging(loglevel: int | str | None, name: str = LOGGER_NAME, pid: bool = False) -> bool:
-    """Give the `streamrt` logger a handler on stderr, unless it has one already.
+    """Add a handler on stderr to the `streamrt` logger, unless it already has one.
 
     Args:
-        loglevel: level as a number or a name; None leaves logging alone.
-        name: the name that lines begin with; by default that of the logger which wrote the line.
-        pid: let lines tell the number of the process, too.
+        loglevel: level as a number or a name; None leaves logging unchanged.
+        name: the name in each line; by default that of the logger that wrote the line.
+        pid: whether lines contain the process id.
 
     Returns:
-        Whether anything was changed.
+        Whether logging was changed.
 
     Example:
         >>> configure_logging(None)
@@ -196,18 +196,18 @@ def configure_logging(loglevel: int | str | None, name: str = LOGGER_NAME, pid: 
 
 
 def refuse_parameters(**parameters: Any) -> None:
-    """Refuse parameters that other libraries of this kind have, and that have no meaning here.
+    """Refuse parameters of similar libraries that have no meaning here.
 
     Raises:
         ConfigurationError: if one of them is not None.
     """
     reasons = {
-        "quix_sdk_token": "StreamRT connects to Kafka itself: give broker_address",
-        "quix_config_builder": "StreamRT connects to Kafka itself: give broker_address",
-        "max_partition_buffer_size": "records of merged topics wait in Kafka, and not in a buffer for each partition: bound "
-        "what is fetched at once by max.partition.fetch.bytes in consumer_extra_config",
-        "state_recovery_offset_reset": "state is kept where input records were deleted, and processing goes on with the "
-        "first record that is there, as 'earliest' says: leave it out, or set "
+        "quix_sdk_token": "StreamRT connects to Kafka directly: set broker_address",
+        "quix_config_builder": "StreamRT connects to Kafka directly: set broker_address",
+        "max_partition_buffer_size": "records of merged topics wait in Kafka, not in a buffer per partition: limit the "
+        "size of a fetch with max.partition.fetch.bytes in consumer_extra_config",
+        "state_recovery_offset_reset": "if input records were deleted, state is kept and processing continues with the "
+        "first available record, as with 'earliest': remove the parameter, or set "
         "auto_recover_from_source_offset_out_of_range=False",
     }
     for name, value in parameters.items():
@@ -216,7 +216,7 @@ def refuse_parameters(**parameters: Any) -> None:
 
 
 def require_types(**parameters: tuple[Any, Any, str]) -> None:
-    """Refuse parameters of a wrong type; each is given with the type that it must have, and with words for it.
+    """Refuse parameters of a wrong type; each is passed with its required type and a description of that type.
 
     Raises:
         ConfigurationError: if one of them is neither None nor of its type.
@@ -227,28 +227,28 @@ def require_types(**parameters: tuple[Any, Any, str]) -> None:
 
 
 def require_amounts(method: str, **parameters: Any) -> None:
-    """Refuse parameters of a method that are no numbers, or negative.
+    """Refuse parameters of a method that are not numbers, or negative.
 
     Raises:
-        ArgumentTypeError: if one of them is no number.
+        ArgumentTypeError: if one of them is not a number.
         ArgumentValueError: if one of them is negative.
     """
     for name, number in parameters.items():
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if not is_number or number < 0:
             raise argument_error(
-                f"{method}({name}=...) must be a number that is not negative, got {number!r}", of_type=is_number
+                f"{method}({name}=...) must be a non-negative number, got {number!r}", of_type=is_number
             )
 
 
 def producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of the user's options for producers, which travel to the processes that produce.
+    """Return a copy of the user's producer options, which are sent to the producing processes.
 
     Args:
-        options: options in librdkafka's words.
+        options: options, named as in librdkafka.
 
     Raises:
-        ConfigurationError: if one cannot be sent to another process.
+        ConfigurationError: if an option cannot be sent to another process.
 
     Example:
         >>> producer_options({"linger.ms": 5})
@@ -260,18 +260,18 @@ def producer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
             json.dumps(value)
         except TypeError:
             raise ArgumentTypeError(
-                f"producer_extra_config: {name} cannot be honoured, because a {type(value).__name__} cannot be sent to the "
-                "processes that produce"
+                f"producer_extra_config: {name} is not supported, because a {type(value).__name__} cannot be sent to "
+                "the producing processes"
             ) from None
     return chosen
 
 
 def refuse_long_transactions(config: ApplicationConfig, producer: Mapping[str, Any]) -> None:
-    """Refuse resident tasks whose transactions the brokers might abort before they are committed.
+    """Refuse settings of resident tasks with which brokers might abort transactions before their commit.
 
     Args:
         config: the settings of the application.
-        producer: the user's options for producers, in librdkafka's words.
+        producer: the user's producer options, named as in librdkafka.
 
     Raises:
         ConfigurationError: if transactions stay open for more than half of the transaction timeout.
@@ -284,9 +284,9 @@ def refuse_long_transactions(config: ApplicationConfig, producer: Mapping[str, A
         return
     interval_s = min(config.transaction_interval, config.commit_interval)
     timeout = producer.get("transaction.timeout.ms", round(DEFAULT_TRANSACTION_TIMEOUT_S * 1_000))
-    # Producers refuse what is no number.
+    # Producers refuse a timeout that is not a number.
     if str(timeout).isdecimal() and interval_s * 2_000 > int(timeout):
         raise ConfigurationError(
-            f"transactions stay open for {interval_s:g} s (transaction_interval, or commit_interval if that is less), and "
-            f"brokers abort them after transaction.timeout.ms={timeout}: let the interval be half of it at most"
+            f"transactions stay open for {interval_s:g} s (transaction_interval, or commit_interval if that is less), "
+            f"but brokers abort them after transaction.timeout.ms={timeout}: set the interval to at most half of it"
         )

@@ -1,7 +1,7 @@
 """The context of the record that is being processed.
 
-Building a `MessageContext` for every record would cost more than most operators do, so a task only notes which record
-it is at; the context is built when somebody asks for it.
+A `MessageContext` for every record would cost more than most operators do. A task only notes its current record, and
+the context is built on demand.
 """
 
 from contextvars import ContextVar
@@ -14,7 +14,7 @@ __all__ = ["message_context", "set_message_context"]
 
 
 class ContextProvider(Protocol):
-    """Knows the record that is being processed; tasks and trials implement it."""
+    """Provider of the current record's context; tasks and trials implement it."""
 
     def message_context(self) -> MessageContext:
         """Build the context of the current record."""
@@ -24,10 +24,10 @@ class ContextProvider(Protocol):
 
 
 current_provider: ContextVar[ContextProvider | None] = ContextVar("streamrt_context_provider", default=None)
-"""Set by whoever feeds records to operators, for as long as it does."""
+"""Provider in this thread or task, set while it feeds records to operators."""
 
 _outside: ContextVar[MessageContext | None] = ContextVar("streamrt_context_outside", default=None)
-"""What tests of users' functions have set, where no record is processed."""
+"""Context for tests of users' functions, where no record is processed."""
 
 
 def message_context() -> MessageContext:
@@ -45,20 +45,20 @@ def message_context() -> MessageContext:
     context = _outside.get() if provider is None else provider.message_context()
     if context is None:
         raise InvalidOperationError(
-            "there is no record to tell about: message_context() works inside the functions of operators, and where a test "
-            "has called set_message_context() before"
+            "message_context() was called, but no record is being processed: call it inside functions of operators, or "
+            "call set_message_context() before, as in a test"
         )
     return context
 
 
 def set_message_context(context: MessageContext | None) -> None:
-    """Replace what `message_context()` returns while the current record is being processed.
+    """Replace the result of `message_context()` while the current record is being processed.
 
-    Outside of operators it is what `message_context()` returns there from then on, in this thread or task: so a test can call
-    a function that asks for it.
+    Outside of operators, `message_context()` returns this context from then on, in this thread or task. A test can thus
+    call a function that uses `message_context()`.
 
     Args:
-        context: the new context; None restores the record's own, or none outside of operators.
+        context: the new context; None restores the record's context, or none outside of operators.
 
     Example:
         >>> set_message_context(MessageContext(topic="orders", partition=2, offset=7, size=0))

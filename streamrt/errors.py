@@ -1,7 +1,7 @@
-"""Exceptions that StreamRT raises.
+"""Exceptions of StreamRT.
 
 Every message says what happened, to which topic, partition, offset or operator, and what to do about it.
-All classes derive from `StreamRTError`, so one `except` clause catches what the library reports.
+All classes derive from `StreamRTError`, so one `except` clause catches all errors of the library.
 """
 
 __all__ = [
@@ -49,35 +49,35 @@ __all__ = [
 
 
 class StreamRTError(Exception):
-    """Base class of everything that StreamRT raises."""
+    """Base class of all exceptions of StreamRT."""
 
 
 class ConfigurationError(StreamRTError, ValueError):
-    """A parameter, an environment variable or a Kafka option has a value that cannot be honoured."""
+    """A parameter, an environment variable or a Kafka option has an unusable value."""
 
 
 class InvalidOperationError(StreamRTError):
-    """A dataframe was built in a way that has no meaning, such as using a frame as a bool."""
+    """A dataframe was used in a meaningless way, such as a frame as a bool."""
 
 
 class UnfinishedWindowError(InvalidOperationError, AttributeError):
-    """A window was used like a dataframe before it was said what it computes, or when it is emitted."""
+    """A window was used like a dataframe before its aggregation or its emission was defined."""
 
 
 class ArgumentValueError(ConfigurationError, InvalidOperationError):
-    """An argument has a value that cannot be used."""
+    """An argument has an invalid value."""
 
 
 class ArgumentTypeError(ConfigurationError, InvalidOperationError, TypeError):
-    """An argument is of a type that cannot be used."""
+    """An argument has an invalid type."""
 
 
 def argument_error(message: str, *, of_type: bool) -> ArgumentValueError | ArgumentTypeError:
-    """Return the error for an argument that cannot be used.
+    """Return the error for an invalid argument.
 
     Args:
-        message: what is wrong.
-        of_type: whether the argument is of a right type, so that its value is wrong.
+        message: description of the problem.
+        of_type: whether the argument has a valid type, so that its value is wrong.
 
     Example:
         >>> type(argument_error("n must be positive", of_type=isinstance("1", int))).__name__
@@ -91,7 +91,7 @@ class MissingColumnError(StreamRTError, KeyError):
 
     Args:
         column: name of the missing column.
-        available: names of the columns that the value has.
+        available: names of the columns of the value.
     """
 
     def __init__(self, column: object, available: tuple[object, ...]) -> None:
@@ -105,7 +105,7 @@ class MissingColumnError(StreamRTError, KeyError):
 
 
 class ColumnTypeError(StreamRTError, TypeError):
-    """A column operation met a value that has no columns, or a column of a type that it cannot handle."""
+    """A column operation got a value without columns, or a column of an unsupported type."""
 
 
 class KafkaBrokerUnavailableError(StreamRTError):
@@ -125,7 +125,7 @@ class TopicCreationError(StreamRTError):
 
 
 class TopicConfigurationError(StreamRTError):
-    """An existing topic contradicts what the application needs."""
+    """The settings of an existing topic conflict with the requirements of the application."""
 
 
 class OffsetOutOfRangeError(StreamRTError):
@@ -133,7 +133,7 @@ class OffsetOutOfRangeError(StreamRTError):
 
 
 class SerializationError(StreamRTError):
-    """A value could not be turned into bytes, or bytes into a value."""
+    """A value could not be serialized, or bytes could not be deserialized."""
 
 
 class KeyDeserializationError(SerializationError):
@@ -153,19 +153,19 @@ class ValueSerializationError(SerializationError):
 
 
 class SchemaRegistryError(StreamRTError):
-    """The schema registry refuses what the application asks of it: no record is to blame, and none is skipped for it."""
+    """The schema registry refuses a request of the application. No record caused this, so none is skipped."""
 
 
 class SchemaRegistryUnavailableError(SchemaRegistryError):
-    """The schema registry did not answer within its retries; the work is tried again from what is committed."""
+    """The schema registry did not answer within its retries; processing is retried from the last commit."""
 
 
 class LookupUnavailableError(StreamRTError):
-    """What a lookup asks did not answer within its retries: no record is to blame, and none is skipped for it."""
+    """The source of a lookup did not answer within its retries. No record caused this, so none is skipped."""
 
 
 class IgnoreMessage(StreamRTError):  # noqa: N818 - the name is part of the public API
-    """Raised by a deserializer to skip a record on purpose: no error callback is called."""
+    """Raised by a deserializer to skip a record deliberately; no error callback is called."""
 
 
 class ConsumerError(StreamRTError):
@@ -177,7 +177,7 @@ class ProcessingError(StreamRTError):
 
 
 class ProcessingTimeoutError(StreamRTError, TimeoutError):
-    """A function had a record for longer than `processing_timeout` allows."""
+    """A function processed a record for longer than `processing_timeout`."""
 
 
 class ProducerError(StreamRTError):
@@ -185,8 +185,8 @@ class ProducerError(StreamRTError):
 
     Args:
         message: one sentence.
-        topic: the topic of the record, where it is known.
-        refused: whether brokers do not take the record for what it is, so that they would refuse it again.
+        topic: the topic of the record, if known.
+        refused: whether brokers reject the record itself, so that they would reject it again.
     """
 
     def __init__(self, message: str, topic: str | None = None, refused: bool = False) -> None:
@@ -199,7 +199,7 @@ class ProducerError(StreamRTError):
 
 
 class TransactionError(StreamRTError):
-    """A Kafka transaction was aborted, fenced, or has an unknown outcome; the work is tried again from what is committed.
+    """A Kafka transaction was aborted, fenced, or has an unknown outcome; processing is retried from the last commit.
 
     Args:
         message: one sentence.
@@ -215,11 +215,11 @@ class TransactionError(StreamRTError):
 
 
 class StateError(StreamRTError):
-    """State cannot be used without the danger of wrong results."""
+    """State cannot be used without the risk of wrong results."""
 
 
 class ChangelogError(StateError):
-    """A changelog topic does not fit the state or the committed offsets."""
+    """A changelog topic does not match the state or the committed offsets."""
 
 
 class StoreCorruptedError(StateError):
@@ -231,7 +231,7 @@ class StoreLockedError(StateError):
 
 
 class StoreVersionError(StateError):
-    """State was written by a newer version of StreamRT."""
+    """A newer version of StreamRT wrote the state."""
 
 
 class SinkError(StreamRTError):
@@ -239,14 +239,14 @@ class SinkError(StreamRTError):
 
 
 class SinkBackpressureError(StreamRTError):
-    """Raised by a sink that cannot take data now: the batch is dropped, and its partition is tried again later.
+    """Raised by a sink that cannot accept data now: the batch is dropped, and its partition is retried later.
 
     Args:
-        retry_after: seconds until the partition is tried again.
+        retry_after: seconds until the partition is retried.
     """
 
     def __init__(self, retry_after: float) -> None:
-        super().__init__(f"the sink asks to be left alone for {retry_after:g} s")
+        super().__init__(f"the sink requests backpressure: its partition is retried after {retry_after:g} s")
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -258,11 +258,11 @@ class SourceError(StreamRTError):
 
 
 class UnpicklableOperatorError(StreamRTError):
-    """The function of an operator cannot be sent to the processes that run it."""
+    """The function of an operator cannot be pickled for the processes that run it."""
 
 
 class RunnerError(StreamRTError):
-    """Spark could not start or could not go on."""
+    """Spark could not start or continue."""
 
 
 class JavaNotFoundError(StreamRTError):

@@ -1,4 +1,4 @@
-"""How to install the packages that only a part of StreamRT needs."""
+"""Installation commands for optional packages of StreamRT."""
 
 import functools
 import importlib.metadata
@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of StreamRT, from where StreamRT itself was installed.
+    """Return the command that installs an extra of StreamRT, from the origin of the installed StreamRT.
 
     Args:
         extra: name of the extra, as in `pyproject.toml`.
@@ -21,7 +21,7 @@ def install_command(extra: str) -> str:
 
 @functools.cache
 def _origin() -> str:
-    """Return pip's arguments up to the name of the extra: a directory or a file that pip has noted (PEP 610), or the name."""
+    """Return pip's arguments before the extra: the directory or file recorded by pip (PEP 610), or the package name."""
     try:
         noted = json.loads(importlib.metadata.distribution("streamrt").read_text("direct_url.json") or "{}")
     except (importlib.metadata.PackageNotFoundError, ValueError):

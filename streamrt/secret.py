@@ -1,8 +1,8 @@
-"""Secrets on their way to other processes: pickles hold references to them, and never the secrets themselves.
+"""Transfer of secrets to other processes: pickles contain references to secrets, never the secrets.
 
-What is pickled ends up in Spark's logs and on disks. So a `Secret` is pickled as a random number; whoever sends the pickle to
-another process collects the secrets that it refers to, and sends them by a way that nobody else can read. There they are
-accepted before the pickle is opened.
+Pickles end up in Spark's logs and on disks, so a `Secret` is pickled as a random number. The sender of a pickle
+collects the secrets that it refers to, and sends them separately in a way that others cannot read. The receiver accepts
+them before it unpickles.
 """
 
 import secrets
@@ -15,17 +15,17 @@ from streamrt.errors import ConfigurationError
 
 __all__ = ["Secret", "accept_secrets", "collect_secrets"]
 
-# Texts by reference, of this process and of those that sent some to it. A text has one reference.
+# Secrets by reference, of this process and received from others. A secret has one reference.
 _texts: dict[str, str] = {}
 _references: dict[str, str] = {}
 _collected: ContextVar[dict[str, str] | None] = ContextVar("streamrt_collected_secrets", default=None)
 
 
 class Secret:
-    """A text that nobody may see.
+    """A secret text that is masked and never pickled.
 
     Args:
-        text: the text.
+        text: the secret.
 
     Example:
         >>> secret = Secret("sesame")
@@ -46,7 +46,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text."""
+        """Return the secret in plain text."""
         return self._text
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
@@ -63,7 +63,7 @@ class Secret:
 
 @contextmanager
 def collect_secrets() -> Iterator[Mapping[str, str]]:
-    """Collect the secrets that are pickled meanwhile: their texts by reference."""
+    """Collect the secrets that are pickled inside the `with` block, by reference."""
     collected: dict[str, str] = {}
     token = _collected.set(collected)
     try:
@@ -73,7 +73,7 @@ def collect_secrets() -> Iterator[Mapping[str, str]]:
 
 
 def accept_secrets(collected: Mapping[str, str]) -> None:
-    """Make secrets that another process has collected known here."""
+    """Register secrets that another process has collected."""
     _texts.update(collected)
     _references.update({text: reference for reference, text in collected.items()})
 
@@ -82,7 +82,7 @@ def _resolved(reference: str) -> Secret:
     text = _texts.get(reference)
     if text is None:
         raise ConfigurationError(
-            "a password or another secret was sent to this process without the file that it is in: objects with secrets "
-            "travel with the application that they are given to, and cannot be pickled for another process"
+            "a password or another secret was not transferred to this process: objects with secrets can be sent only "
+            "as part of their application, and cannot be pickled for other processes"
         )
     return Secret(text)

@@ -1,4 +1,4 @@
-"""Settings given by keywords, some of which are secrets: no error shows a value."""
+"""Settings from keyword arguments, including secrets; errors never show a value."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ _PROBLEMS = {"extra_forbidden": "no such setting", "missing": "it is required"}
 
 
 class KeywordSettings(BaseSettings):
-    """Settings that are checked once and cannot be changed.
+    """Immutable settings, validated once.
 
     Nothing is read from the environment. Secrets are fields of the type `SecretStr`.
 
     Raises:
-        ConfigurationError: if a setting is unknown or its value cannot be used. The message names the setting and never
+        ConfigurationError: if a setting is unknown or its value is invalid. The message names the setting and never
             shows the value.
 
     Example:
@@ -33,13 +33,13 @@ class KeywordSettings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, env_prefix="")
 
-    # Type checkers derive the signature from the fields, where secrets are given as SecretStr: a class with secrets declares
-    # this one again.
+    # Type checkers derive the signature from the fields, where secrets have the type SecretStr; a class with secrets
+    # must declare this signature again.
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
-            # `include_input=False` is what keeps secrets out: hide_input_in_errors covers only `str(error)`.
+            # `include_input=False` keeps secrets out: hide_input_in_errors covers only `str(error)`.
             found = error.errors(include_url=False, include_context=False, include_input=False)
             problems = "; ".join(
                 f"{'.'.join(str(part) for part in problem['loc']) or 'the settings'}: "
@@ -49,15 +49,15 @@ class KeywordSettings(BaseSettings):
             of_type = not all(problem["type"].endswith("_type") for problem in found)
         else:
             return
-        # Raised outside the handler: its context would be a ValidationError, which holds the values.
-        raise argument_error(f"the {type(self).__name__} cannot be used: {problems}", of_type=of_type)
+        # Raised outside the handler, because its context would be a ValidationError, which holds the values.
+        raise argument_error(f"the {type(self).__name__} is invalid: {problems}", of_type=of_type)
 
     if not TYPE_CHECKING:  # a visible __setattr__ would switch off the type checkers' own refusal
 
         def __setattr__(self, name, value):
-            # pydantic's refusal shows the value, which may be a secret.
+            # pydantic's error shows the value, which may be a secret.
             if name in type(self).model_fields:
-                raise ConfigurationError(f"{name} cannot be changed: make a new {type(self).__name__}")
+                raise ConfigurationError(f"{name} cannot be changed: create a new {type(self).__name__}")
             super().__setattr__(name, value)
 
     @classmethod
@@ -70,5 +70,5 @@ class KeywordSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from keywords alone: a variable named `URL` or `CLIENT_ID` must not change where we connect to."""
+        """Read values only from keywords: a variable named `URL` or `CLIENT_ID` must not change the connection."""
         return (init_settings,)

@@ -11,10 +11,10 @@ __init__ -> pickled  -------> start() -> setup()                          once, 
                               add() ... flush()                           the same records come again
 ```
 
-The records of one commit come from one partition, and `flush` returns before the offsets of these records move. A crash
-between the two repeats records: sinks are written at least once, and those that replace by key hold each result once.
-Where several partitions are processed side by side, a `BatchingSink` gathers the records of all of them, and those of each
-partition are written, or dropped, by themselves; other sinks get the records of one partition until it is committed.
+The records of one commit come from one partition. `flush` returns before the offsets of these records are committed. A
+crash between the two repeats records: sinks are at-least-once, and a sink that replaces by key holds each result once.
+When a process runs several partitions, a `BatchingSink` gathers the records of all of them and writes or drops each
+partition separately. Other sinks receive the records of one partition until it is committed.
 """
 
 import abc
@@ -29,15 +29,15 @@ __all__ = ["BaseSink", "BatchingSink", "DriverSink"]
 
 
 class BaseSink(abc.ABC):
-    """Takes values out of Kafka: the base class of all sinks.
+    """Base class of all sinks: takes values out of Kafka.
 
-    Sinks travel to the processes that run tasks, by pickling, before they are started. So `__init__` keeps settings
-    only; clients, connections and files are made in `setup`, which is called in the process that writes.
+    A sink is pickled and sent to the processes that run tasks before it is started. `__init__` therefore keeps only
+    settings; `setup` makes clients, connections and files, and is called in the process that writes.
 
     Args:
-        on_client_connect_success: called without arguments when `setup` has succeeded.
-        on_client_connect_failure: called with the exception when `setup` has failed. If it returns, the failure counts
-            as dealt with; if it raises, or if there is none, the application ends.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails. If it returns, the failure counts
+            as handled. If it raises, or if there is none, the application stops.
 
     Example:
         ```python
@@ -63,7 +63,7 @@ class BaseSink(abc.ABC):
         ```
     """
 
-    # Classes, not instances, hold the defaults: a subclass that forgets super().__init__() still works.
+    # The defaults are class attributes, so that a subclass that forgets super().__init__() still works.
     _on_client_connect_success: ClientConnectSuccessCallback | None = None
     _on_client_connect_failure: ClientConnectFailureCallback | None = None
 
@@ -76,17 +76,17 @@ class BaseSink(abc.ABC):
         self._on_client_connect_failure = on_client_connect_failure
 
     def setup(self) -> None:  # noqa: B027 - a sink without a client needs none
-        """Connect to the system outside. Called by `start`, once in each process that writes.
+        """Connect to the external system. Called by `start`, once in each process that writes.
 
         Raises:
-            Exception: whatever says why there is no connection.
+            Exception: any error that explains why there is no connection.
         """
 
     def start(self) -> None:
-        """Call `setup`, then the callback that fits the outcome.
+        """Call `setup`, then the callback for its outcome.
 
         Raises:
-            Exception: what `setup` raised, or what `on_client_connect_failure` made of it.
+            Exception: the error of `setup`, or the one that `on_client_connect_failure` raised instead.
         """
         connect(self.setup, self._on_client_connect_success, self._on_client_connect_failure)
 
@@ -101,45 +101,45 @@ class BaseSink(abc.ABC):
         partition: int,
         offset: int,
     ) -> None:
-        """Take one value; may write it now or keep it for `flush`.
+        """Accept one value; write it now or keep it for `flush`.
 
         Args:
             value: the value.
             key: the key of the record.
-            timestamp: its event time in milliseconds since the Unix epoch.
-            headers: its headers, or None.
-            topic: the topic that the input record came from.
-            partition: its partition.
-            offset: its offset. Several values in a row may have the same.
+            timestamp: event time of the record in milliseconds since the Unix epoch.
+            headers: headers of the record, or None.
+            topic: topic of the input record.
+            partition: partition of the input record.
+            offset: offset of the input record. Several values in a row may have the same offset.
 
         Raises:
-            SinkBackpressureError: if the system outside cannot take data now.
+            SinkBackpressureError: if the external system cannot accept data now.
         """
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Make what was added since the last `flush` durable. Offsets move afterwards.
+        """Make the values added since the last `flush` durable. Offsets are committed afterwards.
 
-        Called with every commit, also if nothing was added.
+        Called with every commit, even if nothing was added.
 
         Raises:
-            SinkBackpressureError: if the system outside cannot take data now; the same records come again later.
-            Exception: anything else ends the application; the same records come again when it starts.
+            SinkBackpressureError: if the external system cannot accept data now; the same records come again later.
+            Exception: any other error stops the application; the same records come again after a restart.
         """
 
-    def on_paused(self) -> None:  # noqa: B027 - a sink that keeps nothing back has nothing to drop
-        """Drop what was added and not flushed: its commit was given up, and the same records come again."""
+    def on_paused(self) -> None:  # noqa: B027 - a sink without a buffer has nothing to drop
+        """Drop the values that were added and not flushed: the commit was abandoned, the same records come again."""
 
 
 class BatchingSink(BaseSink):
-    """A sink that gathers values in memory and writes them with each commit, a batch for each partition.
+    """A sink that gathers values in memory and writes one batch for each partition with each commit.
 
-    Subclasses define `write`. How large a batch becomes is up to `commit_interval` and `commit_every` of the
-    application.
+    Subclasses define `write`. The settings `commit_interval` and `commit_every` of the application limit the size of a
+    batch.
 
     Args:
-        on_client_connect_success: called without arguments when `setup` has succeeded.
-        on_client_connect_failure: called with the exception when `setup` has failed.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails.
 
     Example:
         >>> class Shout(BatchingSink):
@@ -153,19 +153,19 @@ class BatchingSink(BaseSink):
         words 0 ['a', 'b']
     """
 
-    # Made on first use, so that a subclass may forget super().__init__().
+    # Made on first use, so that a subclass that forgets super().__init__() works.
     __batches: dict[tuple[str, int], SinkBatch] | None = None
 
     @abc.abstractmethod
     def write(self, batch: SinkBatch) -> None:
-        """Write one batch; when this returns, it is durable.
+        """Write one batch; it is durable when this returns.
 
         Args:
             batch: the values of one partition, never empty.
 
         Raises:
-            SinkBackpressureError: if the system outside cannot take data now; the same records come again later.
-            Exception: anything else ends the application; the same records come again when it starts.
+            SinkBackpressureError: if the external system cannot accept data now; the same records come again later.
+            Exception: any other error stops the application; the same records come again after a restart.
         """
 
     def add(  # noqa: D102
@@ -187,10 +187,10 @@ class BatchingSink(BaseSink):
         batch.append(value, key, timestamp, headers, offset)
 
     def flush(self) -> None:
-        """Write the batches and drop each one that was written.
+        """Write the batches, and drop each one after it is written.
 
         Raises:
-            Exception: what `write` raised; this batch and those after it are still there, until `on_paused`.
+            Exception: the error of `write`; this batch and those after it remain until `on_paused`.
         """
         self.flush_partitions(list(self.__batches or ()))
 
@@ -199,13 +199,13 @@ class BatchingSink(BaseSink):
         self.drop_partitions(list(self.__batches or ()))
 
     def flush_partitions(self, places: Collection[tuple[str, int]]) -> None:
-        """Write the batches of some partitions, as `flush` does for all.
+        """Write the batches of some partitions; `flush` does so for all.
 
         Args:
             places: topics and partitions.
 
         Raises:
-            Exception: what `write` raised; this batch and those after it are still there, until they are dropped.
+            Exception: the error of `write`; this batch and those after it remain until they are dropped.
         """
         batches = self.__batches or {}
         for place in [place for place in batches if place in places]:
@@ -222,29 +222,29 @@ class BatchingSink(BaseSink):
             (self.__batches or {}).pop(place, None)
 
     def take_batches(self, places: Collection[tuple[str, int]] | None = None) -> list[SinkBatch]:
-        """Hand over batches instead of writing them, and keep none of them.
+        """Return batches instead of writing them, and remove them from the sink.
 
         Args:
             places: topics and partitions; None for all.
 
         Returns:
-            The batches that were gathered, in the order in which their first items came; none is empty.
+            The gathered batches, none of them empty, ordered by the arrival of their first items.
         """
         batches = self.__batches or {}
         return [batches.pop(place) for place in list(batches) if places is None or place in places]
 
 
 class DriverSink(BatchingSink):
-    """A batching sink that lives in the process that called `run()`, such as a list that the program goes on to read.
+    """A batching sink that writes in the process that called `run()`, such as a list that the program reads afterwards.
 
-    Tasks gather its values by a copy of the sink and send them back with their reports; the copy is neither started
-    nor flushed. In the process that called `run()`, `write` gets them once for each micro-batch, before offsets are
-    committed. What reaches the sink therefore passes through the memory of that one process: write large results by
-    sinks that write where the tasks run.
+    Each task gathers values in a copy of the sink and sends them back with its reports; the copy is neither started nor
+    flushed. The process that called `run()` passes them to `write` once for each micro-batch, before offsets are
+    committed. All values pass through the memory of that one process: for large results, use sinks that write where the
+    tasks run.
 
     Args:
-        on_client_connect_success: called without arguments when `setup` has succeeded.
-        on_client_connect_failure: called with the exception when `setup` has failed.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails.
 
     Example:
         >>> class Total(DriverSink):
@@ -260,13 +260,13 @@ class DriverSink(BatchingSink):
     """
 
     def write_batches(self, batches: list[SinkBatch]) -> None:
-        """Write what the tasks of one micro-batch have gathered.
+        """Write the batches that the tasks of one micro-batch gathered.
 
         Args:
-            batches: in each partition in the order of the offsets.
+            batches: the batches, ordered by offset within each partition.
 
         Raises:
-            Exception: what `write` raised; offsets do not move, and the same records come again.
+            Exception: the error of `write`; offsets are not committed, and the same records come again.
         """
         for batch in batches:
             if not batch.empty():

@@ -1,4 +1,4 @@
-"""What a batching sink gathers between two commits."""
+"""The batch of values that a batching sink gathers between two commits."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,9 +15,9 @@ class SinkItem(NamedTuple):
     Attributes:
         value: the value.
         key: the key of the record.
-        timestamp: its event time in milliseconds since the Unix epoch.
-        headers: its headers, or None.
-        offset: the offset of the input record that the value came from; negative where time has made it, and no record.
+        timestamp: event time of the record in milliseconds since the Unix epoch.
+        headers: headers of the record, or None.
+        offset: offset of the input record; negative if time produced the value, not a record.
     """
 
     value: Any
@@ -28,21 +28,20 @@ class SinkItem(NamedTuple):
 
 
 class SinkBatch:
-    """The values for a sink that came from one partition since the last commit, in order.
+    """The values for a sink from one partition since the last commit, in order.
 
-    One input record can give several items, which then share its offset: `apply(expand=True)` above the sink does that,
-    and so do several branches that end in the same sink. After a crash the records behind the last commit are
-    processed again, and may then be cut into batches at other places. A sink that writes under the key (topic,
-    partition, offset, number of the item within its offset), and replaces what is there, thus holds each result of a
-    record once.
+    One input record can give several items, which share its offset: `apply(expand=True)` before the sink does so, as
+    do several branches that end in the same sink. After a crash the records after the last commit are processed again,
+    and batches may have other boundaries. A sink that writes under the key (topic, partition, offset, index of the item
+    within its offset), and replaces existing entries, therefore holds each result of a record once.
 
-    What time has made, such as the result of a window that a watermark has closed, comes from no record. The items that
-    one tick of the clock has made share a negative number in place of an offset, which no other tick of the partition
-    has. After a crash such items may come again with another number.
+    A result that time produces, such as that of a window closed by a watermark, has no input record. The items of one
+    tick of the clock share a negative number instead of an offset, which no other tick of the partition has. After a
+    crash such items may come again with another number.
 
     Args:
-        topic: the topic that the input records came from.
-        partition: its partition.
+        topic: topic of the input records.
+        partition: partition of the input records.
 
     Example:
         >>> batch = SinkBatch("orders", 0)
@@ -63,22 +62,22 @@ class SinkBatch:
 
     @property
     def topic(self) -> str:
-        """The topic that the input records came from."""
+        """Topic of the input records."""
         return self._topic
 
     @property
     def partition(self) -> int:
-        """The partition that the input records came from."""
+        """Partition of the input records."""
         return self._partition
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return len(self._items)
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first item: that of its input record, or a negative number.
+        """Offset of the first item: the offset of its input record, or a negative number.
 
         Raises:
             InvalidOperationError: if the batch is empty.
@@ -87,7 +86,7 @@ class SinkBatch:
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last item: that of its input record, or a negative number.
+        """Offset of the last item: the offset of its input record, or a negative number.
 
         Raises:
             InvalidOperationError: if the batch is empty.
@@ -109,8 +108,8 @@ class SinkBatch:
         Args:
             value: the value.
             key: the key of the record.
-            timestamp: its event time in milliseconds since the Unix epoch.
-            headers: its headers, or None.
+            timestamp: event time of the record in milliseconds since the Unix epoch.
+            headers: headers of the record, or None.
             offset: the offset of the input record.
         """
         self._items.append(SinkItem(value, key, timestamp, headers, offset))
@@ -124,10 +123,10 @@ class SinkBatch:
         return not self._items
 
     def iter_chunks(self, n: int) -> Iterator[list[SinkItem]]:
-        """Cut the batch into lists of `n` items; the last one may be shorter.
+        """Split the batch into lists of `n` items; the last one may be shorter.
 
         Args:
-            n: how many items a list has, at least 1.
+            n: number of items in a list, at least 1.
 
         Raises:
             ConfigurationError: if `n` is less than 1.
@@ -140,13 +139,13 @@ class SinkBatch:
             [[0, 1], [2, 3], [4]]
         """
         if n < 1:
-            raise ArgumentValueError(f"a batch was to be cut into chunks of {n} items: give at least 1")
+            raise ArgumentValueError(f"iter_chunks got {n} items for each chunk: give at least 1")
         return (self._items[start : start + n] for start in range(0, len(self._items), n))
 
     def _item(self, place: int) -> SinkItem:
         if not self._items:
             raise InvalidOperationError(
-                f"the batch of {self._topic}[{self._partition}] is empty and has no offsets: ask empty() before"
+                f"the batch of {self._topic}[{self._partition}] is empty and has no offsets: call empty() first"
             )
         return self._items[place]
 
@@ -157,9 +156,9 @@ class SinkBatch:
         return len(self._items)
 
     def __bool__(self) -> bool:
-        # An empty batch is still a batch; ask empty().
+        # An empty batch is still a batch; use empty().
         return True
 
     def __repr__(self) -> str:
-        # Values are the user's data and do not belong into logs.
+        # Values are the user's data and do not belong in logs.
         return f"SinkBatch({self._topic!r}, {self._partition}, {len(self._items)} items)"

@@ -1,14 +1,14 @@
 """`CSVSink`: results as rows of a CSV file.
 
-The file, and what always holds of it:
+Invariants of the file:
 
-- the first line is the header; a file that begins otherwise is not ours and is not touched;
-- whoever writes holds an exclusive lock (`flock`) on it, so that several processes can append;
-- a batch is appended as complete lines. A process that dies while it writes leaves a part of one, which the next writer
-  cuts off: the batch was not flushed, so its records come again.
+- The first line is the header. A file with another first line does not belong to this sink and is left unchanged.
+- A writer holds an exclusive lock (`flock`) on the file, so that several processes can append.
+- A batch is appended as complete lines. A process that dies while it writes leaves a part of one. The next writer cuts
+  it off: the batch was not flushed, so its records come again.
 
-Line ends inside of quoted fields are no ends of rows. They are told apart by counting: in front of the end of a row
-there is an even number of quote characters.
+A line end inside a quoted field does not end a row. The number of quote characters before the end of a row is even, so
+counting them distinguishes the two.
 """
 
 import csv
@@ -36,11 +36,11 @@ class CSVSink(BatchingSink):
     """Appends values to one CSV file, for debugging and small results.
 
     The columns are key, value, timestamp (ms), topic, partition and offset, below a header. Several processes of one
-    machine may write to the same file; on a cluster, each machine writes a file of its own. A row is on the disk before
-    offsets move. After a crash rows may repeat: (topic, partition, offset) tells which.
+    machine may write to the same file; on a cluster, each machine writes a separate file. A row is on disk before
+    offsets are committed. After a crash rows may repeat: identify them by (topic, partition, offset).
 
     Args:
-        path: the file, UTF-8. It is created if it is not there; its directory must be.
+        path: the file, UTF-8. The sink creates it if it does not exist; its directory must exist.
         dialect: name of a dialect of the module `csv`.
         key_serializer: turns a key into text.
         value_serializer: turns a value into text.
@@ -70,7 +70,7 @@ class CSVSink(BatchingSink):
         super().__init__()
         self._dialect = dialect_settings(dialect, "CSVSink")
         if not self._dialect["lineterminator"].endswith("\n"):
-            raise ConfigurationError(f"CSVSink has the dialect {dialect!r}, whose lines do not end with a line feed")
+            raise ConfigurationError(f"CSVSink cannot use dialect {dialect!r}: its lines do not end with a line feed")
         # Processes that run tasks may have another working directory.
         self._path = Path(path).absolute()
         self._key_serializer = key_serializer
@@ -78,10 +78,10 @@ class CSVSink(BatchingSink):
         self._checked: tuple[tuple[int, int], int] | None = None
 
     def setup(self) -> None:
-        """Look whether the file can be written; cut off what a writer that died has left of a batch.
+        """Check that the file can be written; cut off the partial batch of a writer that died.
 
         Raises:
-            SinkError: if it cannot, or is not a file of this sink.
+            SinkError: if it cannot be written, or is not a file of this sink.
         """
         self._append(b"")
 
@@ -119,7 +119,7 @@ class CSVSink(BatchingSink):
 
     def _append(self, rows: bytes) -> None:
         try:
-            # Opened anew each time: a file that was moved away meanwhile is made anew, too.
+            # Opened each time: a file that was moved away in the meantime is created again.
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -152,12 +152,12 @@ class CSVSink(BatchingSink):
         return text.getvalue().encode()
 
     def _repaired(self, descriptor: int, size: int, known: int) -> int:
-        """Return the size up to which the file is right, and cut off what comes behind.
+        """Return the size up to which the file is valid, and truncate the rest.
 
         Args:
-            descriptor: of the file, which is locked.
-            size: its size in bytes.
-            known: up to where it was right before.
+            descriptor: descriptor of the file, which is locked.
+            size: size of the file in bytes.
+            known: size up to which the file is known to be valid.
         """
         header = self._header()
         start = os.pread(descriptor, len(header), 0)
@@ -166,7 +166,7 @@ class CSVSink(BatchingSink):
             return 0
         if start != header:
             raise SinkError(
-                f"CSVSink does not touch {self._path}: its first line is not the header of this sink and dialect; "
+                f"CSVSink leaves {self._path} unchanged: its first line is not the header of this sink and dialect; "
                 "give another path, or move that file away"
             )
         tail = _last_line(descriptor, size)
@@ -174,15 +174,15 @@ class CSVSink(BatchingSink):
         quotes = 0 if quote is None else _count(descriptor, quote, known, size - len(tail))
         if quotes % 2:
             raise SinkError(
-                f"CSVSink does not touch {self._path}: it ends inside of a quoted field, because a process died while "
-                "it wrote, or somebody has edited it; repair its last rows, or move it away"
+                f"CSVSink leaves {self._path} unchanged: it ends inside a quoted field, because a writer died or "
+                "the file was edited; repair its last rows, or move it away"
             )
         if tail:
             os.ftruncate(descriptor, size - len(tail))
         return size - len(tail)
 
     def _quote(self) -> bytes | None:
-        """Return the character whose number tells whether a line end is one, or None in a dialect without such."""
+        """Return the quote character, or None in a dialect where counting it does not find the ends of rows."""
         quote: str | None = self._dialect["quotechar"]
         if self._dialect["quoting"] == csv.QUOTE_NONE or not self._dialect["doublequote"] or quote is None:
             return None
@@ -190,7 +190,7 @@ class CSVSink(BatchingSink):
 
 
 def _write_all(descriptor: int, data: bytes, size: int) -> None:
-    """Append to a file and wait for the disk; a failure, such as of a full disk, leaves the file as it was."""
+    """Append to a file and wait for the disk. After a failure, such as a full disk, the file is as it was before."""
     if not data:
         return
     try:
@@ -204,7 +204,7 @@ def _write_all(descriptor: int, data: bytes, size: int) -> None:
 
 
 def _last_line(descriptor: int, size: int) -> bytes:
-    """Return what comes behind the last line end."""
+    """Return the bytes after the last line end."""
     tail = b""
     end = size
     while end > 0:
@@ -219,7 +219,7 @@ def _last_line(descriptor: int, size: int) -> bytes:
 
 
 def _count(descriptor: int, character: bytes, start: int, end: int) -> int:
-    """Return how often a character occurs in a part of a file."""
+    """Count a character in a part of a file."""
     count = 0
     while start < end:
         block = os.pread(descriptor, min(_BLOCK_BYTES, end - start), start)

@@ -15,14 +15,14 @@ __all__ = ["ListSink"]
 class ListSink(DriverSink, UserList[Any]):
     """A sink that is a list: after `run()` it holds the values. For tests, notebooks and small results.
 
-    Values come once a micro-batch, in the order of the offsets within each partition. They stay in memory until the
-    program removes them, with `clear()` for example. Pickling leaves the values out.
+    Values arrive once for each micro-batch, ordered by offset within each partition. They stay in memory until the
+    program removes them, for example with `clear()`. A pickled sink does not contain the values.
 
     Args:
-        *args: what `list` takes: an iterable to begin with.
-        metadata: whether to put metadata beside each value. The items are dicts then: the columns of the value, and
+        *args: arguments of `list`: an iterable of initial values.
+        metadata: whether to add metadata to each value. The items are then dicts: the columns of the value, and
             `_key`, `_timestamp` (ms), `_headers`, `_topic`, `_partition` and `_offset` of the input record. A value
-            that is no dict is the column `value`.
+            that is not a dict becomes the column `value`.
 
     Example:
         >>> sink = ListSink(metadata=True)
@@ -49,7 +49,7 @@ class ListSink(DriverSink, UserList[Any]):
             self.data.extend(item.value for item in batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get a copy in which they gather: what the list holds already need not travel to each of them.
+        # Tasks gather in a copy: they do not need the values that the list holds already.
         return {**self.__dict__, "data": []}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

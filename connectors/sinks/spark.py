@@ -1,4 +1,4 @@
-"""`SparkSink`: results as Spark DataFrames, for everything that Spark can write."""
+"""`SparkSink`: results as Spark DataFrames, for every format that Spark can write."""
 
 import base64
 from collections.abc import Callable
@@ -19,35 +19,35 @@ _METADATA_SCHEMA = "_key BINARY, _timestamp BIGINT, _headers STRING, _topic STRI
 
 
 class DataFrameFactory(Protocol):
-    """What makes DataFrames: a `pyspark.sql.SparkSession`."""
+    """Makes DataFrames: a `pyspark.sql.SparkSession`."""
 
     def createDataFrame(self, data: Any, schema: Any = ...) -> Any:  # noqa: N802 - Spark's name
         """Return a DataFrame of the rows."""
 
 
 class SparkSink(DriverSink):
-    """Gives each micro-batch to a function as a Spark DataFrame: Parquet, Iceberg, JDBC, whatever Spark writes.
+    """Passes each micro-batch to a function as a Spark DataFrame: Parquet, Iceberg, JDBC and others that Spark writes.
 
     The function is called in the process that called `run()`, before offsets are committed, so each DataFrame is
     written at least once. It passes through the memory of that process.
 
     Without `schema` the columns are `key BINARY`, `value STRING` (as JSON), `topic STRING`, `partition INT`,
-    `offset BIGINT`, `timestamp BIGINT` (ms) and `headers STRING`. With one they are those of the values.
+    `offset BIGINT`, `timestamp BIGINT` (ms) and `headers STRING`. With `schema` they are the columns of the values.
 
-    Headers are a JSON list of pairs of name and value, or null where there are none. A header whose bytes are no UTF-8
+    Headers are a JSON list of pairs of name and value, or null if there are none. A header whose bytes are not UTF-8
     is `{"base64": "..."}`. Keys that are neither bytes nor text become JSON.
 
     Args:
         write: called with a DataFrame for each micro-batch that has results.
-        schema: columns of the values in Spark's DDL, such as `"sku STRING, price DOUBLE"`. Values must be dicts then;
-            columns that a value lacks are null, those that the schema lacks are left out.
-        metadata: with `schema`: also give the columns `_key BINARY`, `_timestamp BIGINT` (ms), `_headers STRING`,
+        schema: columns of the values in Spark's DDL, such as `"sku STRING, price DOUBLE"`. Values must then be dicts;
+            columns that a value lacks are null, columns that the schema lacks are left out.
+        metadata: with `schema`: also add the columns `_key BINARY`, `_timestamp BIGINT` (ms), `_headers STRING`,
             `_topic STRING`, `_partition INT` and `_offset BIGINT` of the input records.
-        on_client_connect_success: called without arguments when `setup` has succeeded.
-        on_client_connect_failure: called with the exception when `setup` has failed.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails.
 
     Raises:
-        ConfigurationError: if `write` is no function, or `metadata` is given without `schema`.
+        ConfigurationError: if `write` is not a function, or `metadata` is given without `schema`.
 
     Example:
         ```python
@@ -69,7 +69,7 @@ class SparkSink(DriverSink):
     ) -> None:
         super().__init__(on_client_connect_success, on_client_connect_failure)
         if not callable(write):
-            raise ArgumentTypeError(f"SparkSink got {write!r} to write with: give a function of a DataFrame")
+            raise ArgumentTypeError(f"SparkSink got write={write!r}: give a function that accepts a DataFrame")
         if schema is not None and (not isinstance(schema, str) or not schema.strip()):
             raise argument_error(
                 f"the schema of a SparkSink is {schema!r}: give DDL such as 'sku STRING, n INT'",
@@ -77,7 +77,7 @@ class SparkSink(DriverSink):
             )
         if metadata and schema is None:
             raise ConfigurationError(
-                "SparkSink(metadata=True) needs a schema: without one, the metadata are columns anyway"
+                "SparkSink(metadata=True) needs a schema: without one, the metadata columns are always there"
             )
         self._function: Callable[[Any], object] | None = write
         self._schema = schema
@@ -85,7 +85,7 @@ class SparkSink(DriverSink):
         self._session: DataFrameFactory | None = None
 
     def use(self, session: DataFrameFactory) -> None:
-        """Receive what makes DataFrames. The Spark runner calls it before `start`.
+        """Set the factory of DataFrames. The Spark runner calls this before `start`.
 
         Args:
             session: the Spark session of the application.
@@ -93,7 +93,7 @@ class SparkSink(DriverSink):
         self._session = session
 
     def write(self, batch: SinkBatch) -> None:
-        """Give one batch to the function.
+        """Pass one batch to the function.
 
         Args:
             batch: the values of one partition.
@@ -104,34 +104,34 @@ class SparkSink(DriverSink):
         self.write_batches([batch])
 
     def write_batches(self, batches: list[SinkBatch]) -> None:
-        """Give all batches of a micro-batch to the function, as one DataFrame.
+        """Pass all batches of a micro-batch to the function, as one DataFrame.
 
         Args:
-            batches: in each partition in the order of the offsets.
+            batches: the batches, ordered by offset within each partition.
 
         Raises:
             InvalidOperationError: if there is no Spark session.
-            SinkError: if a value does not fit.
-            Exception: what the function raised.
+            SinkError: if a value does not fit the schema, or has no JSON form.
+            Exception: the error of the function.
         """
         rows, schema = self.rows(batches)
         if not rows:
             return
         if self._session is None or self._function is None:
             raise InvalidOperationError(
-                "a SparkSink makes DataFrames, and there is no Spark session here: run the application with Spark, "
-                "or call use(session) before"
+                "SparkSink has no Spark session to make DataFrames: run the application with Spark, "
+                "or call use(session) first"
             )
         self._function(self._session.createDataFrame(rows, schema))
 
     def rows(self, batches: list[SinkBatch]) -> tuple[list[dict[str, Any]], str]:
-        """Return the rows of a DataFrame, and its schema in Spark's DDL.
+        """Return the rows of a DataFrame and its schema in Spark's DDL.
 
         Args:
             batches: the batches of a micro-batch.
 
         Raises:
-            SinkError: if a value is no dict although there is a schema, or has no JSON form although there is none.
+            SinkError: if a value is not a dict and there is a schema, or has no JSON form and there is none.
 
         Example:
             >>> batch = SinkBatch("orders", 0)
@@ -148,7 +148,7 @@ class SparkSink(DriverSink):
         if not isinstance(item.value, dict):
             raise SinkError(
                 f"a SparkSink with a schema got a {type(item.value).__name__} from {_place(item, batch)}: give it "
-                "values that are dicts, or leave the schema out to get them as JSON"
+                "dicts, or leave the schema out to get values as JSON"
             )
         if not self._metadata:
             return item.value
@@ -163,7 +163,7 @@ class SparkSink(DriverSink):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks only gather; the function may hold on to what cannot be pickled, such as the Spark session.
+        # Tasks only gather; the function may refer to objects that cannot be pickled, such as the Spark session.
         return {**self.__dict__, "_function": None, "_session": None}
 
 
@@ -206,8 +206,8 @@ def _json(value: Any, part: str, item: SinkItem, batch: SinkBatch) -> bytes:
         return orjson.dumps(value)
     except TypeError as error:
         raise SinkError(
-            f"the {part} of {_place(item, batch)} has no JSON form for a SparkSink: {error}; turn it into one with "
-            "apply() before, or give the sink a schema"
+            f"the {part} of {_place(item, batch)} has no JSON form for a SparkSink: {error}; convert it "
+            "with apply() before the sink, or give the sink a schema"
         ) from error
 
 

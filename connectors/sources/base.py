@@ -10,7 +10,8 @@ __init__ -> pickled  ------>  configure(topic, producer)
    stop is wanted    ------>  stop(), from another thread while run() goes on
 ```
 
-A source that returns from `start` has ended well, and the application goes on. One that raises ends the application.
+A source that returns from `start` has finished, and the application continues. A source that raises stops the
+application.
 """
 
 import abc
@@ -42,7 +43,7 @@ _FLUSH_TIMEOUT_S = 30.0
 
 
 class SourceProducer(Protocol):
-    """What a source produces with. The runtime gives it a Kafka producer, tests may give it a list with methods."""
+    """The producer of a source. The runtime passes a Kafka producer; a test may pass its own implementation."""
 
     def produce(
         self,
@@ -55,22 +56,22 @@ class SourceProducer(Protocol):
         poll_timeout: float = 30.0,
         buffer_error_max_tries: int = 10,
     ) -> None:
-        """Take one record for delivery; may return before it is delivered.
+        """Accept one record for delivery; may return before the record is delivered.
 
         Raises:
-            ProducerError: if the record is refused, or a record before it was not delivered.
+            ProducerError: if this record is refused, or an earlier record was not delivered.
         """
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until each record is delivered; return how many are still on their way after `timeout` seconds.
+        """Wait until all records are delivered; return how many are still in flight after `timeout` seconds.
 
         Raises:
-            ProducerError: if a record was not delivered for good.
+            ProducerError: if a record finally failed.
         """
 
 
 class SourceState(Protocol):
-    """What a source remembers, by keys that are JSON values. See `streamrt.state.State`."""
+    """State of a source, by keys that are JSON values. See `streamrt.state.State`."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key, or `default`."""
@@ -79,23 +80,23 @@ class SourceState(Protocol):
         """Return the bytes of a key, or `default`."""
 
     def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
-        """Remember a JSON value."""
+        """Store a JSON value."""
 
     def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
-        """Remember bytes."""
+        """Store bytes."""
 
     def delete(self, key: Any) -> None:
-        """Forget a key."""
+        """Delete a key."""
 
     def exists(self, key: Any) -> bool:
-        """Return whether there is a value."""
+        """Return whether the key has a value."""
 
 
 class SourceStore(Protocol):
-    """Where the state of a source is kept."""
+    """Store for the state of a source."""
 
     def state(self) -> SourceState:
-        """Return the state, changes since the last commit included."""
+        """Return the state, including changes since the last commit."""
 
     def commit(self, timeout: float | None = None) -> None:
         """Make the changes since the last commit durable.
@@ -104,21 +105,21 @@ class SourceStore(Protocol):
             timeout: seconds to wait for the brokers.
 
         Raises:
-            ProducerError: if the brokers did not take them in time; the process must not go on.
+            ProducerError: if the brokers did not accept them in time; the process must stop.
         """
 
 
 class BaseSource(abc.ABC):
-    """Brings records from outside into a topic: the base class of all sources. `Source` is the convenient one.
+    """Base class of all sources: brings external records into a topic. Most sources extend `Source` instead.
 
-    A source runs in a process of its own. It gets there by pickling, before it is started, so `__init__` keeps settings
-    only: clients, connections and files are made in `setup`. A source that has attributes `name` (str) and
-    `shutdown_timeout` (seconds) is called and stopped by these.
+    A source runs in a separate process. It is pickled and sent there before it is started, so `__init__` keeps only
+    settings; `setup` makes clients, connections and files. If a source has the attributes `name` (str) and
+    `shutdown_timeout` (seconds), the runtime uses them to name and to stop it.
 
     Args:
-        on_client_connect_success: called without arguments when `setup` has succeeded.
-        on_client_connect_failure: called with the exception when `setup` has failed. If it returns, the failure counts
-            as dealt with; if it raises, or if there is none, the application ends.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails. If it returns, the failure counts
+            as handled. If it raises, or if there is none, the application stops.
 
     Example:
         ```python
@@ -152,50 +153,50 @@ class BaseSource(abc.ABC):
         self._on_client_connect_failure = on_client_connect_failure
 
     def configure(self, topic: Topic, producer: SourceProducer, **kwargs: Any) -> None:
-        """Receive the topic and the producer, in the process of the source, before `start`.
+        """Set the topic and the producer. Called in the process of the source, before `start`.
 
         Args:
             topic: the topic to produce to.
-            producer: what to produce with.
-            **kwargs: what later versions may hand over; pass it on to `super().configure`.
+            producer: the producer to use.
+            **kwargs: arguments of later versions; pass them on to `super().configure`.
         """
         self._producer_topic = topic
         self._producer = producer
 
     def setup(self) -> None:  # noqa: B027 - a source without a client needs none
-        """Connect to the system outside. Called by `connect`.
+        """Connect to the external system. Called by `connect`.
 
         Raises:
-            Exception: whatever says why there is no connection.
+            Exception: any error that explains why there is no connection.
         """
 
     def connect(self) -> None:
-        """Call `setup`, then the callback that fits the outcome. `Source.start` does it; other `start` methods may.
+        """Call `setup`, then the callback for its outcome. `Source.start` calls this; other `start` methods may.
 
         Raises:
-            Exception: what `setup` raised, or what `on_client_connect_failure` made of it.
+            Exception: the error of `setup`, or the one that `on_client_connect_failure` raised instead.
         """
         connect(self.setup, self._on_client_connect_success, self._on_client_connect_failure)
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Fetch and produce. The source has ended when this returns.
+        """Fetch and produce. The source has finished when this returns.
 
         Raises:
-            Exception: it ends the application, as a `SourceError` that tells the message.
+            Exception: any error stops the application, which raises a `SourceError` with its message.
         """
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Make `start` return soon. Called in another thread than `start`, and perhaps before it."""
+        """Make `start` return soon. Called in another thread than `start`, and possibly before it."""
 
     @abc.abstractmethod
     def default_topic(self) -> Topic:
-        """Return the topic to produce to if the application gives none; `source__` is put before its name."""
+        """Return the topic to produce to if the application gives none; the prefix `source__` is added to its name."""
 
     @property
     def producer(self) -> SourceProducer:
-        """What to produce with.
+        """The producer of the source.
 
         Raises:
             InvalidOperationError: if the source is not configured.
@@ -223,13 +224,13 @@ class BaseSource(abc.ABC):
 
 
 class Source(BaseSource):
-    """A source with a loop: subclasses define `run`, and ask `running` now and then.
+    """A source with a loop: subclasses define `run` and check `running` regularly.
 
     Args:
-        name: what the source is called; unique in the application. The topic is `source__<name>` by default.
+        name: name of the source, unique in the application. The topic is `source__<name>` by default.
         shutdown_timeout: seconds that `run` and `cleanup` have to end after `stop`; then the process is killed.
-        on_client_connect_success: called without arguments when `setup` has succeeded.
-        on_client_connect_failure: called with the exception when `setup` has failed.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails.
 
     Raises:
         ConfigurationError: if the name is empty or the timeout is negative.
@@ -250,7 +251,7 @@ class Source(BaseSource):
         ```
     """
 
-    # Made by `configure`, in the process of the source: an event cannot be pickled.
+    # Made in `configure`, in the process of the source, because an event cannot be pickled.
     __stopped: threading.Event | None = None
 
     def __init__(
@@ -263,7 +264,7 @@ class Source(BaseSource):
         super().__init__(on_client_connect_success, on_client_connect_failure)
         if not isinstance(name, str) or not name:
             raise argument_error(
-                f"a source is called {name!r}: give it a name, as a str", of_type=isinstance(name, str)
+                f"the name of a source is {name!r}: give a non-empty str", of_type=isinstance(name, str)
             )
         number = isinstance(shutdown_timeout, int | float) and not isinstance(shutdown_timeout, bool)
         if not number or not 0 <= shutdown_timeout < math.inf:
@@ -279,54 +280,54 @@ class Source(BaseSource):
 
     @property
     def running(self) -> bool:
-        """Whether to go on: True from `configure` to `stop`."""
+        """Whether to continue: True from `configure` to `stop`."""
         return self.__stopped is not None and not self.__stopped.is_set()
 
     def start(self) -> None:
-        """Connect, call `run`, and call `cleanup` whatever happened.
+        """Connect, call `run`, and always call `cleanup`.
 
         Raises:
-            Exception: what `setup`, `run` or `cleanup` raised; the first one of them.
+            Exception: the first error of `setup`, `run` or `cleanup`.
         """
         if self.__stopped is None:
             raise self._not_configured()
         failed = True
         try:
             self.connect()
-            # A stop may come before the start.
+            # stop() may have been called before start().
             if self.running:
                 self.run()
             failed = False
         finally:
-            # A failure of cleanup after a failure of run is a consequence, and would hide the reason.
+            # A failure of cleanup after a failure of run is only a consequence, and would hide the cause.
             self._clean_up_after_failure() if failed else self.cleanup(failed=False)
 
     def _clean_up_after_failure(self) -> None:
         try:
             self.cleanup(failed=True)
-        except Exception as error:  # noqa: BLE001 - the first error is on its way
-            logger.warning("the source %s failed, and its cleanup, too: %s", self.name, error)
+        except Exception as error:  # noqa: BLE001 - the first error propagates
+            logger.warning("the source %s failed, and its cleanup failed, too: %s", self.name, error)
 
     def default_topic(self) -> Topic:
-        """Return a topic of the source's name, with JSON values and text keys; `source__` is put before its name.
+        """Return a topic with the name of the source, JSON values and text keys; the prefix `source__` is added later.
 
         Raises:
-            ConfigurationError: if the name makes no name of a topic.
+            ConfigurationError: if the name is not valid in a topic name.
         """
         return Topic(self.name, key_deserializer="str", key_serializer="str")
 
     @abc.abstractmethod
     def run(self) -> None:
-        """Fetch and produce, while `running`.
+        """Fetch and produce while `running` is True.
 
         Raises:
-            Exception: it ends the application, as a `SourceError` that tells the message.
+            Exception: any error stops the application, which raises a `SourceError` with its message.
         """
 
     def cleanup(self, failed: bool) -> None:
-        """Let go of what `setup` and `run` have opened. Called once when `run` has ended or `setup` has failed.
+        """Release the resources of `setup` and `run`. Called once when `run` has ended or `setup` has failed.
 
-        By default it flushes, unless the source has failed.
+        By default it flushes, unless the source failed.
 
         Args:
             failed: whether `run` or `setup` raised.
@@ -343,13 +344,13 @@ class Source(BaseSource):
             self.__stopped.set()
 
     def sleep(self, seconds: float) -> bool:
-        """Wait, but not longer than until `stop`.
+        """Wait, but no longer than until `stop`.
 
         Args:
-            seconds: how long.
+            seconds: the longest wait.
 
         Returns:
-            Whether to go on: the same as `running`.
+            Whether to continue: the same as `running`.
         """
         if self.__stopped is None:
             raise self._not_configured()
@@ -393,13 +394,13 @@ class Source(BaseSource):
             value: the serialized value, or None for a tombstone.
             key: the serialized key.
             headers: pairs of name and value, or a mapping.
-            partition: the partition; by default the key decides.
+            partition: the partition; by default it is chosen by the key.
             timestamp: milliseconds since the Unix epoch; by default now.
-            poll_timeout: seconds of one try to get room when the client's buffer is full.
-            buffer_error_max_tries: how many such tries there are.
+            poll_timeout: seconds that one attempt waits for space in the client's buffer.
+            buffer_error_max_tries: number of such attempts.
 
         Raises:
-            ProducerError: if the record is refused, or a record before it was not delivered.
+            ProducerError: if this record is refused, or an earlier record was not delivered.
         """
         self.producer.produce(
             self.producer_topic.name, value, key, headers, partition, timestamp, poll_timeout, buffer_error_max_tries
@@ -409,7 +410,7 @@ class Source(BaseSource):
         """Wait until all records are delivered.
 
         Args:
-            timeout: seconds; None for 30, -1 for as long as it takes.
+            timeout: seconds; None means 30, -1 means no limit.
 
         Raises:
             ProducerError: if a record was not delivered, or not in time.
@@ -419,23 +420,22 @@ class Source(BaseSource):
         if remaining:
             raise ProducerError(
                 f"{remaining} records for topic {self.producer_topic.name!r} were not delivered within {waited:g} s: "
-                "the brokers do not answer in time; see their logs, or give flush() a longer timeout"
+                "the brokers do not answer in time; see their logs, or call flush() with a longer timeout"
             )
 
 
 class StatefulSource(Source):
-    """A source that remembers, such as how far it has read; its state survives a crash.
+    """A source with state, such as how far it has read; the state survives a crash.
 
-    The state lies in a changelog topic. `flush` first waits until all records are delivered, then makes the changes of
-    the state durable. A crash before, in between or after therefore repeats records and loses none: the state says
-    "done" only of records that are in Kafka. `flush` is up to the subclass, at reasonable intervals; it is also called
-    when `run` returns.
+    The state is kept in a changelog topic. `flush` first waits until all records are delivered, then makes the changes
+    of the state durable. A crash at any moment therefore repeats records and loses none: the state covers only records
+    that are in Kafka. The subclass calls `flush` at reasonable intervals; it is also called when `run` returns.
 
     Args:
-        name: what the source is called; unique in the application. State belongs to this name.
+        name: name of the source, unique in the application. The state belongs to this name.
         shutdown_timeout: seconds that `run` and `cleanup` have to end after `stop`; then the process is killed.
-        on_client_connect_success: called without arguments when `setup` has succeeded.
-        on_client_connect_failure: called with the exception when `setup` has failed.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails.
 
     Example:
         ```python
@@ -455,20 +455,20 @@ class StatefulSource(Source):
     def configure(
         self, topic: Topic, producer: SourceProducer, *, store_partition: SourceStore | None = None, **kwargs: Any
     ) -> None:
-        """Receive the topic, the producer and the store, in the process of the source, before `start`.
+        """Set the topic, the producer and the store. Called in the process of the source, before `start`.
 
         Args:
             topic: the topic to produce to.
-            producer: what to produce with.
-            store_partition: where the state is kept.
-            **kwargs: what later versions may hand over; pass it on to `super().configure`.
+            producer: the producer to use.
+            store_partition: the store of the state.
+            **kwargs: arguments of later versions; pass them on to `super().configure`.
         """
         super().configure(topic, producer, **kwargs)
         self._store = store_partition
 
     @property
     def store_partitions_count(self) -> int:
-        """How many store partitions there are: the number of partitions of the changelog topic."""
+        """Number of store partitions: the number of partitions of the changelog topic."""
         return 1
 
     @property
@@ -478,12 +478,12 @@ class StatefulSource(Source):
 
     @property
     def store_name(self) -> str:
-        """Name of the store, from which the name of the changelog topic is made."""
+        """Name of the store, from which the name of the changelog topic is derived."""
         return f"source-{self.name}"
 
     @property
     def state(self) -> SourceState:
-        """The state. Ask for it again after each `flush`: an object obtained before cannot be used any more.
+        """The state. Get it again after each `flush`: an older object is invalid then.
 
         Raises:
             InvalidOperationError: if the source is not configured.
@@ -494,7 +494,7 @@ class StatefulSource(Source):
         """Wait until all records are delivered, then make the changes of the state durable.
 
         Args:
-            timeout: seconds, for each of the two; None for 30, -1 for as long as it takes.
+            timeout: seconds, for each of the two; None means 30, -1 means no limit.
 
         Raises:
             ProducerError: if a record was not delivered, or the changelog was not written, in time.
@@ -519,7 +519,7 @@ def source_topic(source: BaseSource) -> Topic:
         source: the source.
 
     Raises:
-        ConfigurationError: if the name makes no name of a topic.
+        ConfigurationError: if the name is not valid in a topic name.
 
     Example:
         >>> from streamrt.connectors import CSVSource

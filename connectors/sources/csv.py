@@ -14,17 +14,17 @@ __all__ = ["CSVSource"]
 
 
 class CSVSource(Source):
-    """Produces the rows of a CSV file, once, as JSON objects of texts. The first row holds the names of the columns.
+    """Produces the rows of a CSV file, once, as JSON objects of strings. The first row holds the column names.
 
-    The source ends with the file; the application goes on. It begins at the first row each time it is started.
+    The source ends with the file; the application continues. Each start begins at the first row.
 
     Args:
         path: the file, UTF-8. A relative path is relative to the directory in which the application was started.
-        name: what the source is called; unique in the application.
+        name: name of the source, unique in the application.
         key_extractor: returns the key of a row, as str or bytes; without it, records have no key.
         timestamp_extractor: returns the timestamp of a row, in milliseconds since the Unix epoch; without it, the
-            time of producing counts.
-        delay: seconds to wait after each row, to imitate a stream.
+            time of producing is used.
+        delay: seconds to wait after each row, to simulate a stream.
         shutdown_timeout: seconds that the source has to end when the application stops.
         dialect: name of a dialect of the module `csv`.
 
@@ -56,10 +56,10 @@ class CSVSource(Source):
         self._dialect = dialect_settings(dialect, f"the source {name}")
 
     def setup(self) -> None:
-        """Look whether the file is there.
+        """Check that the file exists.
 
         Raises:
-            SourceError: if it is not.
+            SourceError: if it does not exist.
         """
         if not self._path.is_file():
             raise SourceError(f"there is no file {self._path.absolute()} for the source {self.name}")
@@ -68,7 +68,7 @@ class CSVSource(Source):
         """Produce the rows.
 
         Raises:
-            SourceError: naming the row that cannot be produced.
+            SourceError: if a row cannot be produced; the message names the row.
         """
         with self._path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, **self._dialect)
@@ -85,7 +85,7 @@ class CSVSource(Source):
                     self.sleep(self._delay)
 
     def _produce_row(self, row: dict[Any, Any], line: int) -> None:
-        # DictReader's way of saying so: surplus fields are under None, and columns without a field are None.
+        # DictReader keeps surplus fields under None, and sets columns without a field to None.
         if None in row:
             raise self._problem(line, f"it has {len(row[None])} more fields than the first row has names")
         missing = [name for name, field in row.items() if field is None]
@@ -120,14 +120,14 @@ class CSVSource(Source):
 
 
 def checked_delay(name: str, delay: float) -> float:
-    """Return a delay in seconds that makes sense.
+    """Return a valid delay in seconds.
 
     Args:
-        name: of the source.
-        delay: seconds.
+        name: name of the source.
+        delay: delay in seconds.
 
     Raises:
-        ConfigurationError: if it is negative or no number.
+        ConfigurationError: if the delay is negative or not a number.
     """
     number = isinstance(delay, int | float) and not isinstance(delay, bool)
     if not number or not 0 <= delay < math.inf:

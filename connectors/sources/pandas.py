@@ -15,23 +15,23 @@ __all__ = ["PandasDataFrameSource"]
 
 
 class PandasDataFrameSource(Source):
-    """Produces the rows of a DataFrame, once, as JSON objects. Values that are missing become null.
+    """Produces the rows of a DataFrame, once, as JSON objects. Missing values become null.
 
-    The source ends with the last row; the application goes on. It begins at the first row each time it is started.
+    The source ends with the last row; the application continues. Each start begins at the first row.
 
     Args:
-        df: the rows. They travel to the process of the source, so mind their size.
-        key_column: name of the column that holds the keys, as text or bytes. A row whose key is missing has no key.
+        df: the rows. They are pickled and sent to the process of the source, so mind their size.
+        key_column: name of the column that holds the keys, as text or bytes. A row with a missing key has no key.
         timestamp_column: name of the column that holds the timestamps, as integers (milliseconds since the Unix
             epoch) or as pandas' datetimes (without a time zone they are taken as UTC). Without it, the time of
-            producing counts.
-        delay: seconds to wait after each row, to imitate a stream.
+            producing is used.
+        delay: seconds to wait after each row, to simulate a stream.
         shutdown_timeout: seconds that the source has to end when the application stops.
-        keep_meta_as_values: whether the columns of keys and timestamps stay in the values.
-        name: what the source is called; unique in the application.
+        keep_meta_as_values: whether the key and timestamp columns stay in the values.
+        name: name of the source, unique in the application.
 
     Raises:
-        ConfigurationError: if a column is missing, named twice, not named by text, or of a type that does not fit.
+        ConfigurationError: if a column is missing, has a duplicate name, a name that is not text, or a wrong type.
 
     Example:
         >>> import pandas as pd
@@ -56,7 +56,7 @@ class PandasDataFrameSource(Source):
         odd = [column for column in columns if not isinstance(column, str)]
         if odd:
             raise ConfigurationError(
-                f"the DataFrame of source {name} has the column {odd[0]!r}: names must be text, as in JSON objects; "
+                f"the DataFrame of source {name} has the column {odd[0]!r}: column names must be text, as in JSON; "
                 "rename it with df.rename(columns=str)"
             )
         if len(set(columns)) < len(columns):
@@ -82,7 +82,7 @@ class PandasDataFrameSource(Source):
         """Produce the rows.
 
         Raises:
-            SourceError: naming the row that cannot be produced.
+            SourceError: if a row cannot be produced; the message names the row.
         """
         columns = list(self._df.columns)
         for number, fields in enumerate(self._df.itertuples(index=False, name=None)):
@@ -101,7 +101,7 @@ class PandasDataFrameSource(Source):
             if timestamp is None:
                 raise self._problem(number, f"column {self._timestamp_column!r} is empty: it has no timestamp")
             if self._keep_meta_as_values:
-                # A datetime has no JSON form; the record's own timestamp says the same.
+                # A datetime has no JSON form; the record's own timestamp has the same value.
                 value[self._timestamp_column] = timestamp
         if not self._keep_meta_as_values:
             value.pop(self._key_column)
@@ -109,9 +109,7 @@ class PandasDataFrameSource(Source):
         try:
             message = self.serialize(key, value, timestamp_ms=timestamp)
         except SerializationError as error:
-            raise self._problem(
-                number, f"{error}; convert such columns before, with astype(str) for example"
-            ) from error
+            raise self._problem(number, f"{error}; convert such columns first, for example with astype(str)") from error
         self.produce(message.value, message.key, message.headers, timestamp=message.timestamp)
 
     def _problem(self, number: int, reason: str) -> SourceError:
@@ -125,7 +123,7 @@ def _is_missing(field: Any) -> bool:
         # NaN and NaT differ from themselves.
         return bool(field != field)
     except TypeError:
-        # Only pandas.NA refuses to be asked.
+        # Only pandas.NA raises when it is used as a boolean.
         return True
     except ValueError:
         # An array in a cell compares element by element.

@@ -1,4 +1,4 @@
-"""What sources produce with in production."""
+"""The producer of sources in production."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ logger = logging.getLogger("streamrt.sources")
 
 
 class KafkaSourceProducer:
-    """What sources produce with: a Kafka producer that forgets no failed delivery.
+    """The producer of sources: a Kafka producer that remembers failed deliveries.
 
     Args:
-        connection: how to reach the brokers.
-        options: the user's options for producers, in librdkafka's words.
+        connection: connection to the brokers.
+        options: the user's producer options, with librdkafka's names.
     """
 
     def __init__(self, connection: ConnectionConfig, options: Mapping[str, Any] | None = None) -> None:
         self._lost: ProducerError | None = None
-        # Successful deliveries need no call into Python.
+        # Successful deliveries do not need a call into Python.
         settings = {"linger.ms": 5, **(options or {}), "delivery.report.only.error": True}
         self._producer = Producer(connection, logger, self._on_client_error, settings)
 
@@ -38,20 +38,20 @@ class KafkaSourceProducer:
         poll_timeout: float = 30.0,
         buffer_error_max_tries: int = 10,
     ) -> None:
-        """Take one record for delivery; may return before it is delivered.
+        """Accept one record for delivery; may return before the record is delivered.
 
         Args:
             topic: name of the topic.
             value: the value, or None for a tombstone.
             key: the key.
             headers: pairs of name and value, or a mapping.
-            partition: the partition; by default the key decides.
+            partition: the partition; by default it is chosen by the key.
             timestamp: milliseconds since the Unix epoch; by default now.
-            poll_timeout: seconds of one try to get room when the client's buffer is full.
-            buffer_error_max_tries: how many such tries there are.
+            poll_timeout: seconds that one attempt waits for space in the client's buffer.
+            buffer_error_max_tries: number of such attempts.
 
         Raises:
-            ProducerError: if the record is refused, or a record before it was not delivered.
+            ProducerError: if this record is refused, or an earlier record was not delivered.
         """
         self._raise_lost()
         try:
@@ -69,31 +69,31 @@ class KafkaSourceProducer:
         except BufferError as error:
             waited = poll_timeout * buffer_error_max_tries
             raise ProducerError(
-                f"a record for topic {topic!r} found no room in the producer for {waited:g} s: "
-                "the brokers take records more slowly than the source makes them, or not at all"
+                f"a record for topic {topic!r} found no space in the producer's buffer for {waited:g} s: "
+                "the brokers accept records more slowly than the source produces them, or not at all"
             ) from error
         except KafkaException as error:
             reason = error.args[0].str() if error.args else str(error)
             raise ProducerError(f"a record for topic {topic!r} was refused: {reason}") from error
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until each record is delivered.
+        """Wait until all records are delivered.
 
         Args:
-            timeout: seconds; None and -1 wait for as long as it takes.
+            timeout: seconds; None and -1 mean no limit.
 
         Returns:
-            How many records are still on their way.
+            Number of records that are still in flight.
 
         Raises:
-            ProducerError: if a record was not delivered for good.
+            ProducerError: if a record finally failed.
         """
         remaining = self._producer.flush(timeout)
         self._raise_lost()
         return remaining
 
     def _raise_lost(self) -> None:
-        # It stays: who goes on in spite of it must not believe later that all was delivered.
+        # The error stays: a caller that ignores it must not believe later that all records were delivered.
         if self._lost is not None:
             raise ProducerError(str(self._lost))
 

@@ -1,4 +1,4 @@
-"""Schema registries with Confluent's API: how to reach one, and Confluent's wire format."""
+"""Schema registries with Confluent's API: connection settings and Confluent's wire format."""
 
 from streamrt.serializers.registry.client import SchemaRegistry, open_registry
 from streamrt.serializers.registry.config import (

@@ -1,4 +1,4 @@
-"""The registry as serializers see it: confluent-kafka's client, one for each process, with errors that users understand."""
+"""The registry client of serializers: confluent-kafka's client, one for each process, with readable errors."""
 
 import atexit
 import os
@@ -19,7 +19,7 @@ from streamrt.serializers.registry.config import SchemaRegistryClientConfig
 from streamrt.serializers.registry.schema import RegisteredSchema, RegistrySchema, SchemaReference, SchemaType
 
 MAX_SCHEMA_ID = 2**31 - 1
-"""The highest id that registries give."""
+"""Highest id that registries assign."""
 
 _MAX_REFERENCES = 200
 _MAX_SCHEMA_CHARACTERS = 4_000_000
@@ -33,13 +33,13 @@ Direction = Literal["READ", "WRITE"]
 class SchemaRegistry:
     """A schema registry with Confluent's API.
 
-    Nothing here is called for each record: whoever asks keeps the answer.
+    No method is called for each record: callers cache the results.
 
     Args:
-        config: how to reach it.
+        config: connection to the registry.
 
     Raises:
-        ConfigurationError: if confluent-kafka's extra is not installed, or it cannot use the settings.
+        ConfigurationError: if confluent-kafka's extra is not installed, or the client cannot use the settings.
     """
 
     def __init__(self, config: SchemaRegistryClientConfig) -> None:
@@ -49,7 +49,7 @@ class SchemaRegistry:
         try:
             self._client = self._api.SchemaRegistryClient(options)
         except (OSError, ValueError, TypeError) as error:
-            # ssl.SSLError is an OSError: certificates that are missing or damaged.
+            # ssl.SSLError is an OSError: certificates are missing or damaged.
             raise ConfigurationError(
                 f"the settings of the schema registry {self._url} cannot be used: {error}"
             ) from error
@@ -61,13 +61,13 @@ class SchemaRegistry:
 
     @property
     def client(self) -> Any:
-        """confluent-kafka's client, for what this class does not offer."""
+        """confluent-kafka's client, for functions that this class does not offer."""
         return self._client
 
     def register(
         self, subject: str, schema: RegistrySchema, kind: SchemaType, normalize: bool = False
     ) -> RegisteredSchema:
-        """Register a schema under a subject, unless it is there already.
+        """Register a schema under a subject, unless it is already registered.
 
         Args:
             subject: name of the subject.
@@ -76,15 +76,15 @@ class SchemaRegistry:
             normalize: whether the registry compares schemas in a normal form.
 
         Raises:
-            SchemaRegistryError: if the schema is not compatible with those before it, or not valid, or the registry does
-                not let us.
+            SchemaRegistryError: if the schema is invalid or not compatible with earlier ones, or the registry denies
+                access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"register a schema under the subject {subject!r}"
         answer = self._call(
             what, lambda: self._client.register_schema_full_response(subject, self._theirs(schema, kind), normalize)
         )
-        # Registries answer with the id, and many with nothing else.
+        # Registries answer with the id, and many with the id alone.
         return RegisteredSchema(schema, kind, self._id(answer.schema_id), _uuid(answer.guid), subject, answer.version)
 
     def lookup(
@@ -99,7 +99,7 @@ class SchemaRegistry:
             normalize: whether the registry compares schemas in a normal form.
 
         Raises:
-            SchemaRegistryError: if it is not registered there, or the registry does not let us.
+            SchemaRegistryError: if it is not registered there, or the registry denies access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         answer = self._call(
@@ -116,21 +116,21 @@ class SchemaRegistry:
             subject: name of the subject.
 
         Raises:
-            SchemaRegistryError: if there is none, or the registry does not let us.
+            SchemaRegistryError: if there is none, or the registry denies access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"get the latest schema of the subject {subject!r}"
         return self._ours(self._call(what, lambda: self._client.get_latest_version(subject)), "WRITE")
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        """Return one version of a subject, be it deleted or not.
+        """Return one version of a subject, even if it is deleted.
 
         Args:
             subject: name of the subject.
             version: its number.
 
         Raises:
-            SchemaRegistryError: if there is none, or the registry does not let us.
+            SchemaRegistryError: if there is none, or the registry denies access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"get version {version} of the subject {subject!r}"
@@ -142,11 +142,11 @@ class SchemaRegistry:
 
         Args:
             schema_id: the id, such as the one before a value.
-            direction: whether it is for reading or for writing, which decides what rules matter.
+            direction: whether it is for reading or for writing, which decides the rules that apply.
 
         Raises:
-            SerializationError: if the registry knows no such id.
-            SchemaRegistryError: if the registry does not let us.
+            SerializationError: if the registry does not know the id.
+            SchemaRegistryError: if the registry denies access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"get the schema with id {schema_id}"
@@ -163,30 +163,30 @@ class SchemaRegistry:
             guid: the global id, such as the one in a header.
 
         Raises:
-            SerializationError: if the registry knows no such id.
-            SchemaRegistryError: if the registry does not let us.
+            SerializationError: if the registry does not know the id.
+            SchemaRegistryError: if the registry denies access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         what = f"get the schema with global id {guid}"
         try:
             schema = self._call(what, lambda: self._client.get_schema_by_guid(str(guid)))
         except SchemaRegistryError as error:
-            # Registries without global ids say nothing more than 404; bytes that look like one are bad input there.
+            # Registries without global ids answer with a plain 404; bytes that look like one are bad input there.
             if getattr(error.__cause__, "http_status_code", None) != 404:
                 raise
             raise SerializationError(f"the schema registry {self._url} has no schema with global id {guid}") from error
         return self._registered(schema, None, guid, None, None, "READ")
 
     def references(self, schema: RegistrySchema) -> dict[str, RegisteredSchema]:
-        """Return the schemas that a schema refers to, and those that they refer to, by the names of the references.
+        """Return the schemas that a schema refers to, directly or indirectly, by the names of the references.
 
-        Those that others refer to come first.
+        Referenced schemas come before those that refer to them.
 
         Args:
             schema: the schema.
 
         Raises:
-            SchemaRegistryError: if one is missing, or there are more than 200, or the registry does not let us.
+            SchemaRegistryError: if one is missing, there are more than 200, or the registry denies access.
             SchemaRegistryUnavailableError: if the registry does not answer.
         """
         found: dict[str, RegisteredSchema] = {}
@@ -201,7 +201,7 @@ class SchemaRegistry:
                 if len(visited) > _MAX_REFERENCES or depth > _MAX_REFERENCES // 4:
                     raise SchemaRegistryError(
                         f"a schema of the registry {self._url} refers to more than {_MAX_REFERENCES} others, "
-                        f"which are more than StreamRT follows"
+                        f"the limit of StreamRT"
                     )
                 other = self.version(reference.subject, reference.version)
                 visit(other.schema.references, depth + 1)
@@ -214,7 +214,7 @@ class SchemaRegistry:
         """Close connections."""
         self._client.close()
 
-    # -- confluent-kafka's objects and ours ------------------------------------------------------------------------
+    # -- Conversion from and to confluent-kafka's objects ----------------------------------------------------------
 
     def _theirs(self, schema: RegistrySchema, kind: SchemaType) -> Any:
         references = [
@@ -268,13 +268,11 @@ class SchemaRegistry:
         except self._api.SchemaRegistryError as error:
             raise self._refusal(what, error) from error
         except Exception as error:
-            # The client lets through whatever httpx, authlib, ssl and json raise.
+            # The client passes on all errors of httpx, authlib, ssl and json.
             raise self._trouble(what, error) from error
 
     def _nonsense(self, what: str) -> SchemaRegistryError:
-        return SchemaRegistryError(
-            f"the schema registry {self._url} answered with {_short(what)}, which cannot be used"
-        )
+        return SchemaRegistryError(f"the schema registry {self._url} returned {_short(what)}, which cannot be used")
 
     def _refusal(self, what: str, error: Any) -> SchemaRegistryError:
         status, code = error.http_status_code, error.error_code
@@ -311,7 +309,7 @@ class SchemaRegistry:
             )
         if any(isinstance(cause, (*self._api.transport_errors, OSError)) for cause in causes):
             return SchemaRegistryUnavailableError(
-                f"the schema registry {self._url} did not answer when asked to {what}: {reason}; check the url, and "
+                f"the schema registry {self._url} did not answer a request to {what}: {reason}; check the url, and "
                 f"that the registry runs"
             )
         return SchemaRegistryError(
@@ -320,11 +318,11 @@ class SchemaRegistry:
 
 
 class _UnknownSchemaError(SchemaRegistryError):
-    """The registry says that it has no such schema, in its own words, so the address is right."""
+    """The registry itself reports that it has no such schema, so the address is right."""
 
 
 class _Api:
-    """The names of confluent-kafka that are used here; loading them takes half a second."""
+    """The names of confluent-kafka that are used here; importing them takes half a second."""
 
     def __init__(self) -> None:
         from confluent_kafka import schema_registry
@@ -338,7 +336,7 @@ class _Api:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    # confluent-kafka takes the first of the two that is installed.
+    # confluent-kafka uses the first of the two that is installed.
     try:
         import httpx2 as httpx
     except ImportError:
@@ -352,15 +350,15 @@ _lock = threading.Lock()
 
 
 def open_registry(config: SchemaRegistryClientConfig) -> SchemaRegistry:
-    """Return the registry of a configuration; a process has one for each.
+    """Return the registry of a configuration; a process has one for each configuration.
 
-    No request is sent before something is asked.
+    No request is sent before the first call.
 
     Args:
-        config: how to reach the registry.
+        config: connection to the registry.
 
     Raises:
-        ConfigurationError: if confluent-kafka's extra is not installed, or it cannot use the settings.
+        ConfigurationError: if confluent-kafka's extra is not installed, or the client cannot use the settings.
     """
     registry = _registries.get(config)
     if registry is None:
@@ -372,7 +370,7 @@ def open_registry(config: SchemaRegistryClientConfig) -> SchemaRegistry:
 
 
 def _forget() -> None:
-    # Connections of the parent are not ours, and its locks may be held for ever.
+    # Connections of the parent process must not be used here, and its locks may be held forever.
     global _lock
     _lock = threading.Lock()
     _registries.clear()
@@ -410,7 +408,7 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _short(text: str) -> str:
-    # A proxy's error page would fill the log.
+    # An error page of a proxy would fill the log.
     line = " ".join(text.split())
     return line if len(line) <= 500 else f"{line[:500]}..."
 

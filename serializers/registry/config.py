@@ -1,4 +1,4 @@
-"""How to reach a schema registry, and how serializers use it. Secrets are masked."""
+"""Connection to a schema registry, and its use by serializers. Secrets are masked."""
 
 import urllib.parse
 from collections.abc import Callable
@@ -73,14 +73,14 @@ def reference_subject_name_strategy(ctx: SerializationContext, reference: Schema
 
 
 class _Settings(KeywordSettings):
-    """Settings with finite numbers, and a `repr` of what is not the default."""
+    """Settings with finite numbers, and a `repr` without default values."""
 
     model_config = SettingsConfigDict(allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
-        # Python counts True as 1.
+        # Python treats True as 1.
         if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
             raise ValueError(f"must not be {value}")
         return value
@@ -94,37 +94,37 @@ class _Settings(KeywordSettings):
 
 
 class SchemaRegistryClientConfig(_Settings):
-    """How to reach a schema registry with Confluent's API.
+    """Connection to a schema registry with Confluent's API.
 
     Nothing is read from the environment. Secrets are masked in `repr`, `str` and errors. An instance cannot be
     changed.
 
     Args:
-        url: address of the registry; several with commas between them. Credentials in it are moved to
+        url: address of the registry; several are separated by commas. Credentials in it are moved to
             `basic_auth_user_info`.
-        ssl_ca_location: path of a file or directory with the certificates of authorities to trust.
+        ssl_ca_location: path of a file or directory with the certificates of trusted authorities.
         ssl_key_location: path of the client's private key (PEM); needs `ssl_certificate_location`.
         ssl_key_password: password of that key.
-        ssl_certificate_location: path of the client's certificate (PEM), which may hold the key, too.
+        ssl_certificate_location: path of the client's certificate (PEM); the file may contain the key, too.
         basic_auth_user_info: `user:password`.
-        basic_auth_user_info_location: path of a file that holds `user:password`, read where the registry is used.
-        bearer_auth_credentials_source: "STATIC_TOKEN" or "OAUTHBEARER", where the registry wants a token.
+        basic_auth_user_info_location: path of a file with `user:password`, read in the process that uses the registry.
+        bearer_auth_credentials_source: "STATIC_TOKEN" or "OAUTHBEARER", if the registry needs a token.
         bearer_auth_token: the static token.
         bearer_auth_client_id: OAuth client id.
         bearer_auth_client_secret: OAuth client secret.
         bearer_auth_scope: OAuth scope.
-        bearer_auth_issuer_endpoint_url: where OAuth tokens are issued.
+        bearer_auth_issuer_endpoint_url: URL that issues OAuth tokens.
         bearer_auth_logical_cluster: logical cluster of the registry.
         bearer_auth_identity_pool_id: identity pool of the registry.
         proxy: URL of an HTTP proxy.
-        timeout: how many seconds one request may take.
-        max_retries: how often a request is tried again when the registry does not answer, or answers that it cannot
-            now (HTTP 408, 429, 500, 502, 503, 504).
+        timeout: time limit of one request in seconds.
+        max_retries: number of retries when the registry does not answer, or answers with a temporary error
+            (HTTP 408, 429, 500, 502, 503, 504).
         retries_wait_ms: upper bound of the pause before the first retry, in milliseconds; it doubles with each retry.
         retries_max_wait_ms: upper bound of any pause, in milliseconds.
 
     Raises:
-        ConfigurationError: if a setting is unknown or cannot be used. The message never shows the value.
+        ConfigurationError: if a setting is unknown or invalid. The message never shows the value.
 
     Example:
         >>> config = SchemaRegistryClientConfig(url="https://shop:sesame@registry:8081")
@@ -216,13 +216,13 @@ class SchemaRegistryClientConfig(_Settings):
         super().__setstate__({**state, "__dict__": {**state["__dict__"], **shown}})
 
     def as_dict(self, plaintext_secrets: bool = False) -> dict[str, Any]:
-        """Return the settings that have a value, named as confluent-kafka's `SchemaRegistryClient` names them.
+        """Return the settings that have a value, with the names of confluent-kafka's `SchemaRegistryClient`.
 
         Args:
-            plaintext_secrets: whether secrets are given in plain text, as the client needs them, or as `***`.
+            plaintext_secrets: whether secrets are plain text, as the client needs them, instead of `***`.
 
         Raises:
-            ConfigurationError: if the file with the credentials is needed and cannot be read, or has another form.
+            ConfigurationError: if the file with the credentials is needed and cannot be read, or has another format.
         """
         options: dict[str, Any] = {}
         for name in type(self).model_fields:
@@ -239,24 +239,24 @@ class SchemaRegistryClientConfig(_Settings):
 
 
 class SchemaRegistrySerializationConfig(_Settings):
-    """How a serializer uses the registry. Deserializers need none of it but `use_deprecated_format`.
+    """Use of the registry by a serializer. Deserializers use only `use_deprecated_format`.
 
     Args:
         auto_register_schemas: whether the schema is registered under its subject when the first record is serialized.
-            Off, it must be there.
-        normalize_schemas: whether the registry compares schemas in a normal form, where the order of properties and the
-            like do not matter.
+            Otherwise it must already be registered.
+        normalize_schemas: whether the registry compares schemas in a normal form, which ignores the order of properties
+            and the like.
         use_latest_version: serialize with the latest schema of the subject instead of the serializer's own; needs
             `auto_register_schemas=False`. The schema is looked up once per process.
         use_schema_id: serialize with the schema of this id; needs `auto_register_schemas=False`.
         subject_name_strategy: function of a `SerializationContext` and the name of the record's type that returns the
             subject; `topic_subject_name_strategy` by default.
-        schema_id_location: where the schema's id goes: "prefix", before the value (magic byte 0 and four bytes), or
-            "header", into the header `__key_schema_id` or `__value_schema_id`. Deserializers read both.
-        skip_known_types: Protobuf alone: do not register Google's well-known types that the schema refers to.
-        reference_subject_name_strategy: Protobuf alone: function of a `SerializationContext` and a `SchemaReference`
+        schema_id_location: location of the schema's id: "prefix", before the value (magic byte 0 and four bytes), or
+            "header", in the header `__key_schema_id` or `__value_schema_id`. Deserializers read both.
+        skip_known_types: only Protobuf: do not register Google's well-known types that the schema refers to.
+        reference_subject_name_strategy: only Protobuf: function of a `SerializationContext` and a `SchemaReference`
             that returns the subject of a referenced schema; its name by default.
-        use_deprecated_format: Protobuf alone: write message indexes as confluent-kafka older than 1.8 did.
+        use_deprecated_format: only Protobuf: write message indexes like confluent-kafka older than 1.8.
 
     Raises:
         ConfigurationError: if a setting is unknown, or settings contradict each other.

@@ -1,12 +1,12 @@
-"""Confluent's wire format: which schema a value was written with.
+"""Confluent's wire format: identifies the schema that a value was written with.
 
     prefix    0  id (4 bytes, big-endian)   [message indexes, Protobuf alone]  payload
               1  guid (16 bytes)            [message indexes, Protobuf alone]  payload
     header    the same first part as the value of the header `__key_schema_id` or `__value_schema_id`, and the payload
               alone as the record's key or value
 
-The registry is asked once for each schema in each process, when the first record needs it. The functions that are made
-then are kept; for each further record there is one look-up in a dict.
+Each process requests each schema from the registry once, when the first record needs it, and caches the functions made
+for it. Each further record costs one look-up in a dict.
 """
 
 import contextlib
@@ -46,15 +46,15 @@ _PROTOBUF_ONLY = ("skip_known_types", "reference_subject_name_strategy", "use_de
 
 
 class SchemaWriter:
-    """What a serializer needs of a registry: it finds the schema's id and puts it where it belongs.
+    """Registry access of a serializer: finds the id of the schema and writes it to its location.
 
-    Instances are picklable and hold settings alone. `bind` sends nothing: the registry is asked when the first record
-    is serialized.
+    Instances are picklable and contain only settings. `bind` sends no request: the first serialized record causes the
+    request to the registry.
 
     Args:
         kind: format of the schemas.
-        client_config: how to reach the registry.
-        config: how to use it.
+        client_config: connection to the registry.
+        config: use of the registry.
 
     Raises:
         ConfigurationError: if an option of Protobuf is set for another format, or an argument has the wrong type.
@@ -74,7 +74,7 @@ class SchemaWriter:
             fields = SchemaRegistrySerializationConfig.model_fields
             wrong = [name for name in _PROTOBUF_ONLY if getattr(self.config, name) != fields[name].default]
             if wrong:
-                raise ConfigurationError(f"{wrong[0]} is for Protobuf alone: leave it out for {kind}")
+                raise ConfigurationError(f"{wrong[0]} is only for Protobuf: leave it out for {kind}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SchemaWriter) and vars(self) == vars(other)
@@ -84,7 +84,7 @@ class SchemaWriter:
 
     @property
     def writes_headers(self) -> bool:
-        """Whether the schema's id goes into a header, so that the bound function needs a list of headers to append to."""
+        """Whether the schema's id goes into a header; the bound function then needs a list of headers to append to."""
         return self.config.schema_id_location == "header"
 
     def bind(
@@ -101,11 +101,11 @@ class SchemaWriter:
         Args:
             topic: name of the topic.
             field: key or value.
-            schema: the serializer's own schema, or a function that makes it and registers what it refers to; None if
-                the configuration says which one to take from the registry.
+            schema: the serializer's own schema, or a function that makes it and registers its references; None if
+                the configuration chooses a schema of the registry.
             make: returns the function that encodes values with a schema. It is called once.
             record_name: name of the record's type, for subject name strategies.
-            suffix: bytes that follow the schema's id, such as Protobuf's message indexes.
+            suffix: bytes after the schema's id, such as Protobuf's message indexes.
         """
         ctx = SerializationContext(topic, field)
         header = _header(field)
@@ -124,14 +124,14 @@ class SchemaWriter:
                     try:
                         ready = make(found, registry)
                     except SerializationError as error:
-                        # It is about the schema: no record could be written with it.
+                        # The schema is the problem: no record could be written with it.
                         raise SchemaRegistryError(f"{found} cannot be used to write: {error}") from error
                     prefix = self._prefix(found) + suffix
                 encode = ready
             if not in_header:
                 return prefix + encode(value)
             if headers is None:
-                raise SerializationError("the schema's id goes into a header, and the record has no list of headers")
+                raise SerializationError("the schema's id goes into a header, but the record has no list of headers")
             data = encode(value)
             headers[:] = [(name, old) for name, old in headers if name != header]
             headers.append((header, prefix))
@@ -142,7 +142,7 @@ class SchemaWriter:
     def _find(
         self, registry: SchemaRegistry, ctx: SerializationContext, schema: SchemaSource | None, record_name: str | None
     ) -> RegisteredSchema:
-        """Return the schema to write with."""
+        """Return the schema for writing."""
         config = self.config
         if config.use_schema_id is not None:
             try:
@@ -152,14 +152,14 @@ class SchemaWriter:
             return self._checked(found)
         try:
             subject = config.subject_name_strategy(ctx, record_name)
-        except Exception as error:  # it is the user's code
+        except Exception as error:  # user code may raise anything
             raise SchemaRegistryError(
                 f"the subject name strategy failed for the {ctx.field.value} of topic {ctx.topic!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
         if not isinstance(subject, str) or not subject:
             raise ConfigurationError(
-                f"the subject name strategy gave {subject!r} for the {ctx.field.value} of topic {ctx.topic!r}"
+                f"the subject name strategy returned {subject!r} for the {ctx.field.value} of topic {ctx.topic!r}"
                 + ("; the schema has no name to use" if record_name is None else "")
             )
         if config.use_latest_version:
@@ -173,27 +173,27 @@ class SchemaWriter:
 
     def _checked(self, found: RegisteredSchema) -> RegisteredSchema:
         if found.type != self.type:
-            raise SchemaRegistryError(f"{found} of the registry is of type {found.type}, and {self.type} is needed")
+            raise SchemaRegistryError(f"{found} of the registry is of type {found.type}, but {self.type} is needed")
         _no_rules(found)
         return found
 
     def _prefix(self, found: RegisteredSchema) -> bytes:
-        # In headers, other clients write the global id; some registries have none.
+        # Other clients write the global id into headers; some registries have none.
         if self.writes_headers and found.guid is not None:
             return bytes([_BY_GUID]) + found.guid.bytes
         if found.id is None:
-            raise SchemaRegistryError(f"the schema registry {self.client_config.url} gave no id for the {found}")
+            raise SchemaRegistryError(f"the schema registry {self.client_config.url} returned no id for the {found}")
         return _ID.pack(_BY_ID, found.id)
 
 
 class SchemaReader:
-    """What a deserializer needs of a registry: it finds the schema that a value was written with.
+    """Registry access of a deserializer: finds the schema that a value was written with.
 
-    Instances are picklable and hold settings alone.
+    Instances are picklable and contain only settings.
 
     Args:
         kind: format of the schemas.
-        client_config: how to reach the registry.
+        client_config: connection to the registry.
 
     Raises:
         ConfigurationError: if an argument has the wrong type.
@@ -217,7 +217,7 @@ class SchemaReader:
             topic: name of the topic.
             field: key or value.
             make: returns the function that decodes payloads written with a schema. It is called once for each schema;
-                a `SerializationError` that it raises is raised for each value of that schema. A payload of Protobuf
+                its `SerializationError` is raised again for each value of that schema. A payload of Protobuf
                 begins with the message indexes.
         """
         header = _header(field)
@@ -237,13 +237,13 @@ class SchemaReader:
             try:
                 found = self._fetch(registry, key)
             except SerializationError as error:
-                # Bad input must not become a flood of requests; a registry may learn of the schema later.
+                # Bad input must not cause a flood of requests, and the schema may be registered later.
                 _remember(unknown, key, (time.monotonic() + _ASK_AGAIN_S, str(error)))
                 raise
             _no_rules(found)
             try:
                 if found.type != self.type:
-                    raise SerializationError(f"{found} is of type {found.type}, and {self.type} is expected")
+                    raise SerializationError(f"{found} is of type {found.type}, but {self.type} is expected")
                 with _no_records_fault():
                     decode = make(found, registry)
             except SerializationError as error:
@@ -258,7 +258,7 @@ class SchemaReader:
                         raw = data.encode() if isinstance(data, str) else data
                         length = _PREFIX_BYTES.get(raw[0] if raw else -1, -1)
                         if len(raw) < length or length < 0 or (len(raw) > length and not joined):
-                            raise SerializationError(f"the header {header} holds no schema id: {raw[:32]!r}")
+                            raise SerializationError(f"the header {header} contains no schema id: {raw[:32]!r}")
                         return open_schema(raw[:length])(raw[length:] + value if joined else value)
             decode = decoders.get(value[:_ID_BYTES])
             if decode is not None and len(value) >= _ID_BYTES:
@@ -275,7 +275,7 @@ class SchemaReader:
             schema_id = _ID.unpack(key)[1]
             if schema_id > MAX_SCHEMA_ID:
                 # Registries answer to such numbers as if the address were wrong.
-                raise SerializationError(f"{schema_id} is no id of a schema")
+                raise SerializationError(f"{schema_id} is not a valid schema id")
             return registry.by_id(schema_id)
         return registry.by_guid(uuid.UUID(bytes=key[1:]))
 
@@ -283,10 +283,10 @@ class SchemaReader:
 def checked_configs(
     client: SchemaRegistryClientConfig | None, config: SchemaRegistrySerializationConfig | None
 ) -> None:
-    """Refuse arguments of serializers that are no configurations, and a serialization config without a client config.
+    """Refuse arguments of serializers that are not configurations, and a serialization config without a client config.
 
     Raises:
-        ConfigurationError: if so.
+        ConfigurationError: if an argument is refused.
     """
     if client is not None and not isinstance(client, SchemaRegistryClientConfig):
         raise ArgumentTypeError(
@@ -303,7 +303,7 @@ def checked_configs(
 
 @contextlib.contextmanager
 def _no_records_fault() -> Iterator[None]:
-    """Turn an error of the settings, which shows where they are used, into one that no record is skipped for."""
+    """Convert an error in the settings, which appears at first use, to one for which no record is skipped."""
     try:
         yield
     except ConfigurationError as error:
@@ -317,16 +317,16 @@ def _header(field: MessageField) -> str:
 def _no_prefix(value: bytes) -> str:
     if value and value[0] not in _PREFIX_BYTES:
         return (
-            f"the first byte is {value[0]} and not the 0 that values written with a schema registry begin with; "
-            f"leave out schema_registry_client_config to read values without it"
+            f"the first byte is {value[0]}, not the 0 of values written with a schema registry; "
+            f"leave out schema_registry_client_config to read values without a schema id"
         )
-    return f"{len(value)} bytes are too few for the id of a schema"
+    return f"{len(value)} bytes are too few for a schema id"
 
 
 def _no_rules(found: RegisteredSchema) -> None:
     if found.rules:
         raise SchemaRegistryError(
-            f"{found} has rules of a data contract ({', '.join(found.rules)}), which StreamRT does not run: disable them, "
+            f"{found} has data contract rules ({', '.join(found.rules)}), which StreamRT does not run: disable them, "
             f"or read and write such records with another client"
         )
 

@@ -1,4 +1,4 @@
-"""Schemas as the registry stores them."""
+"""Schemas in the form of the registry."""
 
 import uuid
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ VALUE_SCHEMA_ID_HEADER = "__value_schema_id"
 
 @dataclass(frozen=True)
 class SchemaReference:
-    """A schema that another one refers to.
+    """A reference from one schema to another.
 
     Args:
-        name: how the other schema names it: an Avro type, a JSON Schema `$ref`, a path that Protobuf imports.
-        subject: the subject that it is registered under.
-        version: its version there.
+        name: name in the referring schema: an Avro type, a JSON Schema `$ref`, a path that Protobuf imports.
+        subject: subject of the referenced schema.
+        version: version of the referenced schema in the subject.
     """
 
     name: str
@@ -27,9 +27,9 @@ class SchemaReference:
 
 @dataclass(frozen=True)
 class RegistrySchema:
-    """A schema, and the schemas that it refers to.
+    """A schema and its references to other schemas.
 
-    Give it to a serializer instead of the schema alone where the schema has references.
+    Pass it to a serializer instead of the plain schema if the schema has references.
 
     Args:
         text: the schema: JSON for Avro and JSON Schema; for Protobuf the text of the .proto file, or a serialized
@@ -51,16 +51,16 @@ class RegistrySchema:
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema as the registry knows it.
+    """A schema that is registered in the registry.
 
     Attributes:
         schema: the schema.
         type: its format.
-        id: its number in the registry, unless it was asked for by its guid.
-        guid: its global id, where the registry gives one.
-        subject: what it is registered under, where that is known.
-        version: its version there, where that is known.
-        rules: kinds of rules of a data contract that it carries: "domain", "encoding", "migration". StreamRT runs none.
+        id: its id in the registry, unless it was requested by its guid.
+        guid: its global id, if the registry has one.
+        subject: its subject, if known.
+        version: its version in the subject, if known.
+        rules: kinds of its data contract rules: "domain", "encoding", "migration". StreamRT runs none.
     """
 
     schema: RegistrySchema

@@ -1,4 +1,4 @@
-"""The contract of store partitions: what `streamrt.state.store` has of it."""
+"""The contract of store partitions, re-exported from `streamrt.state.store`."""
 
 from streamrt.state.store import StorePartition
 

@@ -1,4 +1,4 @@
-"""What operators see of a store: what `streamrt.state.state` has of it."""
+"""The state interface for operators, re-exported from `streamrt.state.state`."""
 
 from streamrt.state.state import State
 

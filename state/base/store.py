@@ -1,4 +1,4 @@
-"""The contract of stores: what `streamrt.state.store` has of it."""
+"""The contract of stores, re-exported from `streamrt.state.store`."""
 
 from streamrt.state.store import Store
 

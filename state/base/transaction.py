@@ -1,4 +1,4 @@
-"""What all transactions have in common: their life, stream time, and what they leave to the next one.
+"""The common base of all transactions: life cycle, stream time, and the cache that passes to the next transaction.
 
 ```
 STARTED --prepare()--> PREPARED --flush()--> COMPLETE
@@ -6,10 +6,10 @@ STARTED --prepare()--> PREPARED --flush()--> COMPLETE
    +------discard()-------+----------------> FAILED
 ```
 
-A transaction has the reads and writes of one task between two commits. What it knows of the store goes on to the next one
-over the same open partition, by `StorePartition.read_cache`: taken out at the start and put back by `flush()` alone, so that
-nobody ever sees what a transaction that failed has left. All transactions of a process share one budget for it; see
-`budget.py`.
+A transaction holds the reads and writes of one task between two commits. It passes its cached reads to the next
+transaction over the same open partition, in `StorePartition.read_cache`. They are taken out at the start, and only
+`flush()` puts them back, so the leftovers of a failed transaction are never used. All transactions of a process share
+one budget for this cache; see `budget.py`.
 """
 
 import abc
@@ -35,21 +35,21 @@ _DEFAULT_CACHE_SIZE: Final = RocksDBOptions().object_cache_size
 
 
 class Transaction(abc.ABC):
-    """Buffers the writes of a task until its commit, and reads through them.
+    """Buffer the writes of a task until its commit; reads see buffered writes.
 
     One transaction at a time uses a store partition. Each store has one class of transactions, `StoreSpec.transaction`,
-    which decides what operators can do with it: `StoreTransaction` gives `State`, `TimedTransaction` heads, timelines and
+    which determines its operations: `StoreTransaction` provides `State`, `TimedTransaction` heads, timelines and
     deadlines.
 
     Args:
         partition: the open store partition.
-        options: `dumps`, `loads`, `max_evictions_per_flush` and `object_cache_size` may count here.
+        options: only `dumps`, `loads`, `max_evictions_per_flush` and `object_cache_size` may apply here.
         changelog: whether there is a changelog.
 
     Attributes:
         clock: stream time in milliseconds, as `stream_time`, but a number below all timestamps before the first record.
             Operators may read it for each record; `advance` moves it.
-        cache_size: how many bytes all transactions of the process together may keep in memory, as far as this one knows.
+        cache_size: bytes that all transactions of the process together may keep in memory, as configured for this one.
     """
 
     __slots__ = (
@@ -74,10 +74,10 @@ class Transaction(abc.ABC):
         stamp = partition.stamp
         self.clock = BEFORE_ALL if stamp is None or stamp.stream_time is None else stamp.stream_time
         cache, partition.read_cache = partition.read_cache, None
-        # Somebody else, such as a restore, has written to the partition if its stamp is another one.
+        # If the stamp differs, another writer, such as a restore, has changed the partition.
         usable = cache is not None and cache[0] == stamp and cache[-1] is type(self)
         self._cache: Any = cache[1:-1] if usable else None
-        # About how many bytes it keeps in memory, and how many it may without asking.
+        # Approximate bytes that it keeps in memory, and that it may keep without a request.
         self._size = self._limit = 0
         self.cache_size = _DEFAULT_CACHE_SIZE if options is None else options.object_cache_size
         self._budget = cache_budget()
@@ -85,37 +85,37 @@ class Transaction(abc.ABC):
 
     @property
     def status(self) -> TransactionStatus:
-        """Where the transaction stands."""
+        """The status of the transaction."""
         return self._status
 
     @property
     def stream_time(self) -> int | None:
-        """The highest timestamp, in milliseconds, that any record brought to this store partition; None before the first."""
+        """The highest timestamp, in milliseconds, of any record of this store partition; None before the first one."""
         return None if self.clock == BEFORE_ALL else self.clock
 
     @property
     def observed_time(self) -> int | None:
-        """The highest event time, in milliseconds, of the records that watermarks are made of; None if there are none."""
+        """The highest event time, in milliseconds, of the records that advance watermarks; None if there are none."""
         return None
 
     @property
     @abc.abstractmethod
     def dirty(self) -> bool:
-        """Whether something was written that a commit would store."""
+        """Whether there are writes for a commit to store."""
 
     def advance(self, timestamp: int) -> None:
-        """Move stream time to a timestamp in milliseconds, unless it is there already; it never goes back."""
+        """Move stream time forward to a timestamp in milliseconds; it never goes back."""
         if timestamp > self.clock:
             self.clock = timestamp
 
     def prepare(self) -> list[Change]:
-        """Decide what to write.
+        """Determine the changes to write.
 
         Returns:
-            Keys and values for the changelog, one for each key that was written; None stands for a deletion.
+            Keys and values for the changelog, one for each written key; None stands for a deletion.
 
         Raises:
-            StateError: if the transaction was prepared already, or has ended.
+            StateError: if the transaction is already prepared or has ended.
         """
         self._enter(TransactionStatus.PREPARED)
         try:
@@ -125,13 +125,13 @@ class Transaction(abc.ABC):
             raise
 
     def flush(self, stamp: Stamp) -> None:
-        """Write what `prepare()` has decided.
+        """Write the changes that `prepare()` determined.
 
         Args:
-            stamp: where the store stands then.
+            stamp: the progress of the store after this write.
 
         Raises:
-            StateError: if it cannot be written; the transaction has failed.
+            StateError: if the data cannot be written; the transaction fails.
         """
         self._enter(TransactionStatus.COMPLETE)
         try:
@@ -145,19 +145,19 @@ class Transaction(abc.ABC):
         self._end()
 
     def discard(self) -> None:
-        """Drop all writes. A transaction that has failed already is left as it is."""
+        """Drop all writes. A transaction that has already failed is left unchanged."""
         if self._status is not TransactionStatus.FAILED:
             self._enter(TransactionStatus.FAILED)
             self._fail()
 
     @property
     def held(self) -> int:
-        """About how many bytes of memory this transaction keeps, or may keep without asking its budget."""
+        """Approximate bytes of memory that this transaction keeps, or may keep without a request to its budget."""
         return max(self._size, self._limit)
 
     def give_back(self, size: int) -> None:
-        """Drop about so many bytes of what was read and not changed; for other transactions, through the budget."""
-        # What is prepared is about to be written, and given back then.
+        """Drop about `size` bytes of unchanged reads; the budget calls this for other transactions."""
+        # A prepared transaction is about to be written, and releases its memory then.
         if self._status is TransactionStatus.STARTED:
             if self._limit > self._size:
                 size -= self._limit - self._size
@@ -166,32 +166,32 @@ class Transaction(abc.ABC):
             self._limit = self._size
 
     def _fit(self) -> None:
-        """Ask the budget for more memory, or drop what was not changed."""
+        """Request more memory from the budget, or drop unchanged reads."""
         granted = self._limit = self._budget.grow(self, self._size)
         if self._size > granted:
-            # To half of it, so that it is not done for each object that is read.
+            # Shrink to half, so that this does not happen for each object that is read.
             self._forget(self._size - granted // 2)
-            # What was changed stays, whatever its size; it is not looked through again for each object either.
+            # Changes stay, whatever their size. The raised limit avoids a search through them for each object.
             self._limit = max(granted, self._size + granted // 2)
 
     def _forget(self, size: int) -> None:  # noqa: B027 - there need not be anything
-        """Drop about so many bytes of what was read and not changed, the oldest first, and count them off `_size`."""
+        """Drop about `size` bytes of unchanged reads, oldest first, and subtract them from `_size`."""
 
     @abc.abstractmethod
     def _decide(self) -> list[Change]:
-        """Return the changes for the changelog; nothing may be written from now on."""
+        """Return the changes for the changelog; no further writes are allowed."""
 
     @abc.abstractmethod
     def _decided(self) -> Iterable[Change]:
-        """Return the changes for the store: those for the changelog, and those that are local to the store."""
+        """Return the changes for the store: those of the changelog, and those that are local to the store."""
 
     @abc.abstractmethod
     def _keep(self) -> tuple[Any, ...] | None:
-        """Return what the next transaction over the same open partition finds in `_cache`, or None."""
+        """Return the `_cache` of the next transaction over the same open partition, or None."""
 
     @abc.abstractmethod
     def _release(self) -> None:
-        """Let all data go, since the transaction has ended. It must refuse to be used."""
+        """Release all data after the end of the transaction. Further use must raise an error."""
 
     def _enter(self, status: TransactionStatus) -> None:
         if status not in self._status.next:

@@ -1,4 +1,4 @@
-"""Stores in memory."""
+"""In-memory stores."""
 
 from streamrt.state.memory.store import MemoryStore, MemoryStorePartition
 

@@ -1,4 +1,4 @@
-"""The partitions of stores in memory: what `streamrt.state.memory.store` has of them."""
+"""Partitions of in-memory stores, re-exported from `streamrt.state.memory.store`."""
 
 from streamrt.state.memory.store import MemoryStorePartition
 

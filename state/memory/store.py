@@ -1,4 +1,4 @@
-"""Stores in memory: for tests, and for state that may be restored at each start."""
+"""In-memory stores: for tests, and for state that may be restored at each start."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,10 +15,10 @@ __all__ = ["MemoryStore", "MemoryStorePartition"]
 
 
 class _Data:
-    """What outlives that a partition is closed."""
+    """Data of a partition that outlives its closing."""
 
     def __init__(self) -> None:
-        # SortedDict has no type parameters at run time in all versions that we support.
+        # Some supported versions of SortedDict have no type parameters at run time.
         self.entries = SortedDict()
         self.stamp: Stamp | None = None
         self.size = 0
@@ -51,10 +51,10 @@ class MemoryStorePartition(StorePartition):
     def write(self, changes: Iterable[tuple[bytes, bytes | None]], stamp: Stamp) -> None:  # noqa: D102
         self._check_open()
         data = self._data
-        # All are read before the first is applied: an iterable that raises must change nothing.
+        # Read all changes before the first is applied: an iterable that raises must change nothing.
         last = dict(changes)
         if b"" in last:
-            raise StateError(f"{self._name} was given an empty key, which stores keep for themselves")
+            raise StateError(f"{self._name} received an empty key, which is reserved for stores")
         entries = data.entries
         for key, value in last.items():
             old = entries.get(key)
@@ -81,15 +81,15 @@ class MemoryStorePartition(StorePartition):
 
 
 class MemoryStore(Store):
-    """A store in memory. What one object of this class holds stays while the object lives, and ends with it.
+    """A store in memory. Its data lives as long as this object.
 
-    With a changelog, the state is restored at each start of a process; without one, it begins empty.
+    With a changelog, the state is restored at each start of a process; without one, it starts empty.
 
     Args:
         name: name of the store.
         topic: name of the source topic.
         base_dir: as for other stores; nothing is written there.
-        options: `dumps`, `loads` and `max_evictions_per_flush` count; the others are about files.
+        options: only `dumps`, `loads` and `max_evictions_per_flush` apply; the others concern files.
 
     Example:
         >>> store = MemoryStore("totals", "orders", Path("unused"))
@@ -107,7 +107,7 @@ class MemoryStore(Store):
         data = self._partitions.setdefault(partition, _Data())
         name = f"store {self.name!r} of {self.topic}[{partition}]"
         if data.open:
-            raise StoreLockedError(f"{name} is open already: close it first")
+            raise StoreLockedError(f"{name} is already open: close it first")
         data.open = True
         return MemoryStorePartition(data, name)
 

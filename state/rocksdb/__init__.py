@@ -1,4 +1,4 @@
-"""Stores on disk, with RocksDB."""
+"""On-disk stores, with RocksDB."""
 
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.rocksdb.store import RocksDBStore, RocksDBStorePartition, delete_restorable, load_rocksdb

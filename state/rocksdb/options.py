@@ -1,4 +1,4 @@
-"""How stores on disk work: what `streamrt.state.options` has for them."""
+"""Settings of on-disk stores, re-exported from `streamrt.state.options`."""
 
 from streamrt.state.options import RocksDBOptions
 

@@ -1,4 +1,4 @@
-"""The partitions of stores on disk: what `streamrt.state.rocksdb.store` has of them."""
+"""Partitions of on-disk stores, re-exported from `streamrt.state.rocksdb.store`."""
 
 from streamrt.state.rocksdb.store import RocksDBStorePartition
 

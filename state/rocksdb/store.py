@@ -1,21 +1,21 @@
-"""Stores on disk: one RocksDB for each store partition.
+"""On-disk stores: one RocksDB for each store partition.
 
-The only module that imports rocksdict, and only when a store is opened.
+This is the only module that imports rocksdict, and it does so only when a store is opened.
 
-**No write-ahead log.** The changelog is one. With its own, RocksDB would write each change once more, and replay it into a
-data file at each opening, of which there is one for each micro-batch. Without it there is also less that damage can tear
-apart; see `directory.py`. Writes reach the disk when the partition is closed, when the write buffer is full, when somebody
-calls `flush`, and at once where there is no changelog.
+**No write-ahead log.** The changelog serves as one. With its WAL, RocksDB would write each change twice and replay it
+into a data file at each opening, and there is one opening per micro-batch. Without it, damage also has fewer possible
+effects; see `directory.py`. Writes reach the disk when the partition is closed, when the write buffer is full, when
+`flush` is called, and at once if there is no changelog.
 
-**Compaction** is RocksDB's universal style: the small files that short openings leave behind are merged among themselves,
-which fits into the short time that a store is open; levels would rewrite large parts of the data for each of them.
+**Compaction** is RocksDB's universal style. It merges the small files of short openings with each other, which fits
+into the short time that a store is open. Levels would rewrite large parts of the data for each small file.
 
-**Memory**: one cache and one budget of write buffers for all stores of a process. Blocks, filters and indexes of files are
-found in the cache again when a store is opened next time. When the open stores have gathered half of the budget, the one
-with the most is flushed. RocksDB would flush the one that is written to, however little is in it, for as long as others that
-nobody writes to hold the budget.
+**Memory**: one cache and one budget of write buffers for all stores of a process. Blocks, filters and indexes of files
+stay in the cache until the next opening of a store. When the open stores have used half of the write-buffer budget, the
+store with the largest buffer is flushed. RocksDB would flush the store that is being written to, even if its buffer is
+tiny, as long as idle stores hold the budget.
 """
-# ruff: noqa: BLE001 - rocksdict raises nothing more special than Exception
+# ruff: noqa: BLE001 - rocksdict raises nothing more specific than Exception
 
 import contextlib
 import os
@@ -33,12 +33,12 @@ from streamrt.state.store import Store, StorePartition
 
 __all__ = ["RocksDBStore", "RocksDBStorePartition", "delete_restorable"]
 
-# Where the stamp lies: other keys are never empty, so it is the first of all, and scans begin after it.
+# Key of the stamp. Other keys are never empty, so it comes first, and scans start after it.
 _STAMP_KEY = b""
 _FIRST_KEY = b"\x00"
-# An iterator keeps the database open, so scans read so many entries at a time, the first time few, and hold none between.
+# Chunk sizes of scans, the first one small. No iterator is held between chunks, because it keeps the database open.
 _FIRST_CHUNK, _LARGEST_CHUNK = 8, 1024
-# Parts of RocksDB's texts that speak of the machine and not of the files.
+# Parts of RocksDB's error texts that concern the machine and not the files.
 _FULL = ("no space left", "disk quota exceeded")
 _SURROUNDINGS = (
     "too many open files",
@@ -48,15 +48,16 @@ _SURROUNDINGS = (
     "cannot allocate memory",
     "file too large",
 )
-# Beside its bytes, a change takes about so much of a write buffer.
+# Approximate overhead of a change in a write buffer, besides its bytes.
 _CHANGE_BYTES = 64
-# RocksDB takes 1 MiB for the first changes; hundreds of stores with some changes each would fill the budget with air.
+# RocksDB allocates 1 MiB by default for the first changes; hundreds of stores would use up the budget with unused
+# memory.
 _ARENA_BYTES = 64 * 1024
 _LOCK_TEXTS = ("lock hold by current process", "while lock file", "resource temporarily unavailable", "/lock:")
 
 
 class _OpenPartitions(threading.local):
-    """The partitions that are open in this thread: a partition is used by one thread, and flushed by no other."""
+    """The open partitions of this thread: only the thread that uses a partition flushes it."""
 
     def __init__(self) -> None:
         self.all: WeakSet[RocksDBStorePartition] = WeakSet()
@@ -76,7 +77,7 @@ class _ProcessMemory:
         self.buffers = rocksdict.WriteBufferManager(self._budget, False)
 
     def fit(self, options: RocksDBOptions) -> None:
-        """Grow to what a store asks for."""
+        """Grow to the sizes that a store requests."""
         if options.block_cache_size > self._cache_size:
             self._cache_size = options.block_cache_size
             self.cache.set_capacity(self._cache_size)
@@ -85,10 +86,10 @@ class _ProcessMemory:
             self.buffers.set_buffer_size(self._budget)
 
     def relieve(self) -> None:
-        """Flush the partition that has gathered the most if all together have gathered half of the budget."""
+        """Flush the partition with the most gathered bytes if the total exceeds half of the budget."""
         if sum(each.gathered for each in _open.all) * 2 > self._budget:
             largest = max(_open.all, key=lambda each: each.gathered)
-            # Whoever uses it next meets the trouble.
+            # The next use of that partition reports the error.
             with contextlib.suppress(StateError):
                 largest.flush(wait=False)
 
@@ -110,8 +111,8 @@ def _rocksdb_options(rocksdict: Any, options: RocksDBOptions, *, fresh: bool) ->
     memory = _process_memory(rocksdict, options)
     table = rocksdict.BlockBasedOptions()
     table.set_block_cache(memory.cache)
-    # Else they lie outside the cache's bound, and are read again at each opening; in pieces, so that an opening and a few
-    # reads of a large store load what they need and not all of it.
+    # Indexes and filters would otherwise lie outside the bound of the cache, and be read again at each opening. They
+    # are partitioned, so that an opening with few reads of a large store loads only the necessary parts.
     table.set_cache_index_and_filter_blocks(True)
     table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_pin_top_level_index_and_filter(True)
@@ -120,13 +121,13 @@ def _rocksdb_options(rocksdict: Any, options: RocksDBOptions, *, fresh: bool) ->
         table.set_bloom_filter(options.bloom_filter_bits_per_key, False)
         table.set_partition_filters(True)
     out = rocksdict.Options(raw_mode=True)
-    # RocksDB would begin with an empty database where it finds none; that is for us to decide.
+    # Only a fresh directory may get an empty database; RocksDB would create one for any missing database.
     out.create_if_missing(fresh)
     out.set_error_if_exists(fresh)
     out.set_block_based_table_factory(table)
     out.set_write_buffer_manager(memory.buffers)
     out.set_write_buffer_size(options.write_buffer_size)
-    # An eighth is what RocksDB takes for small ones.
+    # RocksDB uses an eighth for small write buffers.
     out.set_arena_block_size(max(4096, min(_ARENA_BYTES, options.write_buffer_size // 8)))
     out.set_max_write_buffer_number(options.max_write_buffer_number)
     out.set_target_file_size_base(options.target_file_size_base)
@@ -154,26 +155,26 @@ def load_rocksdb() -> None:
     """Load the library, which takes some tenths of a second, before the first store is opened.
 
     Raises:
-        ImportError: if it is not installed.
+        ImportError: if the library is not installed.
     """
-    import rocksdict  # noqa: F401 - only that it is loaded matters
+    import rocksdict  # noqa: F401 - imported only to load it
 
 
 class RocksDBStorePartition(StorePartition):
     """A store partition on disk; see `RocksDBStore`.
 
     Args:
-        directory: its directory, of which the caller is the owner. It is let go when the partition is closed.
+        directory: its directory, owned by the caller. Closing the partition releases it.
         options: settings of RocksDB.
 
     Raises:
         StoreCorruptedError: if the files are damaged.
-        StoreLockedError: if RocksDB itself finds them locked.
+        StoreLockedError: if RocksDB itself reports a lock.
         StoreVersionError: if a newer version of StreamRT wrote them.
         StateError: if they cannot be used for another reason.
 
     Attributes:
-        gathered: about how many bytes its write buffer has taken since it was flushed.
+        gathered: approximate bytes in its write buffer since the last flush.
     """
 
     def __init__(self, directory: StoreDirectory, options: RocksDBOptions) -> None:
@@ -188,8 +189,8 @@ class RocksDBStorePartition(StorePartition):
         self._db: Any = None
         settings = _rocksdb_options(rocksdict, options, fresh=self._fresh)
         try:
-            # Named explicitly: rocksdict takes the settings of column families that are not named from a file that the last
-            # opening has left, without cache and filters.
+            # Name the column family: for others, rocksdict takes settings without cache and filters from a file of the
+            # last opening.
             self._db = rocksdict.Rdict(str(directory.path), settings, column_families={"default": settings})
         except Exception as error:
             self._fail("opened", error)
@@ -252,7 +253,7 @@ class RocksDBStorePartition(StorePartition):
         put, delete = batch.put, batch.delete
         for key, value in changes:
             if not key:
-                raise StateError(f"{self._directory.name} was given an empty key, which stores keep for themselves")
+                raise StateError(f"{self._directory.name} received an empty key, which is reserved for stores")
             if value is None:
                 delete(key)
             else:
@@ -266,10 +267,10 @@ class RocksDBStorePartition(StorePartition):
         self._unflushed = True
         self._stamp = stamp
         if stamp.changelog_offset is None:
-            # There is nothing that it could be restored from.
+            # No changelog could restore the data.
             self.flush()
         else:
-            # A buffer that is full RocksDB flushes by itself.
+            # RocksDB flushes a full buffer automatically.
             self.gathered = self.gathered + size if self.gathered + size < self._buffer_size else 0
             self._memory.relieve()
 
@@ -283,10 +284,10 @@ class RocksDBStorePartition(StorePartition):
             self._fail("read", error)
 
     def flush(self, *, wait: bool = True) -> None:
-        """Write to disk what lies in the write buffer.
+        """Write the write buffer to disk.
 
         Args:
-            wait: whether to wait until it is done; otherwise a thread of RocksDB does it.
+            wait: whether to wait until it is written; otherwise a RocksDB thread writes it in the background.
 
         Raises:
             StateError: if it cannot be written; the partition refuses further use.
@@ -296,14 +297,14 @@ class RocksDBStorePartition(StorePartition):
         except Exception as error:
             self._fail("written", error)
         self.gathered = 0
-        # Nobody knows yet whether it has come there.
+        # Without waiting, it is not yet certain that the data has reached the disk.
         self._unflushed = self._unflushed and not wait
 
     def close(self) -> None:
-        """Write to disk what lies in the write buffer, and let the files go.
+        """Write the write buffer to disk, and release the files.
 
         Raises:
-            StateError: if it cannot be written. The files are let go all the same, with the data of an earlier stamp.
+            StateError: if it cannot be written. The files are released nevertheless, with the data of an earlier stamp.
         """
         try:
             if self._unflushed and not isinstance(self._db, _Closed):
@@ -331,8 +332,8 @@ class RocksDBStorePartition(StorePartition):
 
     def _chunk(self, start: bytes, end: bytes | None, size: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
         found: list[tuple[bytes, bytes]] = []
-        # Without a bound, a cursor that leaves the range goes on to the next entry there is, over all deleted ones between.
-        # Backwards it does: rocksdict 0.3.29 takes a lower bound for an upper one.
+        # Without a bound, a cursor that leaves the range passes all tombstones up to the next entry. Backward scans
+        # still do: rocksdict 0.3.29 uses a lower bound as an upper one.
         bounds = self._rocksdict.ReadOptions()
         if end is not None:
             bounds.set_iterate_upper_bound(end)
@@ -351,14 +352,14 @@ class RocksDBStorePartition(StorePartition):
                     break
                 found.append((key, cursor.value()))
                 step()
-            # Damage makes a cursor end early, as if nothing were left.
+            # Damage ends a cursor early, as if there were no more entries.
             cursor.status()
         except Exception as error:
             self._fail("read", error)
         return found
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
-        """Raise what an exception of RocksDB means; nothing goes on after it."""
+        """Raise the error for an exception of RocksDB; the partition is unusable afterwards."""
         if isinstance(error, StateError):
             raise error
         text = str(error)
@@ -381,14 +382,14 @@ class RocksDBStorePartition(StorePartition):
     def _let_go(self, database: Any) -> None:
         try:
             database.close()
-        except Exception:  # noqa: S110 - it repeats the error that is being reported
+        except Exception:  # noqa: S110 - repeats the error that is being reported
             pass
         finally:
             self._directory.unlock()
 
 
 class _Closed:
-    """Takes the place of a database that is closed: each use says so, without a check at each use."""
+    """Replace a closed database: each use raises an error, without a check at each use."""
 
     def __init__(self, name: str, reason: str = "", full: StateError | None = None) -> None:
         self._name = name
@@ -397,18 +398,18 @@ class _Closed:
 
     def __getattr__(self, attribute: str) -> NoReturn:
         if self._full is not None:
-            # Whoever wrote may have had nobody to tell.
+            # The write that failed may have had no caller to report to.
             raise StateError(str(self._full))
         if self._reason:
-            raise StateError(f"{self._name} cannot be used until it is opened again, after this: {self._reason}")
+            raise StateError(f"{self._name} failed and cannot be used until it is reopened: {self._reason}")
         raise StateError(f"{self._name} is closed")
 
 
 class RocksDBStore(Store):
-    """A store on disk, by RocksDB: for state of any size, which survives the process.
+    """A store on disk with RocksDB, for state of any size that survives the process.
 
-    Each partition has a directory, `<base_dir>/<topic>/<store>/<partition>`, with the permissions 0700. Names are escaped,
-    so that no two of them meet.
+    Each partition has a directory, `<base_dir>/<topic>/<store>/<partition>`, with the permissions 0700. Names are
+    escaped to avoid collisions.
 
     Example:
         >>> import tempfile
@@ -434,11 +435,11 @@ class RocksDBStore(Store):
             raise
 
     def destroy(self, partition: int) -> None:
-        """Delete the data of a partition that is closed. Without data, nothing happens.
+        """Delete the data of a closed partition. Do nothing if there is no data.
 
         Raises:
-            StoreLockedError: if somebody uses it.
-            StateError: if its directory holds other things than a store; nothing is deleted then.
+            StoreLockedError: if it is in use.
+            StateError: if its directory holds foreign files; nothing is deleted then.
         """
         directory = self._directory(partition)
         if directory.lock(self.options.open_max_retries, self.options.open_retry_backoff, create=False):
@@ -458,10 +459,10 @@ def delete_restorable(path: Path) -> bool:
         path: its directory.
 
     Returns:
-        Whether it is gone; one without a changelog stays.
+        Whether it was deleted; a store without a changelog is kept.
 
     Raises:
-        StoreLockedError: if somebody uses it.
+        StoreLockedError: if it is in use.
         StateError: if it cannot be opened or deleted.
     """
     directory = StoreDirectory.at(path)
@@ -473,7 +474,7 @@ def delete_restorable(path: Path) -> bool:
         directory.unlock()
         raise
     stamp = partition.stamp
-    # It lets the directory go.
+    # This unlocks the directory.
     partition.close()
     if stamp is None or stamp.identity.changelog_id is None or not directory.lock(0, 0.0, create=False):
         return False

@@ -47,7 +47,7 @@ def _root(
 def main() -> None:
     """Run the command line.
 
-    What StreamRT reports ends the program with exit code 1 and one sentence on stderr, without a traceback.
+    An error of StreamRT ends the program with exit code 1 and one sentence on stderr, without a traceback.
 
     Example:
         >>> main()  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""`streamrt dev`: what a developer's machine needs beside the application."""
+"""`streamrt dev`: tools for a developer's machine."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _EVERY_S = 3.0
 
 
 class _ProgramOrCommand(TyperGroup):
-    """Takes what is no command for the program to run, or its options."""
+    """Treats an argument that is not a command as the program to run, or its options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help"):
@@ -43,24 +43,24 @@ def _group() -> None:
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run(
     program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The file that calls app.run().")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What the program finds in sys.argv.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the program.")] = None,
     broker_address: Annotated[
         str | None,
         typer.Option(envvar="STREAMRT_BROKER_ADDRESS", help="host:port of a broker; without it, one is started."),
     ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the broker that is started.")] = 9092,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the started broker.")] = 9092,
     data_dir: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Keep the data of the broker that is started here.")
+        Path | None, typer.Option(file_okay=False, help="Directory for the data of the started broker.")
     ] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME[:PARTITIONS]", help="Create a topic if it is missing; may be repeated."),
     ] = None,
     watch: Annotated[
-        list[Path] | None, typer.Option(exists=True, help="Another directory or file whose changes count.")
+        list[Path] | None, typer.Option(exists=True, help="Another directory or file to watch for changes.")
     ] = None,
 ) -> None:
-    """Run a program, and again whenever a file beside it changes; `run` may be left out."""
+    """Run a program, and restart it when a file in its directory changes; `run` may be left out."""
     from streamrt.cli.reload import Reloader
 
     topics = [_parse_topic(text) for text in topic or ()]
@@ -71,8 +71,8 @@ def run(
             broker_address = stack.enter_context(_broker(port, data_dir)).bootstrap_servers
             kept = f"data: {data_dir}"
             if data_dir is None:
-                kept = "its topics and the state end with it; keep them with --data-dir"
-                # The state of an application belongs to the cluster, and is of no use without it.
+                kept = "topics and state are deleted at the end; keep them with --data-dir"
+                # The state of an application belongs to its cluster, and is useless without it.
                 directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamrt-dev-"))
                 environment.setdefault("STREAMRT_STATE_DIR", directory)
             typer.echo(f"streamrt dev: Kafka is ready at {broker_address}; {kept}", err=True)
@@ -83,7 +83,7 @@ def run(
 
 @contextlib.contextmanager
 def _broker(port: int, data_dir: Path | None) -> Iterator["EmbeddedKafka"]:
-    """Run a broker, and say every few seconds that it is still starting."""
+    """Run a broker; print its startup time every few seconds."""
     from streamrt.testing.kafka import EmbeddedKafka
 
     with contextlib.ExitStack() as stack:
@@ -94,7 +94,7 @@ def _broker(port: int, data_dir: Path | None) -> Iterator["EmbeddedKafka"]:
 
 @contextlib.contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Say every few seconds that something is still starting."""
+    """Print every few seconds that something is still starting."""
     over = threading.Event()
     begun = time.monotonic()
 
@@ -116,7 +116,7 @@ def kafka(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 9092,
     data_dir: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Keep the data here; without it, it is gone when the broker ends."),
+        typer.Option(file_okay=False, help="Directory for the data; without it, data is deleted at the end."),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -127,7 +127,7 @@ def kafka(
     from streamrt.errors import KafkaStartError
 
     topics = [_parse_topic(text) for text in topic or ()]
-    # Installed before the start, so that a signal during it also ends in good order.
+    # Installed before the start, so that a signal during the start also leads to a clean shutdown.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
     with _broker(port, data_dir) as broker:
@@ -142,11 +142,11 @@ def kafka(
         typer.echo("\n".join(lines))
         broker.wait()
         last = broker.logs(1) or ["it logged nothing"]
-        raise KafkaStartError(f"the embedded Kafka broker ended by itself: {last[0]}")
+        raise KafkaStartError(f"the embedded Kafka broker ended unexpectedly: {last[0]}")
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
-    # A second Ctrl+C must not interrupt the shutdown, whose time is limited anyway.
+    # A second Ctrl+C must not interrupt the shutdown, which has a time limit.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise SystemExit(0)
@@ -164,7 +164,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _create_topics(broker_address: str, topics: Sequence[tuple[str, int]]) -> dict[str, int]:
-    """Create the topics that are missing; return the partition counts that they have now."""
+    """Create missing topics; return the current partition counts of all topics."""
     if not topics:
         return {}
     from streamrt.kafka.admin import TopicAdmin, TopicConfig

@@ -1,4 +1,4 @@
-"""`streamrt jars`: provide the Java libraries ahead of time."""
+"""`streamrt jars`: downloads the Java libraries in advance."""
 
 from enum import Enum
 from pathlib import Path
@@ -26,22 +26,22 @@ def jars(
         typer.Option(
             "--directory",
             file_okay=False,
-            help="Put the files into this directory, to be named in STREAMRT_JARS_DIR where no network is.",
+            help="Directory for the files; set STREAMRT_JARS_DIR to it on machines without network.",
         ),
     ] = None,
     set_name: Annotated[
         SetName | None,
         typer.Option(
             "--set",
-            help="Which: Spark's Kafka connector, the embedded broker, the embedded schema registry (160 MB), or all; "
-            "without it, the first two.",
+            help="Which set: Spark's Kafka connector, the embedded broker, the embedded schema registry (160 MB), or "
+            "all; without it, the first two.",
         ),
     ] = None,
     list_paths: Annotated[
-        bool, typer.Option("--list", help="Print comma-separated paths, as spark.jars wants them.")
+        bool, typer.Option("--list", help="Print comma-separated paths, in the form of spark.jars.")
     ] = False,
 ) -> None:
-    """Fetch the Java libraries that StreamRT uses and check them; those that are here already are kept."""
+    """Fetch and check the Java libraries that StreamRT uses; existing files are kept."""
     if list_paths:
         if set_name is SetName.all:
             raise typer.BadParameter("the sets hold different versions: list one of them", param_hint="--set")
@@ -49,7 +49,7 @@ def jars(
         typer.echo(",".join(str(path) for path in fetch_jars(chosen, directory=directory)))
         return
     for name in get_args(JarSet):
-        # The registry is for those who test with one, and larger than all others together.
+        # Only tests with a registry need its libraries, which are larger than all others together.
         if set_name in (SetName.all, SetName(name)) or (set_name is None and name != "registry"):
             paths = fetch_jars(name, directory=directory)
             size = sum(path.stat().st_size for path in paths) / 1e6

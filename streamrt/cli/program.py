@@ -1,4 +1,4 @@
-"""The process in which `streamrt dev` runs a program: it imports what all programs need, and waits for its order."""
+"""The process in which `streamrt dev` runs a program: it imports common modules, and waits for an order."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from streamrt.runtime.exits import end_readably
 
 
 def main(orders: Iterator[str]) -> None:
-    """Wait for an order, and run a program as Python would do.
+    """Wait for an order, and run a program as Python does.
 
     Args:
-        orders: two lines of JSON: the program and its arguments; then, when Spark's JVM has booted, how to reach it.
-            No line says that this process is not needed any more. The end of the lines ends the program.
+        orders: two lines of JSON: the program and its arguments; then, when Spark's JVM has booted, its address.
+            If there is no line, this process is not needed and returns. The end of the lines ends the program.
     """
-    # Until then, Ctrl+C is for the program that runs.
+    # Until the order, Ctrl+C is for the program in another process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import streamrt.spark.resident
     import streamrt.spark.runner  # noqa: F401 - so that the program need not wait for it
@@ -40,7 +40,7 @@ def main(orders: Iterator[str]) -> None:
                 jvm.set_exception(RunnerError(told["error"]))
             else:
                 jvm.set_result(LentJvm(**told))
-        # Whoever gave the order has died.
+        # The parent process, which gave the order, has ended.
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=listen, name="streamrt-orders", daemon=True).start()
@@ -49,20 +49,20 @@ def main(orders: Iterator[str]) -> None:
 
 
 def run_program(program: str, arguments: list[str]) -> None:
-    """Run a program in this process; what it raises ends the process as it would end Python.
+    """Run a program in this process; an exception ends the process as it ends Python.
 
     Args:
-        program: the path of the file.
-        arguments: what it finds in `sys.argv`.
+        program: path of the file.
+        arguments: arguments of the program in `sys.argv`.
     """
     end_readably()
     sys.argv[:] = [program, *arguments]
-    # `python -m` has put the working directory there.
+    # `python -m` has put the working directory here.
     sys.path[0] = str(Path(program).absolute().parent)
     try:
         runpy.run_path(program, run_name="__main__")
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is shown, as Python does
-        # From the program's own frame on.
+        # The traceback starts at the program's first frame.
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != program:
             trace = trace.tb_next
@@ -71,7 +71,7 @@ def run_program(program: str, arguments: list[str]) -> None:
 
 
 def _lines(descriptor: int) -> Iterator[str]:
-    """Read lines. A file of Python could not be given up at the end of the process, while a thread reads from it."""
+    """Read lines without a Python file object, which cannot be closed at exit while a thread reads from it."""
     rest = b""
     while data := os.read(descriptor, 1 << 16):
         *lines, rest = (rest + data).split(b"\n")

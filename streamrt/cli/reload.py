@@ -1,4 +1,4 @@
-"""`streamrt dev PROGRAM`: runs a program, and again whenever a file of it changes, on a JVM that stays."""
+"""`streamrt dev PROGRAM`: runs a program, and restarts it after each change of a file, on a long-running JVM."""
 
 import contextlib
 import dataclasses
@@ -23,16 +23,16 @@ from streamrt.spark.lending import LentSpark
 
 _LOOK_MS = 200
 _BUSY_S = 8.0
-"""How long a program has the processor to itself before the next process is prepared."""
+"""Seconds before the next process is prepared, so that it does not compete with the starting program."""
 _STOP_S = 15.0
-"""How long a program has to stop at a boundary before it is killed."""
+"""Seconds that a program has to stop at a boundary before it is killed."""
 
 
 class Attempt:
     """A process in which a program can run.
 
     Args:
-        environment: its environment.
+        environment: environment of the process.
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -44,15 +44,15 @@ class Attempt:
         os.close(reading)
 
     def run(self, program: Path, arguments: Sequence[str], spark: LentSpark) -> None:
-        """Let it run a program, which waits by itself until the JVM has booted."""
+        """Run a program in the process. The program waits until the JVM has booted."""
         self._begun = True
         self._tell({"program": str(program), "arguments": list(arguments)})
         in_background("streamrt-lend", lambda: self._lend(spark))
 
     def stop(self) -> None:
-        """Let the program stop at a boundary; kill it if it does not."""
+        """Stop the program at a boundary; kill it if it does not stop."""
         if self._begun:
-            # A process that has ended is not there any more, which `Popen` knows.
+            # Safe after the end of the process, which `Popen` checks.
             self.process.terminate()
         else:
             self._orders.close()
@@ -72,23 +72,23 @@ class Attempt:
         self._tell(told)
 
     def _tell(self, document: dict[str, Any]) -> None:
-        # A process that has ended is seen by its end.
+        # The process may have ended; the reloader notices this by itself.
         with contextlib.suppress(OSError, ValueError):
             self._orders.write(json.dumps(document) + "\n")
             self._orders.flush()
 
 
 class Reloader:
-    """Runs a program until Ctrl+C, anew after each change.
+    """Runs a program until Ctrl+C, and restarts it after each change.
 
     Args:
-        program: the file.
-        arguments: what the program finds in `sys.argv`.
-        watched: directories and files whose changes count.
-        environment: what the program finds in `os.environ`.
+        program: path of the program.
+        arguments: arguments of the program in `sys.argv`.
+        watched: directories and files to watch for changes.
+        environment: environment of the program, `os.environ`.
 
     Raises:
-        ConfigurationError: if the package that watches files is not installed.
+        ConfigurationError: if the package watchfiles is not installed.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Reloader:
         self._next: Attempt | None = None
 
     def run(self) -> None:
-        """Run the program until a signal comes."""
+        """Run the program until SIGINT or SIGTERM."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._end)
         with contextlib.closing(LentSpark(self._environment.get("STREAMRT_PROCESSING_MODE", "micro-batch"))) as spark:
@@ -128,14 +128,14 @@ class Reloader:
             )
             for changed in changes:
                 if changed:
-                    self._say(f"{_names(changed)} changed: {self._program.name} starts again")
+                    self._say(f"{_names(changed)} changed: restarting {self._program.name}")
                     spark.mute(True)
                     current.stop()
                     current = self._begin(spark)
                     begun, told = time.monotonic(), False
                 elif not told and current.process.poll() is not None:
                     self._say(
-                        f"{self._program.name} {_ending(current.process.returncode)}; it starts again when a file changes"
+                        f"{self._program.name} {_ending(current.process.returncode)}; it restarts when a file changes"
                     )
                     told = True
                 if self._next is None and (told or time.monotonic() - begun > _BUSY_S):

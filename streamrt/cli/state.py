@@ -1,4 +1,4 @@
-"""`streamrt state`: what is to be done about state while an application does not run."""
+"""`streamrt state`: maintenance of state while an application is stopped."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +9,12 @@ from streamrt.config import DEFAULT_STATE_DIR
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="State of applications that do not run.")
+app = typer.Typer(no_args_is_help=True, help="State of stopped applications.")
 
 
 @app.callback()
 def _group() -> None:
-    """State of applications that do not run."""
+    """State of stopped applications."""
 
 
 @app.command("forget")
@@ -22,7 +22,7 @@ def forget(
     group: Annotated[str, typer.Option(help="The consumer group of the application.")],
     topic: Annotated[
         list[str],
-        typer.Option(help="The topic that the store belongs to; once for each topic where several were merged."),
+        typer.Option(help="The topic of the store; give the option once for each topic if several were merged."),
     ],
     store: Annotated[str, typer.Option(help="The name of the store.")],
     broker_address: Annotated[
@@ -33,9 +33,9 @@ def forget(
     ] = Path(DEFAULT_STATE_DIR),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Let one store begin again, empty, at the committed offsets; the rest of the application stays as it is.
+    """Delete one store, so that it starts empty at the committed offsets; the rest of the application does not change.
 
-    For clusters with a login there is Application.forget_store().
+    For clusters that need a login, use Application.forget_store().
     """
     from streamrt.kafka import TopicAdmin
     from streamrt.runtime.forget import StoreToForget
@@ -44,10 +44,10 @@ def forget(
     admin.wait_for_broker(30.0)
     directory = state_dir.absolute()
     found = StoreToForget.find(admin, group, topic, store, directory)
-    typer.echo(f"Store {store!r} of {found.scope}, consumer group {group!r}. This will be deleted for good:")
+    typer.echo(f"Store {store!r} of {found.scope}, consumer group {group!r}. This will be deleted permanently:")
     for line in found.lines():
         typer.echo(f"  {line}")
     if not yes:
         typer.confirm("Delete it?", abort=True)
     found.forget(admin, directory)
-    typer.echo("Deleted. The store begins empty at the committed offsets when the application starts.")
+    typer.echo("Deleted. The store starts empty at the committed offsets when the application starts.")

@@ -1,4 +1,4 @@
-"""Dataframes and series: what users build topologies with."""
+"""Dataframes and series, with which users build topologies."""
 
 from streamrt.dataframe.dataframe import StreamingDataFrame
 from streamrt.dataframe.series import StreamingSeries

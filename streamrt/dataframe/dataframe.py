@@ -1,4 +1,4 @@
-"""`StreamingDataFrame`: the graph of operators on one topic, seen from where the next operator will be added."""
+"""`StreamingDataFrame`: a position in the graph of operators, where the next operator is added."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ from streamrt.topics import Topic
 
 
 class StreamingDataFrame(WindowedFrame, JoiningFrame):
-    """Operations on the records of a topic, built like operations on a pandas dataframe.
+    """Operations on the records of a topic, in the style of a pandas dataframe.
 
     `Application.dataframe()` makes one. Methods add operators; nothing runs before `Application.run()`. Values are
-    usually dicts, then `sdf["column"]` works on their items, but any value that the topic's deserializer yields will do.
+    usually dicts, and `sdf["column"]` works on their items. Any other value that the topic's deserializer returns is
+    allowed, too.
 
     `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`, `concat`, `join_asof`,
     `join_interval` and windows return a new frame: assign it. `update`, `to_topic`, `drop`, `fill`, `print`, `print_table`,
-    `join_lookup` and `sdf["x"] = ...` change the frame in place and return it. `sink` ends a branch. Frames branch where two
-    operations start from the same one; each branch works on its own copy of the value.
+    `join_lookup` and `sdf["x"] = ...` change the frame in place and return it. `sink` ends a branch. Two operations on
+    the same frame make two branches; each branch works on its own copy of the value.
 
     Example:
         ```python
@@ -68,13 +69,13 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         expand: bool = False,
         metadata: bool = False,
     ) -> StreamingDataFrame:
-        """Replace each value by what a function returns.
+        """Replace each value by the result of a function.
 
-        A returned None is passed on as the value None; to drop values use `filter`.
+        A result of None becomes the value None; to drop values, use `filter`.
 
         Args:
-            func: takes the value; with `metadata` value, key, timestamp (milliseconds) and headers.
-            stateful: pass the `State` of the record's key as last argument, after the metadata if there is any.
+            func: function of the value; with `metadata`, of value, key, timestamp (milliseconds) and headers.
+            stateful: pass the `State` of the record's key as last argument, after any metadata.
             expand: pass on the items of the returned iterable one by one. Generators are pulled lazily.
             metadata: whether `func` takes key, timestamp and headers too.
 
@@ -82,7 +83,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             A new frame.
 
         Raises:
-            InvalidOperationError: if `func` is not callable, or not with these arguments.
+            InvalidOperationError: if `func` is not callable with these arguments.
 
         Example:
             ```python
@@ -93,18 +94,18 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         return self._new(Apply(func, expand, metadata, self._store() if stateful else None))
 
     def update(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
-        """Call a function for its effect, such as changing the value in place; its result is ignored.
+        """Call a function for its side effect, such as a change of the value in place. Its result is ignored.
 
         Args:
-            func: takes the value; with `metadata` value, key, timestamp (milliseconds) and headers.
-            stateful: pass the `State` of the record's key as last argument, after the metadata if there is any.
+            func: function of the value; with `metadata`, of value, key, timestamp (milliseconds) and headers.
+            stateful: pass the `State` of the record's key as last argument, after any metadata.
             metadata: whether `func` takes key, timestamp and headers too.
 
         Returns:
-            This frame: assigning it is not needed.
+            This frame; no assignment is needed.
 
         Raises:
-            InvalidOperationError: if `func` is not callable, or not with these arguments.
+            InvalidOperationError: if `func` is not callable with these arguments.
 
         Example:
             ```python
@@ -115,18 +116,18 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         return self._in_place(Update(func, metadata, self._store() if stateful else None))
 
     def filter(self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False) -> StreamingDataFrame:
-        """Keep the values for which a function returns something true.
+        """Keep the values for which a function returns a true value.
 
         Args:
-            func: takes the value; with `metadata` value, key, timestamp (milliseconds) and headers.
-            stateful: pass the `State` of the record's key as last argument, after the metadata if there is any.
+            func: function of the value; with `metadata`, of value, key, timestamp (milliseconds) and headers.
+            stateful: pass the `State` of the record's key as last argument, after any metadata.
             metadata: whether `func` takes key, timestamp and headers too.
 
         Returns:
             A new frame.
 
         Raises:
-            InvalidOperationError: if `func` is not callable, or not with these arguments.
+            InvalidOperationError: if `func` is not callable with these arguments.
 
         Example:
             ```python
@@ -156,7 +157,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         if isinstance(item, list) and item and all(isinstance(name, str) for name in item):
             return self._new(Apply(Project(tuple(item))))
         raise argument_error(
-            "a dataframe is indexed by a column name, a list of column names or a condition made of its columns, "
+            "a dataframe is indexed by a column name, a list of column names or a condition on its columns, "
             f"got {_kind(item)}",
             of_type=item == [],
         )
@@ -168,8 +169,8 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         if isinstance(item, StreamingSeries):
             if item.frame is not self:
                 raise ArgumentValueError(
-                    f"column {column!r} can be set from columns of the same dataframe only: take the series from the "
-                    "frame as it is now, after the last assignment to its variable"
+                    f"column {column!r} can only be set from columns of the same dataframe: take the series from the "
+                    "current frame, after the last assignment to its variable"
                 )
             expression = item.expression
         elif isinstance(item, StreamingDataFrame):
@@ -179,7 +180,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         self._in_place(Assign(column, expression))
 
     def contains(self, keys: str | list[str]) -> StreamingSeries:
-        """Tell whether the value has a column, or all of several.
+        """Return a series that is true where the value has a column, or all of several columns.
 
         Args:
             keys: name of the column, or a list of names.
@@ -197,10 +198,10 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
 
         Args:
             columns: name of the column, or a list of names.
-            errors: "raise" raises `MissingColumnError` where a column is missing, "ignore" does not mind.
+            errors: "raise" raises `MissingColumnError` if a column is missing; "ignore" skips missing columns.
 
         Returns:
-            This frame: assigning it is not needed.
+            This frame; no assignment is needed.
 
         Example:
             ```python
@@ -214,14 +215,14 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         return self._in_place(Update(Drop(_column_names("drop()", columns), errors == "ignore")))
 
     def fill(self, *columns: str, **mapping: Any) -> StreamingDataFrame:
-        """Add missing columns, and replace None. Values that are no dicts, such as those of tombstones, stay as they are.
+        """Add missing columns and replace None. Values that are not dicts, such as those of tombstones, stay unchanged.
 
         Args:
-            columns: columns that become None where they are missing.
-            mapping: columns with what they get where they are missing or None.
+            columns: columns that are set to None where they are missing.
+            mapping: columns and the values that replace a missing column or None.
 
         Returns:
-            This frame: assigning it is not needed.
+            This frame; no assignment is needed.
 
         Example:
             ```python
@@ -242,15 +243,16 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
     ) -> StreamingDataFrame:
         """Produce the current value to a topic.
 
-        The value is serialized at once: later changes do not touch what was produced. Timestamp and headers go along.
+        The value is serialized at once: later changes do not affect the output. The output has the timestamp and
+        headers of the record.
 
         Args:
             topic: the topic, or a function of value, key, timestamp and headers that returns it. Declare all topics
                 with `Application.topic()` before `run()`.
-            key: function from the value to the key of the output, which may be None; by default the record keeps its key.
+            key: function from the value to the key of the output, which may be None; by default the record's key.
 
         Returns:
-            This frame: assigning it is not needed.
+            This frame; no assignment is needed.
 
         Raises:
             InvalidOperationError: if `topic` is neither a Topic nor callable.
@@ -271,8 +273,8 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         """Replace the timestamp of each record.
 
         Args:
-            func: takes value, key, timestamp and headers; returns milliseconds since the Unix epoch, not negative. Note
-                that a produced record with timestamp 0 gets the wall clock: librdkafka reads 0 as "now".
+            func: function of value, key, timestamp and headers that returns milliseconds since the Unix epoch, not
+                negative. A record produced with timestamp 0 gets the wall clock time: librdkafka reads 0 as "now".
 
         Returns:
             A new frame.
@@ -289,8 +291,8 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         """Replace the headers of each record.
 
         Args:
-            func: takes value, key, timestamp and headers; returns a collection of (name, value) pairs, whose values are
-                bytes, str or None. None or an empty collection leaves the record without headers.
+            func: function of value, key, timestamp and headers that returns a collection of (name, value) pairs with
+                values of type bytes, str or None. None or an empty collection removes all headers.
 
         Returns:
             A new frame.
@@ -307,11 +309,11 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         """Print each value, as `{'value': ...}`, to the standard output of the process that called `run()`.
 
         Args:
-            pretty: spread large values over several lines.
+            pretty: print large values on several lines.
             metadata: print key, timestamp and headers too.
 
         Returns:
-            This frame: assigning it is not needed.
+            This frame; no assignment is needed.
 
         Example:
             ```python
@@ -333,20 +335,20 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
     ) -> StreamingDataFrame:
         """Show the latest values as a table.
 
-        On a terminal the table is redrawn in place; elsewhere a table is printed whenever it is full or `timeout` is over.
+        On a terminal, the table is redrawn in place. Elsewhere, a table is printed when it is full or after `timeout`.
 
         Args:
-            size: rows of the table.
-            title: its title.
+            size: number of rows.
+            title: title of the table.
             metadata: show the columns `_key` and `_timestamp` too.
-            timeout: seconds to wait for a full table where the output is not a terminal.
+            timeout: seconds to wait for a full table if the output is not a terminal.
             live: redraw in place if possible.
-            live_slowdown: seconds between two drawings of a live table; 0 draws as often as is useful, 20 times a second.
+            live_slowdown: seconds between two drawings of a live table; 0 draws 20 times a second.
             columns: the columns to show; None shows all, an empty list only the metadata.
-            column_widths: widths in characters by column.
+            column_widths: width of columns in characters, by column name.
 
         Returns:
-            This frame: assigning it is not needed.
+            This frame; no assignment is needed.
 
         Example:
             ```python
@@ -366,16 +368,16 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         return self._in_place(PrintTable(int(size), title, metadata, timeout, live, live_slowdown, shown, widths))
 
     def sink(self, sink: BaseSink) -> None:
-        """Hand each value, with key, timestamp and headers, over to a system outside Kafka.
+        """Write each value, with key, timestamp and headers, to a system outside Kafka.
 
-        This ends a branch: nothing can be added below a sink. What is added to this frame afterwards is another branch.
-        The sink is flushed before offsets are committed, so values arrive at least once.
+        A sink ends a branch: no operator can follow it. Later operations on this frame make another branch. The sink is
+        flushed before offsets are committed, so delivery is at least once.
 
         Args:
             sink: the sink. One object may be used in several places.
 
         Raises:
-            InvalidOperationError: if `sink` is no `BaseSink`.
+            InvalidOperationError: if `sink` is not a `BaseSink`.
 
         Example:
             ```python
@@ -391,17 +393,17 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
     # -- State and keys ------------------------------------------------------------------------------------------
 
     def register_store(self, store_type: type[Store] | None = None) -> None:
-        """Choose how the state of this dataframe is kept, before the first stateful operation.
+        """Choose the store for the state of this dataframe, before the first stateful operation.
 
-        The stateful operations of a dataframe and of its branches share one store. After `group_by` there is another
-        one, of the same type unless it is registered again.
+        The stateful operations of a dataframe and of its branches share one store. After `group_by`, they share another
+        store, of the same type unless you register one again.
 
         Args:
             store_type: `RocksDBStore` (on local disk; the default), `MemoryStore`, or another subclass of `Store`.
 
         Raises:
-            ConfigurationError: if `store_type` is no such class.
-            InvalidOperationError: if the store has another type already.
+            ConfigurationError: if `store_type` is not such a class.
+            InvalidOperationError: if the store already has another type.
 
         Example:
             ```python
@@ -420,28 +422,28 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         value_serializer: SerializerType = "json",
         key_serializer: SerializerType = "json",
     ) -> StreamingDataFrame:
-        """Give records other keys, and bring those with the same key together in one partition.
+        """Give records new keys, and bring records with the same key together in one partition.
 
-        Records go through an internal topic, `repartition__<consumer group>--<topic>--<name>`, and what follows has its
-        own state for each new key. Where frames were merged, the names of all their topics are in this name. An input of
-        one partition needs no such topic: the key is replaced in memory. Values,
-        timestamps and headers stay; a key may be None.
+        Records go through an internal topic, `repartition__<consumer group>--<topic>--<name>`. For merged frames,
+        `<topic>` holds the names of all their topics. The operations that follow have separate state for each new key.
+        An input of one partition needs no internal topic: the key is replaced in memory. Values, timestamps and headers
+        stay the same; a key may be None.
 
         Args:
-            key: name of the column that holds the new key, or a function that takes the value and returns it.
-            name: makes the topic's name; by default that of the column. A function needs one.
-            value_deserializer: how values are read from the internal topic.
-            key_deserializer: how keys are read from it.
-            value_serializer: how values are written to it.
-            key_serializer: how keys are written to it.
+            key: name of the column that holds the new key, or a function from the value to the key.
+            name: part of the topic's name; by default the name of the column. Required for a function.
+            value_deserializer: deserializer of values in the internal topic.
+            key_deserializer: deserializer of its keys.
+            value_serializer: serializer of values in the internal topic.
+            key_serializer: serializer of its keys.
 
         Returns:
             A new frame.
 
         Raises:
             InvalidOperationError: if the key is neither a column nor a function, a function has no name, or this frame
-                has a `group_by` of the same name already.
-            ConfigurationError: if no topic can have the resulting name, or a serializer is unknown.
+                already has a `group_by` of the same name.
+            ConfigurationError: if the resulting topic name is invalid, or a serializer is unknown.
 
         Example:
             ```python
@@ -464,10 +466,10 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
 
 
 def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
-    """Return the function that makes the new key, and the name of the grouping."""
+    """Return the function that makes the new key, and the grouping's name."""
     if name is not None and (not isinstance(name, str) or not name):
         raise argument_error(
-            f"group_by(name=...) must be a string that is not empty, got {name!r}", of_type=isinstance(name, str)
+            f"group_by(name=...) must be a non-empty string, got {name!r}", of_type=isinstance(name, str)
         )
     if isinstance(key, str):
         if not key:
@@ -476,7 +478,7 @@ def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callab
     require_callable("group_by() takes the name of a column or a function of the value; it", key)
     if name is None:
         raise ArgumentValueError(
-            "group_by() with a function needs a name, which becomes a part of the repartition topic's name: "
+            "group_by() with a function needs a name, which becomes part of the repartition topic's name: "
             "group_by(func, name='...')"
         )
     return key, name

@@ -1,4 +1,4 @@
-"""Where a dataframe stands in the topology: how it grows, and how it is tried out."""
+"""The position of a dataframe in the topology: how to add operators, and how to test it without Kafka."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from streamrt.topology import (
 
 
 class Frame:
-    """A place in the topology, below which operators are added. `StreamingDataFrame` adds them.
+    """A position in the topology. `StreamingDataFrame` adds operators below it.
 
     Args:
-        builder: the topology that the dataframe is part of.
-        node: the node below which the next operator comes.
-        sources: the nodes where the records of the dataframe come in.
+        builder: the builder of the topology.
+        node: the parent of the next operator.
+        sources: the source nodes of the dataframe's records.
         topic_manager: declares the topics that operators need.
-        groups: names of the groupings that the records went through.
+        groups: names of the groupings upstream.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class Frame:
         self._groups = groups
         self._trial = TrialStores()
 
-    # -- Trying out ----------------------------------------------------------------------------------------------
+    # -- Tests without Kafka ---------------------------------------------------------------------------------------
 
     def compose(self, sink: Sink | None = None) -> dict[str, Executor]:
-        """Turn the topology into one function per topic that takes value, key, timestamp and headers.
+        """Turn the topology into one function of value, key, timestamp and headers per topic.
 
-        The application does this by itself; use it to try a dataframe, or see `test()`. Records sent to topics are
+        The application does not need this call; use it, or `test()`, to try a dataframe. Records for topics are
         serialized and dropped.
 
         Args:
-            sink: called with what leaves the last operator of each branch.
+            sink: called with each output of the last operator of each branch.
 
         Example:
             ```python
@@ -83,19 +83,19 @@ class Frame:
         ctx: MessageContext | None = None,
         topic: Topic | None = None,
     ) -> list[tuple[Any, Any, int, Any]]:
-        """Pass one record through the dataframe, with all its branches, and return what comes out.
+        """Pass one record through the dataframe, with all its branches, and return the outputs.
 
-        Topics are taken to have one partition, so that a `group_by` replaces the key in memory. State is kept in memory: this
-        dataframe object remembers it from one call to the next. Nothing is written to topics and sinks.
+        Topics count as having one partition, so that a `group_by` replaces the key in memory. This dataframe object
+        keeps state in memory from one call to the next. Nothing is written to topics and sinks.
 
         Args:
             value: the record's value.
             key: its key.
             timestamp: its timestamp in milliseconds.
             headers: its headers.
-            ctx: what `message_context()` returns meanwhile.
-            topic: the input topic, where the application has several; by default this dataframe's, and the first one of
-                frames that were merged.
+            ctx: result of `message_context()` during the call.
+            topic: the input topic, if the application has several; by default this dataframe's topic, or the first
+                topic of merged frames.
 
         Returns:
             Value, key, timestamp and headers of each output, in order.
@@ -125,23 +125,23 @@ class Frame:
 
     @property
     def builder(self) -> TopologyBuilder:
-        """The topology that this dataframe is part of."""
+        """The builder of this dataframe's topology."""
         return self._builder
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """The topics that this dataframe reads, in the order of their names: several where frames were merged."""
+        """The topics that this dataframe reads, sorted by name; several if frames were merged."""
         return tuple(sorted(map(_topic, self._sources), key=lambda topic: topic.name))
 
     @property
     def stream_id(self) -> str:
-        """The name of the topic that this dataframe reads, or the names of several, joined by `--`.
+        """The name of the topic that this dataframe reads, or the names of several topics, joined by `--`.
 
-        Internal topics and directories that belong to the dataframe have it in their names.
+        The names of the dataframe's internal topics and directories contain it.
         """
         return stream_id(topic.name for topic in self.topics)
 
-    # -- How frames grow -----------------------------------------------------------------------------------------
+    # -- Adding operators ------------------------------------------------------------------------------------------
 
     def _new(self, operator: Operator) -> Self:
         node = self._builder.add(self._node, operator)
@@ -155,8 +155,8 @@ class Frame:
         """Return a new frame below an operator whose inputs are this frame and others, in this order.
 
         Raises:
-            InvalidOperationError: if one of the others is no dataframe of the same application, or the merged topics could
-                not be told from another topic.
+            InvalidOperationError: if one of the others is not a dataframe of the same application, or the name of the
+                merged topics collides with another topic.
         """
         for other in others:
             if not isinstance(other, Frame):
@@ -164,14 +164,14 @@ class Frame:
             if other._builder is not self._builder:
                 raise ArgumentValueError(
                     f"{operator.name}() got a dataframe of another application: make both with Application.dataframe() of "
-                    "the same one"
+                    "one application"
                 )
         frames = (self, *others)
         node = self._builder.add_merge([frame._node for frame in frames], operator)
         sources = sorted({source.id: source for frame in frames for source in frame._sources}.values(), key=_id)
         groups = self._groups
         if any((frame._sources, frame._groups) != (self._sources, self._groups) for frame in others):
-            # On topics of one partition, the stores before and after the merge may be those of the same topics.
+            # On topics of one partition, frames before and after the merge may share the stores of the same topics.
             paths = [".".join(frame._groups) for frame in frames]
             groups = ("--".join(paths),) if any(paths) else ()
         merged = type(self)(self._builder, node, sources, self._topic_manager, groups)
@@ -180,8 +180,8 @@ class Frame:
 
     @property
     def _store_name(self) -> str:
-        # On topics of one partition the frames before and after a group_by use the stores of the same topic: a grouping
-        # has a store of its own, or equal keys of different groupings would share their state.
+        # On topics of one partition, frames before and after a group_by use the stores of the same topic. Each grouping
+        # needs a separate store, or equal keys of different groupings would share their state.
         return ".".join((DEFAULT_STORE, *self._groups))
 
     def _store(self) -> StoreSpec:
@@ -190,7 +190,7 @@ class Frame:
 
     def _compose(self, context: TrialContext, sink: Sink | None) -> dict[str, Executor]:
         topology = self._builder.build()
-        # As on topics of one partition, so that records go through a group_by without a topic.
+        # One partition per topic, so that records pass a group_by without a repartition topic.
         topology = topology.resolve(dict.fromkeys(topology.sources, 1))
         leaf = sink or _nothing
         executors: dict[str, Executor] = {}
@@ -200,11 +200,11 @@ class Frame:
         return executors
 
     def _absorb(self, frame: Frame) -> Expression:
-        """Turn the operators between this frame and `frame` into one expression, and take them out of the graph."""
+        """Turn the operators between this frame and `frame` into one expression, and remove them from the graph."""
         path = self._builder.path(self._node, frame._node) if frame._builder is self._builder else None
         if not path:
             raise ArgumentValueError(
-                "a dataframe used as a column or as a condition must be made from the frame that it is used in, "
+                "a dataframe used as a column or as a condition must be derived from the frame in which it is used, "
                 'such as sdf["x"] = sdf.apply(...)'
             )
         expression: Expression = Input()
@@ -229,7 +229,7 @@ class Frame:
 
 def _topic(source: Node) -> Topic:
     if not isinstance(source.operator, SourceOperator):
-        raise TypeError(f"{source} is no source")
+        raise TypeError(f"{source} is not a source")
     return source.operator.topic
 
 
@@ -243,9 +243,9 @@ def _as_expression(operator: Operator, argument: Expression) -> Expression:
         state = () if operator.store is None else (InState(operator.store),)
         return Call(operator.function, (argument, *metadata, *state))
     raise ArgumentValueError(
-        f"a dataframe used as a column or as a condition may consist of apply() without expand only, not of {operator.name}"
+        f"a dataframe used as a column or as a condition may contain only apply() without expand, not {operator.name}"
     )
 
 
 def _nothing(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-    """Where outputs end that nobody wants."""
+    """Drop an output."""

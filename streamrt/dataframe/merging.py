@@ -1,4 +1,4 @@
-"""What brings several dataframes together."""
+"""Operations on several dataframes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ class MergingFrame(Frame):
     """Operations on several dataframes."""
 
     def concat(self, other: MergingFrame) -> Self:
-        """Go on with the records of this dataframe and of another one, in the order of their timestamps.
+        """Combine the records of this dataframe and of another one, in the order of their timestamps.
 
-        Partition N of all topics of both is processed by one task. What follows has state of its own, shared by the records
-        of both. Records of equal timestamp come in the order of the names of their topics, unless a `join_asof` of these
-        topics wants its right side first. Order holds among the records that are in the topics; nobody waits for those to
-        come.
+        One task processes partition N of all topics of both. The operations that follow have separate state, which the
+        records of both share. Records with equal timestamps are ordered by topic name, unless a `join_asof` of these
+        topics needs its right side first. The order holds among records that are in the topics; the task does not wait
+        for records to arrive.
 
-        The topics must have equal numbers of partitions if what follows has state or a `group_by`. Otherwise their numbers
-        may differ; then each topic has tasks of its own, and there is no order between the topics.
+        If the operations that follow use state or `group_by`, the topics must have equal numbers of partitions.
+        Otherwise the numbers may differ; each topic then has separate tasks, and there is no order between topics.
 
         Args:
             other: a dataframe of the same application, such as one of another topic or another branch of this one. A branch
-                that starts where this one does brings each record a second time.
+                that starts at the same frame as this one delivers each record a second time.
 
         Returns:
             A new frame.
 
         Raises:
-            InvalidOperationError: if `other` is no dataframe, or one of another application.
+            InvalidOperationError: if `other` is not a dataframe of the same application.
 
         Example:
             ```python

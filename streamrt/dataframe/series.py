@@ -1,4 +1,4 @@
-"""`StreamingSeries`: columns, and what is computed from them."""
+"""`StreamingSeries`: columns and computations on them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Sink = Callable[[Any, Any, int, Any], None]
 
 
 class StreamingSeries:
-    """A column of a `StreamingDataFrame`, or something computed from columns.
+    """A column of a `StreamingDataFrame`, or a computation on columns.
 
-    Series are made by `sdf["column"]` and combined by operators; nothing is computed until records arrive.
-    `+ - * / // % **`, comparisons and unary minus are Python's own, also with a plain value on the left
-    (`2 * sdf["x"]`). `&` and `|` are Python's `and` and `or`: they stop early and yield one of their operands. `~` is `not`.
+    `sdf["column"]` makes a series, and operators combine series; nothing is computed until records arrive. `+ - * / //
+    % **`, comparisons and unary minus work as in Python, also with a plain value on the left (`2 * sdf["x"]`). `&` and
+    `|` are Python's `and` and `or`: they short-circuit and return one of their operands. `~` is `not`.
 
-    None in arithmetic or in `<` raises TypeError while the record is processed; `==` works with everything. A missing
-    column raises `MissingColumnError`, which is a KeyError and names the columns that there are.
+    None in arithmetic or in `<` raises TypeError when the record is processed; `==` works with all values. A missing
+    column raises `MissingColumnError`, a KeyError that names the existing columns.
 
     Example:
         ```python
@@ -56,11 +56,11 @@ class StreamingSeries:
         """Make a series from a function of value, key, timestamp and headers.
 
         Args:
-            func: computes the series' value.
-            frame: the dataframe that the series belongs to.
+            func: function that computes the series' value.
+            frame: the dataframe of the series.
 
         Raises:
-            InvalidOperationError: if `func` is not callable, or `frame` is no dataframe.
+            InvalidOperationError: if `func` is not callable, or `frame` is not a dataframe.
 
         Example:
             ```python
@@ -70,26 +70,26 @@ class StreamingSeries:
         require_callable("StreamingSeries.from_apply_callback()", func)
         if not hasattr(frame, "builder"):
             raise ArgumentTypeError(
-                "StreamingSeries.from_apply_callback() needs the dataframe that the series belongs to, not its id, got "
+                "StreamingSeries.from_apply_callback() needs the dataframe of the series, not its id, got "
                 f"{type(frame).__name__}"
             )
         return cls(Call(func, (Input("value"), *METADATA)), frame)
 
     @property
     def expression(self) -> Expression:
-        """What the series computes, as data."""
+        """The computation of the series, as data."""
         return self._expression
 
     @property
     def frame(self) -> StreamingDataFrame:
-        """The dataframe that the series was made from."""
+        """The dataframe of the series."""
         return self._frame
 
     def apply(self, func: Callable[[Any], Any]) -> StreamingSeries:
         """Pass the series' value through a function.
 
         Args:
-            func: takes the value and returns the new one.
+            func: function from the value to the new value.
 
         Raises:
             InvalidOperationError: if `func` is not callable.
@@ -103,7 +103,7 @@ class StreamingSeries:
         return self._with(Call(func, (self._expression,)))
 
     def isin(self, other: Container[Any] | StreamingSeries) -> StreamingSeries:
-        """Tell whether the value is in a container, or in the container that another series holds.
+        """Test whether the value is in a container, or in the container that another series holds.
 
         Example:
             ```python
@@ -113,7 +113,7 @@ class StreamingSeries:
         return self._binary("in", other)
 
     def contains(self, other: StreamingSeries | object) -> StreamingSeries:
-        """Tell whether the value, a container or a string, contains something.
+        """Test whether the value, a container or a string, contains something.
 
         Example:
             ```python
@@ -123,15 +123,15 @@ class StreamingSeries:
         return self._binary("in", other, reflected=True)
 
     def is_(self, other: StreamingSeries | object) -> StreamingSeries:
-        """Tell whether the value is the same object as another."""
+        """Test whether the value is the same object as another (`is`)."""
         return self._binary("is", other)
 
     def isnot(self, other: StreamingSeries | object) -> StreamingSeries:
-        """Tell whether the value is not the same object as another."""
+        """Test whether the value is not the same object as another (`is not`)."""
         return self._binary("is not", other)
 
     def isnull(self) -> StreamingSeries:
-        """Tell whether the value is None.
+        """Test whether the value is None.
 
         Example:
             ```python
@@ -141,7 +141,7 @@ class StreamingSeries:
         return self.is_(None)
 
     def notnull(self) -> StreamingSeries:
-        """Tell whether the value is anything but None."""
+        """Test whether the value is not None."""
         return self.isnot(None)
 
     def abs(self) -> StreamingSeries:
@@ -152,7 +152,7 @@ class StreamingSeries:
         """Round the value as Python's `round` does.
 
         Args:
-            ndigits: digits after the decimal point; None rounds to an integer.
+            ndigits: number of digits after the decimal point; None rounds to an integer.
 
         Example:
             ```python
@@ -165,7 +165,7 @@ class StreamingSeries:
         return self._with(Call(round, (self._expression, *digits)))
 
     def compose_returning(self) -> Callable[[Any, Any, int, Any], tuple[Any, Any, int, Any]]:
-        """Return a function from value, key, timestamp and headers to the same four with the series' value."""
+        """Return a function that maps value, key, timestamp and headers to the same four with the series' value."""
         evaluate = self._expression.compile()
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None) -> tuple[Any, Any, int, Any]:
@@ -174,10 +174,10 @@ class StreamingSeries:
         return run
 
     def compose(self, sink: Sink | None = None) -> Sink:
-        """Return a function that evaluates the series and hands the result to `sink`.
+        """Return a function that evaluates the series and passes the result to `sink`.
 
         Args:
-            sink: takes the series' value, key, timestamp and headers.
+            sink: function of the series' value, key, timestamp and headers.
         """
         evaluate: Evaluator = self._expression.compile()
 
@@ -203,10 +203,10 @@ class StreamingSeries:
             key: its key.
             timestamp: its timestamp in milliseconds.
             headers: its headers.
-            ctx: what `message_context()` returns meanwhile.
+            ctx: result of `message_context()` during the call.
 
         Returns:
-            A list of one output, as that of a dataframe's `test()`: the series' value, with key, timestamp and headers.
+            A list of one output, as from a dataframe's `test()`: the series' value, key, timestamp and headers.
 
         Example:
             ```python
@@ -236,8 +236,8 @@ class StreamingSeries:
             return Literal(other)
         if other._frame is not self._frame:
             raise ArgumentValueError(
-                "two series can be combined only if they come from the same dataframe: take both columns from the frame "
-                "as it is now, after the last assignment to its variable"
+                "two series can be combined only if they come from the same dataframe: take both columns from the "
+                "current frame, after the last assignment to its variable"
             )
         return other._expression
 
@@ -330,7 +330,7 @@ class StreamingSeries:
     def __ge__(self, other: Any) -> StreamingSeries:
         return self._binary(">=", other)
 
-    __hash__ = None  # type: ignore[assignment]  # == builds a series, so equality cannot serve a dict
+    __hash__ = None  # type: ignore[assignment]  # == builds a series, so a series cannot be a dict key
 
     def __bool__(self) -> NoReturn:
         raise InvalidOperationError(

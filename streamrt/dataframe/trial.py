@@ -1,4 +1,4 @@
-"""Running a dataframe's closures on single values, without tasks, topics or Kafka."""
+"""Stand-ins that run a dataframe's closures on single values, without tasks, topics or Kafka."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,39 +14,39 @@ from streamrt.topology import Executor, Node, StateAccess
 
 
 class TrialStores:
-    """The stores of a dataframe on trial: in memory whatever their kind, and as long-lived as the dataframe."""
+    """The stores of a dataframe under test: in memory, whatever their type. They live as long as the dataframe."""
 
     def __init__(self) -> None:
         self._transactions: dict[tuple[str, str], Transaction] = {}
 
     def state(self, topic: str, store: StoreSpec) -> StateAccess:
-        """Return the function that gives the state of a key in a store of a topic."""
+        """Return the function that returns the state of a key in a topic's store."""
         return state_of(store.name, self.transaction(topic, store))
 
     def transaction(self, topic: str, store: StoreSpec) -> Transaction:
-        """Return the transaction of a store of a topic."""
+        """Return the transaction of a topic's store."""
         transaction = self._transactions.get((topic, store.name))
         if transaction is None:
-            # It is never flushed: a transaction reads its own writes, and nobody else wants them.
+            # Never flushed: a transaction reads its own writes, and it is their only reader.
             partition = MemoryStore(store.name, topic, Path()).open(0)
             transaction = self._transactions[topic, store.name] = store.transaction(partition, changelog=False)
         return transaction
 
 
 class TrialContext:
-    """Stands in for a task: knows the record, serializes what goes to topics, and shows nothing.
+    """Stands in for a task: knows the record, and serializes and drops outputs to topics.
 
-    Sinks get nothing: trying a dataframe out must not write anywhere.
+    Sinks receive nothing: a test of a dataframe must not write anywhere.
 
     Args:
-        stores: where stateful functions keep their state.
+        stores: the stores of stateful functions.
         key: key of the record.
         timestamp: its timestamp in milliseconds.
         headers: its headers.
-        context: what `message_context()` shall return; by default topic "test", partition 0, offset 0.
+        context: result of `message_context()`; by default topic "test", partition 0, offset 0.
 
     Attributes:
-        source: the topic whose operators are being composed; each topic has stores of its own.
+        source: the topic whose operators are being composed; each topic has separate stores.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class TrialContext:
         self._current = self._own
 
     def message_context(self) -> MessageContext:
-        """Return the context of the record on trial."""
+        """Return the context of the record."""
         return self._current
 
     def set_message_context(self, context: MessageContext | None) -> None:
-        """Replace the context; None restores the record's own."""
+        """Replace the context; None restores the context of the record."""
         self._current = context or self._own
 
     def sender(self, topic: Topic) -> Executor:
-        """Return a function that serializes as a task would, and drops the bytes."""
+        """Return a function that serializes a record as a task does, and drops the bytes."""
         to_value = topic.value_serializer.bind(topic.name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(topic.name, MessageField.KEY)
 
@@ -93,11 +93,11 @@ class TrialContext:
         return send
 
     def state(self, store: StoreSpec) -> StateAccess:
-        """Return the function that gives the state of a key in memory."""
+        """Return the function that returns the state of a key, which is in memory."""
         return self._stores.state(self.source, store)
 
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:
-        """Return the function that gives the one transaction of a store on trial."""
+        """Return the function that returns the only transaction of a store."""
         transaction = self._stores.transaction(self.source, store)
         return lambda: transaction
 
@@ -111,13 +111,13 @@ class TrialContext:
         return drop
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
-        """Do nothing: no time passes while a dataframe is tried out."""
+        """Do nothing: no time passes in a test of a dataframe."""
 
     def begin_portion(self) -> Callable[[], bool]:
-        """Return a function that never says stop: nobody waits."""
+        """Return a function that always returns False: there is no time slice."""
         return lambda: False
 
     def show(self, node_id: int, item: Any) -> None:
-        """Print text as `sdf.print()` would; rows of tables are left out."""
+        """Print text as `sdf.print()` does; rows of tables are left out."""
         if isinstance(item, str):
             print(item)  # noqa: T201 - printing is what sdf.print() is for

@@ -1,4 +1,4 @@
-"""Small helpers that programs may use as dataframes do."""
+"""Small helpers that programs share with dataframes."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ def ensure_milliseconds(delta: int | timedelta) -> int:
         delta: milliseconds, or a timedelta, which is rounded to the nearest millisecond.
 
     Raises:
-        ArgumentTypeError: if it is neither.
+        ArgumentTypeError: if `delta` is neither.
 
     Example:
         >>> ensure_milliseconds(timedelta(seconds=1.5)), ensure_milliseconds(7)

@@ -1,4 +1,4 @@
-"""What dataframe windows compute, and when they are emitted: what `sdf.tumbling_window(...)` and the like return."""
+"""Window definitions, which `sdf.tumbling_window(...)` and the like return: what to compute and when to emit it."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _IDLE_TIMEOUT_MS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 F = TypeVar("F", bound="WindowedFrame")
-# What a definition makes: an object with `current()` and `final()`.
+# The product of a definition: an object with `current()` and `final()`.
 W = TypeVar("W")
 
 
 class _Unfinished:
-    """What is no dataframe yet, and says so to those who take it for one."""
+    """An object that is not a dataframe yet. Its use as a dataframe raises an error with advice."""
 
     _missing: ClassVar[str]
-    """What must be called first."""
+    """Advice: the methods to call first."""
 
-    if not TYPE_CHECKING:  # or type checkers would take any attribute for one
+    if not TYPE_CHECKING:  # or type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
@@ -64,10 +64,10 @@ class _Unfinished:
 
 
 class _Definition(_Unfinished, Generic[F, W]):
-    """Which records are in a window. Say what is to be computed of them.
+    """The definition of which records are in a window. Next, say what to compute.
 
-    All methods return an object with `current()` and `final()`, which say when it is emitted. Values of None are skipped,
-    except by `reduce` and `collect`.
+    All methods return an object with `current()` and `final()`, which say when to emit the result. Values of None are
+    skipped, except by `reduce` and `collect`.
     """
 
     _missing = "say what it computes, such as .count(), and when it is emitted, by .final() or .current()"
@@ -75,8 +75,8 @@ class _Definition(_Unfinished, Generic[F, W]):
     def __init__(self, frame: F, store: str, template: WindowOperator, name: str | None) -> None:
         if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
             raise argument_error(
-                f"a window cannot be called {name!r}: name=... becomes a part of the name of its store, so it is made of "
-                "letters, digits, '_' and '-'",
+                f"a window cannot be called {name!r}: name=... becomes part of the name of its store, so it must "
+                "consist of letters, digits, '_' and '-'",
                 of_type=isinstance(name, str),
             )
         self._frame = frame
@@ -84,7 +84,7 @@ class _Definition(_Unfinished, Generic[F, W]):
         self._template = template
 
     def sum(self) -> W:
-        """Add up the values, beginning with the int 0: ints stay exact."""
+        """Add up the values, starting with the int 0: ints stay exact."""
         return self._window(Aggregation.of(Sum()), "sum")
 
     def count(self) -> W:
@@ -92,31 +92,31 @@ class _Definition(_Unfinished, Generic[F, W]):
         return self._window(Aggregation.of(Count()), "count")
 
     def mean(self) -> W:
-        """Return the sum of the values divided by their number: a float, or None where there are none."""
+        """Compute the sum of the values divided by their number: a float, or None without values."""
         return self._window(Aggregation.of(Mean()), "mean")
 
     def min(self) -> W:
-        """Return the lowest value, or None where there are none."""
+        """Compute the lowest value, or None without values."""
         return self._window(Aggregation.of(Min()), "min")
 
     def max(self) -> W:
-        """Return the highest value, or None where there are none."""
+        """Compute the highest value, or None without values."""
         return self._window(Aggregation.of(Max()), "max")
 
     def first(self) -> W:
-        """Return the value that arrived first, or None where there are none."""
+        """Keep the value that arrived first, or None without values."""
         return self._window(Aggregation.of(First()), "first")
 
     def last(self) -> W:
-        """Return the value that arrived last, or None where there are none."""
+        """Keep the value that arrived last, or None without values."""
         return self._window(Aggregation.of(Last()), "last")
 
     def earliest(self) -> W:
-        """Return the value with the lowest event time, or None where there are none."""
+        """Keep the value with the lowest event time, or None without values."""
         return self._window(Aggregation.of(Earliest()), "earliest")
 
     def latest(self) -> W:
-        """Return the value with the highest event time, or None where there are none."""
+        """Keep the value with the highest event time, or None without values."""
         return self._window(Aggregation.of(Latest()), "latest")
 
     def reduce(
@@ -125,13 +125,13 @@ class _Definition(_Unfinished, Generic[F, W]):
         initializer: Callable[[Any], Any],
         merger: Callable[[Any, Any], Any] | None = None,
     ) -> W:
-        """Aggregate by functions, which are given None, too.
+        """Aggregate with functions, which also receive values of None.
 
         Args:
-            reducer: takes the aggregate so far and a value, and returns the new aggregate.
-            initializer: takes the first value of a window and returns the aggregate.
-            merger: takes the aggregates of an earlier and of a later session that a record has joined, and returns that of
-                both. Session windows need it.
+            reducer: function from the aggregate so far and a value to the new aggregate.
+            initializer: function from the first value of a window to the aggregate.
+            merger: function from the aggregates of an earlier and a later session that a record has joined to the
+                merged aggregate. Session windows need it.
 
         Raises:
             InvalidOperationError: if one of them is not callable.
@@ -152,18 +152,19 @@ class _Definition(_Unfinished, Generic[F, W]):
         return self._window(Aggregation.of(Reduce(reducer, initializer, merger)), "reduce")
 
     def collect(self) -> W:
-        """Return all values as a list, None included, in the order of event time. It works with `final()` only."""
+        """Collect all values in a list, None included, in the order of event time. Works with `final()` only."""
         return self._window(Aggregation.of(Collect()), "collect")
 
     def agg(self, **aggregations: Aggregator | Collector) -> W:
-        """Compute several things at once.
+        """Compute several aggregations.
 
         Args:
-            aggregations: objects of `Sum`, `Count` and the like, or of classes of your own that derive from `Aggregator` or
-                `Collector`, by the names of their results.
+            aggregations: objects of `Sum`, `Count` and the like, or of your subclasses of `Aggregator` or `Collector`,
+                by result name.
 
         Raises:
-            InvalidOperationError: if there is none, one is called `start` or `end`, or is something else.
+            InvalidOperationError: if there is no aggregation, a name is `start` or `end`, or an argument is not an
+                aggregation.
 
         Example:
             ```python
@@ -174,11 +175,11 @@ class _Definition(_Unfinished, Generic[F, W]):
         return self._window(Aggregation.named(**aggregations), None)
 
     def _window(self, aggregation: Aggregation, suffix: str | None) -> W:
-        raise TypeError("a definition of windows makes windows of its own kind")
+        raise TypeError("a subclass makes the window")
 
 
 class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
-    """A window over event time: say what is to be computed. Each method returns a `TimeWindow`.
+    """A window over event time. Next, say what to compute. Each method returns a `TimeWindow`.
 
     Values of None are skipped, except by `reduce` and `collect`.
     """
@@ -188,15 +189,15 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
         if isinstance(template, SessionWindow) and (names := aggregation.unmergeable()):
             wanted = "reduce() needs a merger" if aggregation.single else f"{', '.join(names)} need a merge(a, b)"
             raise ArgumentValueError(
-                f"session_window(): a record may join two sessions, so their states are merged: {wanted}, a function that "
-                "takes the aggregates of the earlier and of the later session"
+                f"session_window(): a record may join two sessions, whose states are then merged: {wanted}, a function "
+                "of the aggregates of the earlier and of the later session"
             )
         store = self._store if suffix is None else f"{self._store}_{suffix}"
         return TimeWindow(self._frame, store, replace(template, aggregation=aggregation))
 
 
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
-    """A window of so many records: say what is to be computed. Each method returns a `CountWindow`.
+    """A window of a number of records. Next, say what to compute. Each method returns a `CountWindow`.
 
     Values of None are skipped, except by `reduce` and `collect`.
     """
@@ -207,9 +208,9 @@ class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
 
 
 class TimeWindow(_Unfinished, Generic[F]):
-    """A window over event time with its aggregation: say when it is emitted."""
+    """A window over event time with its aggregation. Next, say when to emit it."""
 
-    _missing = "say when it is emitted, by .final() or .current(), and go on with the frame that this returns"
+    _missing = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
 
     def __init__(self, frame: F, store: str, operator: TimeWindowOperator) -> None:
         self._frame = frame
@@ -226,26 +227,27 @@ class TimeWindow(_Unfinished, Generic[F]):
 
         The value is `{"start": ..., "end": ..., "value": ...}`, for `agg()` `{"start": ..., "end": ..., <name>: ...}`,
         with the record's key, the start of the window as timestamp, and no headers. A window closes when the clock reaches
-        its end plus the grace; windows of a key that close together come in the order of their starts.
+        its end plus the grace period. Windows of a key that close together come in the order of their starts.
 
         Args:
-            closing_strategy: which clock closes windows. "key": the highest event time among the key's own records, so the
-                last windows of a key wait for its next record. "partition": the highest event time of all records that
-                reach the window in the partition. "watermark": event time of the whole stream: the lowest among the
-                highest event times of all partitions, where partitions without records are left out after a while, and
-                time runs on by the wall clock when nothing comes at all; so all windows close.
-            idle_timeout_ms: with "watermark", after how much time without records a partition is left out, in milliseconds
-                or as a timedelta; 10 seconds by default. Other strategies do not take it.
-            when_all_idle: with "watermark", what event time does while all partitions are idle. "advance", the default, lets
-                it run on with the wall clock, so that the last windows close. "hold" keeps it: windows wait for the next
-                record, and records that were held up before they came to Kafka are not late. Other strategies do not take it.
+            closing_strategy: the clock that closes windows. "key": the highest event time among the key's records, so
+                the last windows of a key wait for its next record. "partition": the highest event time of all records
+                that reach the window in the partition. "watermark": event time of the whole stream, which is the lowest
+                among the highest event times of all partitions. Idle partitions are left out after a timeout, and while
+                all are idle, time advances with the wall clock; so all windows close.
+            idle_timeout_ms: for "watermark": time without records after which a partition counts as idle, in
+                milliseconds or as a timedelta; 10 seconds by default. Not allowed with other strategies.
+            when_all_idle: for "watermark": behaviour of event time while all partitions are idle. "advance", the
+                default: it advances with the wall clock, so that the last windows close. "hold": it stops, so windows
+                wait for the next record, and records that were delayed on their way to Kafka are not late. Not allowed
+                with other strategies.
 
         Returns:
             A new frame.
 
         Raises:
-            ConfigurationError: if there is no such strategy, or the timeout is not allowed.
-            InvalidOperationError: if the dataframe has the same window with the same aggregation already.
+            ConfigurationError: if the strategy is unknown, or the timeout is not allowed.
+            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
 
         Example:
             ```python
@@ -260,12 +262,12 @@ class TimeWindow(_Unfinished, Generic[F]):
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
-        """Emit each window that a record changes, with each record, in the order of starts.
+        """Emit, for each record, all windows that it changes, in the order of their starts.
 
-        Values are those of `final()`. Windows that close are not emitted again.
+        Values are as for `final()`. Windows are not emitted again when they close.
 
         Args:
-            closing_strategy: which clock decides what is too late; see `final()`.
+            closing_strategy: the clock that decides which records are late; see `final()`.
             idle_timeout_ms: see `final()`.
             when_all_idle: see `final()`.
 
@@ -273,8 +275,8 @@ class TimeWindow(_Unfinished, Generic[F]):
             A new frame.
 
         Raises:
-            ConfigurationError: if there is no such strategy, or the timeout is not allowed.
-            InvalidOperationError: if the dataframe has the same window with the same aggregation already, or the window
+            ConfigurationError: if the strategy is unknown, or the timeout is not allowed.
+            InvalidOperationError: if the dataframe already has the same window with the same aggregation, or the window
                 collects values.
 
         Example:
@@ -297,9 +299,9 @@ class TimeWindow(_Unfinished, Generic[F]):
 
 
 class CountWindow(_Unfinished, Generic[F]):
-    """A window of so many records with its aggregation: say when it is emitted."""
+    """A window of a number of records with its aggregation. Next, say when to emit it."""
 
-    _missing = "say when it is emitted, by .final() or .current(), and go on with the frame that this returns"
+    _missing = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
 
     def __init__(self, frame: F, store: str, operator: WindowOperator) -> None:
         self._frame = frame
@@ -309,24 +311,24 @@ class CountWindow(_Unfinished, Generic[F]):
     def final(self) -> F:
         """Emit each window once, when it has all its records.
 
-        The value is as that of time windows, with the lowest and the highest event time of the records as start and end.
+        The value is as for time windows, with the lowest and the highest event time of the records as start and end.
 
         Returns:
             A new frame.
 
         Raises:
-            InvalidOperationError: if the dataframe has the same window with the same aggregation already.
+            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
         """
         return self._frame._windowed(self._store, replace(self._operator, final=True))
 
     def current(self) -> F:
-        """Emit each window that a record changes, with each record; the one that began first comes first.
+        """Emit, for each record, all windows that it changes, in the order of their starts.
 
         Returns:
             A new frame.
 
         Raises:
-            InvalidOperationError: if the dataframe has the same window with the same aggregation already, or the window
+            InvalidOperationError: if the dataframe already has the same window with the same aggregation, or the window
                 collects values.
         """
         _refuse_collectors(self._operator)
@@ -336,19 +338,19 @@ class CountWindow(_Unfinished, Generic[F]):
 def _watermark(
     strategy: ClosingStrategy, idle_timeout_ms: int | timedelta | None, when_all_idle: WhenAllIdle | None
 ) -> WatermarkStrategy | None:
-    """Return how the watermark is made, if the strategy has one."""
+    """Return the watermark strategy, if windows close by watermark."""
     if strategy != "watermark":
         for name, given in (("idle_timeout_ms", idle_timeout_ms), ("when_all_idle", when_all_idle)):
             if given is not None:
                 raise ArgumentValueError(
-                    f"{name}={given!r} has no meaning with closing_strategy={strategy!r}: only "
+                    f"{name}={given!r} has no effect with closing_strategy={strategy!r}: only "
                     "closing_strategy='watermark' waits for partitions"
                 )
         return None
     if when_all_idle not in (None, *get_args(WhenAllIdle)):
         raise argument_error(
-            f"when_all_idle={when_all_idle!r}: it is 'advance' (event time runs on with the wall clock) or 'hold' (it waits "
-            "for the next record)",
+            f"when_all_idle={when_all_idle!r}: it must be 'advance' (event time advances with the wall clock) or "
+            "'hold' (event time waits for the next record)",
             of_type=isinstance(when_all_idle, str),
         )
     given = _IDLE_TIMEOUT_MS if idle_timeout_ms is None else idle_timeout_ms
@@ -359,6 +361,6 @@ def _watermark(
 def _refuse_collectors(operator: WindowOperator) -> None:
     if operator.aggregation.collectors:
         raise InvalidOperationError(
-            "current() cannot emit windows that collect values, all of which would be read again for each record: use "
+            "current() cannot emit windows that collect values, because each record would read all of them again: use "
             "final(), or an aggregation such as reduce()"
         )

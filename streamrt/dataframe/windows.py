@@ -1,4 +1,4 @@
-"""Windows of dataframes: `sdf.tumbling_window(...)`, what to compute, and when to emit it."""
+"""Window methods of dataframes, such as `sdf.tumbling_window(...)`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from streamrt.windows.late import OnLate
 from streamrt.windows.session import SessionWindow
 from streamrt.windows.sliding import SlidingWindow
 
-# Aggregations are found here, too, as in Quix Streams.
+# Aggregations can also be imported from here, as in Quix Streams.
 __all__ = [
     "Aggregator",
     "Collect",
@@ -58,7 +58,7 @@ __all__ = [
 logger = logging.getLogger("streamrt")
 
 _SHORT_MS = 1_000
-"""Shorter windows given as a number are rather meant as so many seconds."""
+"""A number below this is probably meant as seconds."""
 
 F = TypeVar("F", bound="WindowedFrame")
 
@@ -75,29 +75,31 @@ class WindowedFrame(Frame):
         before_update: Trigger | None = None,
         after_update: Trigger | None = None,
     ) -> TimeWindowDefinition[F]:
-        """Divide event time into windows of equal length that follow each other, and aggregate the records in each.
+        """Aggregate records in consecutive event-time windows of equal length.
 
-        A window is [start, start + duration), and starts at a multiple of the duration since 1970. Each key has windows of
-        its own; records without a key are left out.
+        A window is [start, start + duration), and starts at a multiple of the duration since 1970. Each key has
+        separate windows; records without a key are left out.
 
         Args:
             duration_ms: length of a window, in milliseconds or as a timedelta, which is rounded to milliseconds.
-            grace_ms: how long after its end a window stays open for late records, likewise.
-            name: begins the name of the store; tells apart windows of the same kind, length and aggregation.
-            on_late: called for each record and each window that it is too late for, with value, key, event time (ms),
-                lateness (ms), start and end of the window, store name, topic, partition and offset. What is true in return
-                lets a warning be logged. None: a warning is logged. There is one warning in 30 seconds at most.
+            grace_ms: time after its end during which a window stays open for late records, in milliseconds or as a
+                timedelta.
+            name: prefix of the store name; required for a second window of the same kind, length and aggregation.
+            on_late: called for each late record and each window that it missed, with value, key, event time (ms),
+                lateness (ms), start and end of the window, store name, topic, partition and offset. A true result logs
+                a warning. None: a warning is logged. There is at most one warning in 30 seconds.
             before_update: called before a record is counted, with the aggregate so far, value, key, event time and
-                headers; what is true in return emits the window as it is and empties it, and the record is not counted in
-                it. With `current()`, nothing is emitted then.
-            after_update: likewise, called with the aggregate after the record was counted.
+                headers. A true result emits the window as it is and empties it; the record is not counted in it. With
+                `current()`, nothing is emitted in this case.
+            after_update: called in the same way, with the aggregate after the record was counted.
 
         Returns:
-            The definition of a window: say what to compute next, such as `.sum()`, and when to emit it, such as `.final()`.
+            The definition of a window: next, say what to compute, such as `.sum()`, and when to emit it, such as
+            `.final()`.
 
         Raises:
-            ConfigurationError: if a time is too short, or `name` is not allowed.
-            InvalidOperationError: if something else than a function was given for one.
+            ConfigurationError: if a duration is too short, or `name` is not allowed.
+            InvalidOperationError: if `on_late`, `before_update` or `after_update` is not a function.
 
         Example:
             ```python
@@ -118,26 +120,26 @@ class WindowedFrame(Frame):
         before_update: Trigger | None = None,
         after_update: Trigger | None = None,
     ) -> TimeWindowDefinition[F]:
-        """Aggregate the records in windows of equal length that begin more often than they end.
+        """Aggregate records in overlapping event-time windows of equal length.
 
         A window is [start, start + duration), and starts at a multiple of the step since 1970. A record is in several
         windows.
 
         Args:
             duration_ms: length of a window, in milliseconds or as a timedelta.
-            step_ms: distance between the starts of two windows, likewise; less than the duration.
-            grace_ms: how long after its end a window stays open for late records, likewise.
-            name: as for `tumbling_window`, and so are the functions.
-            on_late: called once for each window that a record is too late for.
+            step_ms: distance between the starts of two windows, in the same form; less than the duration.
+            grace_ms: time after its end during which a window stays open for late records, in the same form.
+            name: as for `tumbling_window`, like the functions.
+            on_late: called once for each window that a record missed.
             before_update: called for each window that a record is in.
             after_update: called for each window that a record is in.
 
         Returns:
-            The definition of a window, as `tumbling_window` does.
+            The definition of a window, as from `tumbling_window`.
 
         Raises:
-            ConfigurationError: if a time is too short or too long, or `name` is not allowed.
-            InvalidOperationError: if something else than a function was given for one.
+            ConfigurationError: if a duration is too short or too long, or `name` is not allowed.
+            InvalidOperationError: if `on_late`, `before_update` or `after_update` is not a function.
 
         Example:
             ```python
@@ -148,8 +150,8 @@ class WindowedFrame(Frame):
         step = milliseconds("hopping_window(step_ms=...)", step_ms, least=1)
         if step >= duration:
             raise ArgumentValueError(
-                f"hopping_window(step_ms={step}): it must be less than the duration of {duration} ms; tumbling_window() is "
-                "for windows that follow each other"
+                f"hopping_window(step_ms={step}): step_ms must be less than the duration of {duration} ms; use "
+                "tumbling_window() for windows that do not overlap"
             )
         template = _fixed("hopping_window", duration, step, grace_ms, on_late, before_update, after_update)
         return TimeWindowDefinition(self, f"hopping_window_{duration}_{step}", template, name)
@@ -161,23 +163,23 @@ class WindowedFrame(Frame):
         name: str | None = None,
         on_late: OnLate | None = None,
     ) -> TimeWindowDefinition[F]:
-        """Aggregate, for each record, the records of the time before it.
+        """Aggregate, for each record, the records in the time before it.
 
         There is a window [t - duration, t], both ends inclusive, for each event time t of a record.
 
         Args:
-            duration_ms: how far a window reaches back, in milliseconds or as a timedelta.
-            grace_ms: how long after its end a window stays open for late records, likewise.
+            duration_ms: length of a window, in milliseconds or as a timedelta.
+            grace_ms: time after its end during which a window stays open for late records, in the same form.
             name: as for `tumbling_window`.
-            on_late: called for each record that is too late for a window that ends with it. It may still be counted in
-                later ones.
+            on_late: called for each record that is too late for the window that ends at its time. Later windows may
+                still count it.
 
         Returns:
-            The definition of a window, as `tumbling_window` does.
+            The definition of a window, as from `tumbling_window`.
 
         Raises:
-            ConfigurationError: if a time is too short, or `name` is not allowed.
-            InvalidOperationError: if `on_late` is no function.
+            ConfigurationError: if a duration is too short, or `name` is not allowed.
+            InvalidOperationError: if `on_late` is not a function.
 
         Example:
             ```python
@@ -198,23 +200,24 @@ class WindowedFrame(Frame):
         name: str | None = None,
         on_late: OnLate | None = None,
     ) -> TimeWindowDefinition[F]:
-        """Aggregate records that follow each other closely: a session ends where nothing comes for a while.
+        """Aggregate records in sessions: a session ends after a gap without records.
 
-        Records of a key are in one session if they are at most the gap apart, or connected by others in between. A session is
-        [first, last + 1). A record may join two sessions, so aggregations must be able to merge their states.
+        Records of a key are in one session if they are at most the gap apart, or if records between them connect them.
+        A session is [first, last + 1). A record may join two sessions, so aggregations must be able to merge their
+        states.
 
         Args:
-            inactivity_gap_ms: how far apart two records of a session may be, in milliseconds or as a timedelta.
-            grace_ms: how long sessions stay open for late records, likewise.
+            inactivity_gap_ms: maximum distance between records of a session, in milliseconds or as a timedelta.
+            grace_ms: time during which sessions stay open for late records, in the same form.
             name: as for `tumbling_window`.
             on_late: called for each record that is too late for a session.
 
         Returns:
-            The definition of a window, as `tumbling_window` does.
+            The definition of a window, as from `tumbling_window`.
 
         Raises:
-            ConfigurationError: if a time is too short, or `name` is not allowed.
-            InvalidOperationError: if `on_late` is no function.
+            ConfigurationError: if a duration is too short, or `name` is not allowed.
+            InvalidOperationError: if `on_late` is not a function.
 
         Example:
             ```python
@@ -229,16 +232,16 @@ class WindowedFrame(Frame):
         return TimeWindowDefinition(self, f"session_window_{gap}", template, name)
 
     def tumbling_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
-        """Aggregate so many records of a key at a time, in the order of their arrival, whatever their event times.
+        """Aggregate each `count` records of a key, in the order of their arrival, whatever their event times.
 
         Start and end of a window are the lowest and the highest event time in it.
 
         Args:
-            count: how many records a window has; at least 2.
+            count: number of records in a window; at least 2.
             name: as for `tumbling_window`.
 
         Returns:
-            The definition of a window: say what to compute next, and when to emit it.
+            The definition of a window: next, say what to compute and when to emit it.
 
         Raises:
             ConfigurationError: if the number is too small, or `name` is not allowed.
@@ -252,15 +255,15 @@ class WindowedFrame(Frame):
         return CountWindowDefinition(self, "tumbling_count_window", _counted(size, size), name)
 
     def hopping_count_window(self: F, count: int, step: int, name: str | None = None) -> CountWindowDefinition[F]:
-        """Aggregate so many records of a key at a time, in windows that begin after each `step` records.
+        """Aggregate `count` records of a key at a time, with a new window after each `step` records.
 
         Args:
-            count: how many records a window has; at least 2.
-            step: after how many records the next window begins; at least 1 and at most `count`.
+            count: number of records in a window; at least 2.
+            step: number of records between the starts of two windows; at least 1 and at most `count`.
             name: as for `tumbling_window`.
 
         Returns:
-            The definition of a window: say what to compute next, and when to emit it.
+            The definition of a window: next, say what to compute and when to emit it.
 
         Raises:
             ConfigurationError: if a number is too small or too large, or `name` is not allowed.
@@ -274,20 +277,20 @@ class WindowedFrame(Frame):
         every = _count("hopping_count_window(step=...)", step, 1)
         if every > size:
             raise ArgumentValueError(
-                f"hopping_count_window(step={every}): it must be at most the count of {size}, or records would be in no "
-                "window"
+                f"hopping_count_window(step={every}): step must be at most the count of {size}, or some records would "
+                "be in no window"
             )
         return CountWindowDefinition(self, "hopping_count_window", _counted(size, every), name)
 
     def sliding_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
-        """Aggregate the last so many records of a key.
+        """Aggregate the last `count` records of a key.
 
         Args:
-            count: how many records a window has; at least 2.
+            count: number of records in a window; at least 2.
             name: as for `tumbling_window`.
 
         Returns:
-            The definition of a window: say what to compute next, and when to emit it.
+            The definition of a window: next, say what to compute and when to emit it.
 
         Raises:
             ConfigurationError: if the number is too small, or `name` is not allowed.
@@ -304,7 +307,7 @@ class WindowedFrame(Frame):
         """Add a window.
 
         Raises:
-            InvalidOperationError: if the dataframe has such a window already.
+            InvalidOperationError: if the dataframe already has a window with the same store.
         """
         store = ".".join((store, *self._groups))
         topology = self._builder.build()
@@ -316,7 +319,7 @@ class WindowedFrame(Frame):
                 and topology.scope(node) == self.stream_id
             ):
                 raise InvalidOperationError(
-                    f"this dataframe has a window that keeps its state in the store {store!r} already, defined at "
+                    f"this dataframe already has a window with its state in the store {store!r}, defined at "
                     f"{node.location}: use the frame that it returned, or give one of the two a name, such as "
                     "tumbling_window(..., name='...')"
                 )
@@ -369,12 +372,12 @@ def _times(method: str, grace_ms: int | timedelta, on_late: OnLate | None) -> di
 
 
 def _length(method: str, argument: str, given: int | timedelta) -> int:
-    """Return the length of a window in milliseconds; one that may be meant as seconds is warned of."""
+    """Return the length of a window in milliseconds, and log a warning if it is probably meant as seconds."""
     length = milliseconds(f"{method}({argument}=...)", given, least=1)
     if length < _SHORT_MS and not isinstance(given, timedelta):
         logger.warning(
-            "%s(%s=%d) defined at %s lasts %d milliseconds, since durations are in milliseconds: if seconds are meant, write "
-            "%s=timedelta(seconds=%d); write timedelta(milliseconds=%d) if not",
+            "%s(%s=%d) defined at %s lasts %d milliseconds: durations are in milliseconds; for seconds, write "
+            "%s=timedelta(seconds=%d); otherwise write timedelta(milliseconds=%d)",
             *(method, argument, length, caller(), length, argument, length, length),
         )
     return length
@@ -383,7 +386,7 @@ def _length(method: str, argument: str, given: int | timedelta) -> int:
 def _count(what: str, given: int, least: int) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
         raise argument_error(
-            f"{what} is a number of records, at least {least}, got {given!r}",
+            f"{what} must be a number of records, at least {least}, got {given!r}",
             of_type=isinstance(given, int) and not isinstance(given, bool),
         )
     return given

@@ -1,4 +1,4 @@
-"""Exceptions under the name that Quix Streams has for their base; `streamrt.errors` has all of them."""
+"""The base class of all exceptions, under its name in Quix Streams; `streamrt.errors` has all exceptions."""
 
 from streamrt.errors import StreamRTError as QuixException
 

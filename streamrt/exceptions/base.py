@@ -1,4 +1,4 @@
-"""The base of all exceptions, under the name that Quix Streams has for it."""
+"""The base class of all exceptions, under its name in Quix Streams."""
 
 from streamrt.errors import StreamRTError as QuixException
 

@@ -1,4 +1,4 @@
-"""Joins: records of two streams with the same key, and records with what is found outside Kafka."""
+"""Joins: of records of two streams with the same key, and of records with data outside Kafka."""
 
 from streamrt.joins.asof import AsOfHow, AsOfJoin
 from streamrt.joins.interval import IntervalHow, IntervalJoin

@@ -1,4 +1,4 @@
-"""`join_asof`: each left record with the right record that was in force at its time."""
+"""`join_asof`: each left record with the right record that was valid at its time."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
@@ -14,21 +14,21 @@ from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
 __all__ = ["AsOfHow", "AsOfJoin"]
 
 AsOfHow = Literal["inner", "left"]
-"""What becomes of left records that meet no right one: "inner" drops them, "left" passes them on alone."""
+"""Left records without a right one: "inner" drops them, "left" passes them on alone."""
 
 
 @dataclass(frozen=True)
 class AsOfJoin(MergeOperator):
-    """Merges each left record with the right record of its key that has the greatest timestamp not after its own.
+    """Merges each left record with the right record of its key that has the highest timestamp not after its own.
 
-    Right records pass nothing on. Of several with the same timestamp the last one that arrived counts. A right record whose
-    value is None says that there is none from then on. The last right record of a key stays until the next one comes, earlier
-    ones for a grace of stream time.
+    Right records produce no output. Of several with the same timestamp, the last one that arrived counts. A right
+    record with the value None means that no record is valid from then on. The last right record of a key is kept until
+    the next one arrives, and earlier ones for a grace period of stream time.
 
     Attributes:
         how: "left" passes on left records without a right one, too.
-        merge: what left and right value become; the right one is None where there is none.
-        grace_ms: how far records may be behind stream time, in milliseconds.
+        merge: function of left and right value; a missing right value is None.
+        grace_ms: maximum distance of a record behind stream time, in milliseconds.
         store: the store of right records.
 
     Example:
@@ -90,7 +90,7 @@ class AsOfJoin(MergeOperator):
             if timestamp > now:
                 retention.advance(transaction, timestamp)
             elif timestamp < now - grace:
-                # What it would succeed, and what succeeded it, may be forgotten.
+                # Its predecessor and its successor may already be deleted.
                 late.note(key, timestamp, grace, now)
                 return
             prefix = transaction.prefix(key)
@@ -100,7 +100,7 @@ class AsOfJoin(MergeOperator):
         return left, right
 
     def ranks(self, inputs: int) -> tuple[int, ...]:
-        """Return ranks by which a right record comes before left ones of its time: it is in force then."""
+        """Return ranks that put a right record before left ones of the same time, at which it is already valid."""
         return (1, 0)
 
     def describe(self) -> str:  # noqa: D102

@@ -1,4 +1,4 @@
-"""`join_interval`: records of two sides that lie near each other in time."""
+"""`join_interval`: pairs of records of two sides that are close in time."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
@@ -14,27 +14,26 @@ from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
 __all__ = ["IntervalHow", "IntervalJoin"]
 
 IntervalHow = Literal["inner", "left", "right", "outer"]
-"""Which records are passed on alone where they meet none: "inner" none, "left" and "right" those of one side, "outer" all."""
+"""Records that are passed on alone without a match: "inner" none, "left" and "right" those of one side, "outer" all."""
 
 
 @dataclass(frozen=True)
 class IntervalJoin(MergeOperator):
     """Merges each left record at time t with all right records of its key in [t - backward, t + forward].
 
-    The record of a pair that comes second passes it on, whichever side it is of, with the later timestamp of both and
-    without headers. A record that meets none when it comes is passed on alone if `how` says so; later ones may meet it all
-    the same.
+    The second record of a pair, from either side, passes the pair on, with the later timestamp of both and without
+    headers. A record without a match on arrival is passed on alone if `how` says so; a later record may still match it.
 
-    Both sides are kept for a grace of stream time in one store, each under record keys of its own: a key of bytes with `<` or
-    `>` in front for left and right, and a list of this character and the key for other keys.
+    One store keeps both sides for a grace period of stream time, under different record keys: `<` (left) or `>` (right)
+    is put in front of a key of bytes; another key becomes a list of this character and the key.
 
     Attributes:
-        how: whether left, right or both records are passed on alone where they meet none.
-        merge: what left and right value become, either of which is None where there is none.
+        how: records that are passed on alone without a match.
+        merge: function of left and right value; a missing value is None.
         grace_ms: how long records are kept, in milliseconds of stream time.
         store: the store of the records.
-        backward_ms: how far right records may lie before a left one.
-        forward_ms: how far they may lie after it.
+        backward_ms: maximum distance of a right record before a left one, in milliseconds.
+        forward_ms: maximum distance of a right record after a left one, in milliseconds.
 
     Example:
         >>> from streamrt.joins.merging import merge_of
@@ -61,7 +60,7 @@ class IntervalJoin(MergeOperator):
         keyless = Once(f"{node} skips records without a key: they match nothing")
 
         def side(is_left: bool, before: int, after: int, alone: bool) -> Executor:
-            """Return the closure of one side, whose records match others from `before` to `after` them."""
+            """Return the closure of one side. Its records match others from `before` ms earlier to `after` ms later."""
             own_side, other_side = ("<", ">") if is_left else (">", "<")
             own_byte, other_byte = own_side.encode(), other_side.encode()
 
@@ -87,7 +86,7 @@ class IntervalJoin(MergeOperator):
                 else:
                     own, other = transaction.prefix([own_side, key]), transaction.prefix([other_side, key])
                 met = transaction.items(other, max(timestamp - before, now - grace, 0), timestamp + after + 1)
-                # All outputs are made before anything is stored: a merge that raises leaves everything as it was.
+                # Make all outputs before storing anything: a merge that raises leaves the store unchanged.
                 outputs = [(pair(fresh(value), fresh(item)), max(time, timestamp)) for time, item in met]
                 if alone and not met:
                     outputs.append((pair(fresh(value), None), timestamp))

@@ -1,4 +1,4 @@
-"""`join_lookup`: records enriched with what is found outside Kafka."""
+"""`join_lookup`: enriches records with data from outside Kafka."""
 
 import base64
 from collections.abc import Callable
@@ -21,12 +21,12 @@ Enrich = Callable[[Any, Any, int, Headers | None], None]
 
 @dataclass(frozen=True)
 class LookupJoin(Operator):
-    """Has a lookup set columns of each value, in place.
+    """Sets columns of each value in place, with a lookup.
 
     Attributes:
         lookup: the lookup.
         fields: the fields by column.
-        on: what to look up: a column, a function of value and key, or None for the key.
+        on: the value to look up: a column, a function of value and key, or None for the key.
 
     Example:
         >>> from streamrt.joins.lookups import SQLiteLookup, SQLiteLookupField
@@ -70,16 +70,16 @@ class LookupJoin(Operator):
 
 @dataclass(frozen=True)
 class BufferedLookupJoin(LookupJoin):
-    """Has a lookup set columns of each value, and keeps records back that are not resolved.
+    """Sets columns of each value with a lookup, and holds back records that are not resolved.
 
-    The records that wait for a key are items of its timeline, with numbers in place of times, so that they stay in the order
-    in which they came. An item is value, timestamp, headers, and the wall clock at which it began to wait. The head has a
-    number before which there are none, the number of the next one, and how many there are; its deadline is the wall clock at
-    which the first one has waited too long.
+    The waiting records of a key are items of its timeline, with numbers in place of times, which keeps their order of
+    arrival. An item is value, timestamp, headers, and the wall clock time of its arrival. The head holds a number below
+    which there are no items, the number of the next item, and the count of items. Its deadline is the wall clock time
+    at which the wait of the first item ends.
 
     Attributes:
-        buffer: how long records wait, and for what.
-        store: the store of those that wait.
+        buffer: the settings of the wait.
+        store: the store of waiting records.
     """
 
     buffer: LookupBuffer
@@ -94,12 +94,12 @@ class BufferedLookupJoin(LookupJoin):
         )
         emit = self.buffer.on_timeout == "emit"
         full = Warnings(
-            "%s dropped a record of key %r: %d are waiting for their lookup already; raise max_buffered_per_key, or lower "
-            "grace_ms",
+            "%s dropped a record of key %r: %d records of this key already wait for their lookup; raise "
+            "max_buffered_per_key, or lower grace_ms",
             node,
         )
         dropped = Warnings("%s dropped a record of key %r whose lookup was not resolved within %d ms", node)
-        # Wall clock of the session: it began with a tick.
+        # Wall clock of the session, set by its first tick.
         now = 0
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -120,7 +120,7 @@ class BufferedLookupJoin(LookupJoin):
                 transaction.set_head(prefix, [first, following + 1, count + 1], since + grace)
 
         def release(transaction: TimedTransaction, prefix: bytes, key: Any) -> None:
-            """Look up again what waits for a key, and pass on what is resolved."""
+            """Repeat the lookup for the waiting records of a key, and pass on those that are resolved."""
             first, following, _ = transaction.head(prefix)
             for number, (value, timestamp, headers, _) in transaction.items(prefix, first, following):
                 value, headers = fresh(value), _read(headers)
@@ -130,7 +130,7 @@ class BufferedLookupJoin(LookupJoin):
                     child(value, key, timestamp, headers)
 
         def take(transaction: TimedTransaction, prefix: bytes, number: int) -> None:
-            """Remove one that waits."""
+            """Remove a waiting record."""
             first, following, count = transaction.head(prefix)
             transaction.delete_items(prefix, number, number + 1)
             if count == 1:
@@ -140,7 +140,7 @@ class BufferedLookupJoin(LookupJoin):
                 transaction.set_head(prefix, [first, following, count - 1], since + grace)
 
         def give_up(transaction: TimedTransaction) -> None:
-            """Let go of those that have waited too long, until the portion is over."""
+            """Pass on or drop the records that have waited too long, until the portion is over."""
             must_stop: Callable[[], bool] | None = None
             for _, prefix, _ in transaction.due(now):
                 key = transaction.key_of(prefix)
@@ -175,7 +175,7 @@ class BufferedLookupJoin(LookupJoin):
 
     @property
     def holds_back_ms(self) -> int | None:
-        """A record that waited goes on with its own time, whatever time it is by then."""
+        """A record keeps its timestamp, however long it has waited."""
         return None
 
     def resumes(self) -> bool:  # noqa: D102
@@ -183,7 +183,7 @@ class BufferedLookupJoin(LookupJoin):
 
 
 def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) -> tuple[int, Any]:
-    """Return number and content of the first item in a range that has some, without a look at all of them."""
+    """Return number and content of the first item in a non-empty range, without reading the whole range."""
     length = 1
     while True:
         found = transaction.items(prefix, start, min(start + length, end))
@@ -192,18 +192,18 @@ def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) 
         start += length
         length *= 2
         if start >= end:
-            raise StoreCorruptedError("a lookup buffer has fewer records than it counts")
+            raise StoreCorruptedError("a lookup buffer has fewer records than its counter says")
 
 
 def _target(on: str | Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any]:
-    """Return the function that tells what to look up, from value and key."""
+    """Return the function from value and key to the value to look up."""
     if on is None:
         return lambda value, key: key
     return on if callable(on) else lambda value, key: column_of(value, on)
 
 
 def _stored(headers: Headers | None) -> list[list[Any]] | None:
-    """Return headers as JSON can store them: name, value, and whether that is base64 of bytes."""
+    """Return headers in a form for JSON: name, value, and whether the value is base64 of bytes."""
     return (
         None
         if headers is None

@@ -1,4 +1,4 @@
-"""What two records become: `on_merge` of the joins."""
+"""How joins merge two values: the argument `on_merge`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from streamrt.errors import ColumnTypeError, ConfigurationError, argument_error
 __all__ = ["Merge", "OnMerge", "merge_of"]
 
 OnMerge = Literal["raise", "keep-left", "keep-right"] | Callable[[Any, Any], Any]
-"""What becomes of two values: a rule for columns that both have, or a function of left and right value."""
+"""How to merge two values: a rule for columns that both have, or a function of left and right value."""
 
 Merge = Callable[[Any, Any], Any]
-"""Takes the left and the right value, either of which may be None for a missing one."""
+"""Function of the left and the right value; a missing value is None."""
 
 
 def merge_of(method: str, on_merge: OnMerge) -> Merge:
     """Return the function that merges two values.
 
     Args:
-        method: the dataframe's method, for errors.
+        method: name of the dataframe's method, for errors.
         on_merge: a rule or a function.
 
     Raises:
-        InvalidOperationError: if it is neither.
+        InvalidOperationError: if `on_merge` is neither.
 
     Example:
         >>> merge_of("join_asof", "keep-left")({"a": 1, "b": 1}, {"b": 2, "c": 2})
@@ -45,7 +45,7 @@ def merge_of(method: str, on_merge: OnMerge) -> Merge:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Merges the columns of two dicts; None is a value without columns."""
+    """Merges the columns of two dicts; None counts as a value without columns."""
 
     method: str
     name: ClassVar[str]
@@ -62,7 +62,7 @@ class _Rule:
         return self._merge(left, right)
 
     def _merge(self, left: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
-        raise TypeError("a subclass says how")
+        raise TypeError("a subclass merges the values")
 
 
 class _Raise(_Rule):
@@ -73,7 +73,7 @@ class _Raise(_Rule):
         if len(merged) < len(left) + len(right):
             names = ", ".join(repr(column) for column in left if column in right)
             raise ConfigurationError(
-                f"{self.method}(on_merge='raise') met columns that left and right value both have: {names}; choose "
+                f"{self.method}(on_merge='raise') found columns that left and right value both have: {names}; choose "
                 "on_merge='keep-left', on_merge='keep-right' or a function"
             )
         return merged

@@ -1,4 +1,4 @@
-"""Log lines for what would otherwise be logged for each record."""
+"""Rate-limited log lines for events that may happen for each record."""
 
 import logging
 import time
@@ -10,12 +10,12 @@ _PAUSE_S = 10.0
 
 
 class Warnings:
-    """Logs the first of many equal troubles at once, and then one line in ten seconds with their number.
+    """Logs the first of many equal warnings at once, and then at most one line in ten seconds with their number.
 
     Args:
-        text: what happened, with `%s` for the place and then for what `note` is given, and without a full stop.
-        place: where it happens.
-        clock: seconds, for tests.
+        text: the warning, with `%s` for the place and then placeholders for the arguments of `note`; no full stop.
+        place: the operator that warns.
+        clock: clock in seconds, for tests.
 
     Example:
         >>> warnings = Warnings("%s dropped a record of key %s", "join_asof-3")
@@ -30,7 +30,7 @@ class Warnings:
         self._kept_back = 0
 
     def note(self, *details: object) -> None:
-        """Log one more of them, or count it for the next line."""
+        """Log a warning, or count it for the next line."""
         now = self._clock()
         if now < self._next:
             self._kept_back += 1
@@ -42,7 +42,7 @@ class Warnings:
 
 
 class Once:
-    """Logs one debug line, ever.
+    """Logs a debug line only once.
 
     Args:
         text: the line.
@@ -52,7 +52,7 @@ class Once:
         self._text: str | None = text
 
     def note(self) -> None:
-        """Log the line if it was not logged before."""
+        """Log the line, unless it was logged before."""
         if self._text is not None:
             logger.debug("%s", self._text)
             self._text = None

@@ -1,9 +1,9 @@
-"""How long joins keep records: for a grace of stream time.
+"""Retention of joins: records are kept for a grace period of stream time.
 
-A record is kept while its timestamp is not more than the grace behind stream time, the highest timestamp that any record of
-the partition brought to the join; where the record in force counts, so is the last one before. Whether a record still
-counts is decided by timestamps alone, so results do not depend on when it is deleted. It is deleted some time later: the head
-of a key has a deadline, at which all that is too old is deleted at once.
+A record is kept while its timestamp is not more than the grace period behind stream time, the highest timestamp of any
+record of the partition in the join. As-of joins also keep the last record before that. Timestamps alone decide whether
+a record still counts, so results do not depend on when it is deleted. The head of a key has a later deadline, at which
+all its expired records are deleted together.
 """
 
 from itertools import islice
@@ -11,34 +11,34 @@ from itertools import islice
 from streamrt.state import TimedTransaction
 
 _SHARE = 8
-# One record deletes for so many keys, and so many items, at most, so that none takes long after a jump of stream time. Nobody
-# needs to wait for the rest, since it changes no result: later records go on with it.
+# Limits of keys and items that one record deletes, so that no record takes long after a jump of stream time. The rest
+# changes no result, so later records can continue the deletion.
 _KEYS_AT_ONCE = 1_000
 _ITEMS_AT_ONCE = 10_000
 
 
 class Retention:
-    """Keeps items for a grace, and gives them back afterwards.
+    """Keeps items for a grace period, and deletes them afterwards.
 
     Args:
-        grace_ms: the grace in milliseconds.
-        in_force: whether the last item before the grace is kept as well, as it holds until the next one. If its value is
-            None, nothing is in force, and it is not.
+        grace_ms: the grace period in milliseconds.
+        in_force: whether to keep the last item before the grace period too, because it is valid until the next one. An
+            item with the value None is not kept: then no item is valid.
     """
 
     def __init__(self, grace_ms: int, *, in_force: bool = False) -> None:
         self.grace_ms = grace_ms
         self._in_force = in_force
-        # A key that gets records all the time is looked at so often, and not for each of them.
+        # A key with frequent records is checked at this interval, and not for each record.
         self._pause_ms = grace_ms // _SHARE + 1
 
     def keep(self, transaction: TimedTransaction, prefix: bytes, timestamp: int) -> None:
-        """See to it that an item that was added is deleted one day."""
+        """Schedule the deletion of an item that was added."""
         if transaction.head(prefix) is None:
             transaction.set_head(prefix, 1, timestamp + self.grace_ms + 1)
 
     def advance(self, transaction: TimedTransaction, timestamp: int) -> None:
-        """Move stream time on, and delete what is too old then."""
+        """Advance stream time, and delete expired items."""
         transaction.advance(timestamp)
         if timestamp >= transaction.due_from:
             self._expire(transaction, timestamp)
@@ -50,7 +50,7 @@ class Retention:
             if oldest > 0:
                 most -= transaction.delete_items(prefix, 0, self._first_kept(transaction, prefix, oldest), most)
                 if most <= 0:
-                    # This key may have more of them.
+                    # This key may have more expired items.
                     transaction.set_head(prefix, 1, now + 1)
                     break
             # No item is later than stream time.

@@ -1,4 +1,4 @@
-"""Values that several records may meet: each gets a copy of its own."""
+"""Copies of stored values: one for each record that a stored value is merged with."""
 
 import copy
 from typing import Any
@@ -7,7 +7,7 @@ _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def fresh(value: Any) -> Any:
-    """Return a deep copy of a value; quickly where it is made of what JSON knows.
+    """Return a deep copy of a value; fast for the types of JSON.
 
     Example:
         >>> kept = {"a": [1]}

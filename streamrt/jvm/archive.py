@@ -1,11 +1,10 @@
 """Archives of loaded classes, with which Java starts in half of the time (class data sharing, JEP 350).
 
-Most of what a JVM does at its start is to find, check and link the same 10,000 classes. Java can map them from an archive
-instead, which belongs to one Java and one class path. The second JVM of a kind writes its archive when it ends, which takes
-it some seconds more; those that start later use it. An archive is a cache: where none can be made or used, Java starts as
-ever.
+At its start, a JVM mostly finds, checks and links the same 10,000 classes. Java can map them from an archive instead,
+which belongs to one Java and one class path. The second JVM of a kind writes its archive when it ends, which takes some
+seconds; later JVMs use it. An archive is a cache: if none can be created or used, Java starts as usual.
 
-Java writes the header of an archive last, so a file that begins with its magic number is whole.
+Java writes the header of an archive last, so a file that begins with its magic number is complete.
 """
 
 import contextlib
@@ -37,11 +36,11 @@ _QUIET_SINCE_24 = ("-Xlog:aot*=off",)
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """How a JVM uses an archive.
+    """A JVM's use of an archive.
 
     Attributes:
-        options: for the command that starts it, in front of the main class.
-        writes: whether it writes one when it ends.
+        options: options for the command line of the JVM, before the main class.
+        writes: whether the JVM writes an archive when it ends.
     """
 
     options: tuple[str, ...] = ()
@@ -49,7 +48,7 @@ class ClassArchive:
 
 
 def cache_directory() -> Path:
-    """Return where StreamRT keeps what it can make again: `STREAMRT_CACHE_DIR`, or a part of the user's cache directory."""
+    """Return the directory for StreamRT's caches: `STREAMRT_CACHE_DIR`, or a part of the user's cache directory."""
     chosen = os.environ.get("STREAMRT_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -57,15 +56,15 @@ def cache_directory() -> Path:
 
 
 def class_archive(kind: str, java: Java, class_path: Iterable[Path | str], *, writes: bool = True) -> ClassArchive:
-    """Return how a JVM that starts now uses the archive of its kind.
+    """Return the use of the archive by a JVM that starts now.
 
     `STREAMRT_CLASS_ARCHIVES=off` turns archives off.
 
     Args:
-        kind: what it runs; part of the names of files.
-        java: the Java that it runs on.
-        class_path: its class path, in order; a directory's name that ends with `/*` stands for the jars in it.
-        writes: whether the JVM may be the one that writes the archive.
+        kind: kind of the JVM's program; part of the file names.
+        java: the Java that runs it.
+        class_path: its class path, in order; a directory name that ends with `/*` stands for the jars in it.
+        writes: whether this JVM may write the archive.
 
     Example:
         >>> class_archive("shop", Java(Path("/nowhere/bin/java"), 17, Path("/nowhere"), full=True), [])
@@ -76,12 +75,12 @@ def class_archive(kind: str, java: Java, class_path: Iterable[Path | str], *, wr
     try:
         return _class_archive(kind, java, class_path, writes=writes)
     except (OSError, subprocess.SubprocessError) as error:
-        logger.debug("no archive of classes is used: %s", error)
+        logger.debug("starting Java without a class archive: %s", error)
         return ClassArchive()
 
 
 def _class_archive(kind: str, java: Java, class_path: Iterable[Path | str], *, writes: bool) -> ClassArchive:
-    # Options of the environment are part of the JVM, and may contradict ours.
+    # Options of the environment also apply to the JVM, and may conflict with these.
     java_key = _key([java.executable.resolve(), os.environ.get("JAVA_TOOL_OPTIONS", "")])
     key = _key([java_key, *class_path])
     directory = cache_directory() / "classes"
@@ -101,7 +100,7 @@ def _class_archive(kind: str, java: Java, class_path: Iterable[Path | str], *, w
 
 
 def _key(parts: Iterable[Path | str]) -> str:
-    """Return a text that changes with names, sizes and times of files: Java refuses an archive when they do."""
+    """Return a key of the names, sizes and times of files: Java refuses an archive if they change."""
     digest = hashlib.sha256()
     for part in parts:
         files: Sequence[Path | str] = [part]
@@ -116,7 +115,7 @@ def _key(parts: Iterable[Path | str]) -> str:
 
 
 def _base(java: Java, archive: Path) -> tuple[str, ...]:
-    """Return the archive of Java's own classes, made here if this Java has none; nothing if it has its own."""
+    """Return the archive of Java's base classes, created here if this Java has none; empty if Java includes one."""
     if any((java.home / "lib" / "server").glob("classes*.jsa")):
         return ()
     if not _is_whole(archive):
@@ -136,7 +135,7 @@ def _base(java: Java, archive: Path) -> tuple[str, ...]:
 
 
 def _adopt(archive: Path) -> None:
-    """Give an archive that a JVM has finished its name."""
+    """Rename an archive that a JVM has completed to its final name."""
     if archive.exists():
         return
     for made in archive.parent.glob(f"{archive.name}.*"):
@@ -146,10 +145,10 @@ def _adopt(archive: Path) -> None:
 
 
 def _claim(archive: Path) -> bool:
-    """Tell whether the JVM that starts now writes the archive.
+    """Return whether the JVM that starts now writes the archive.
 
-    Not the first one, which may be the only one that ever sees this directory, as in a container; and after one that does, no
-    other one for an hour.
+    The first JVM does not, because it may be the only one that ever uses this directory, as in a container. After a
+    claim, no other JVM writes for an hour.
     """
     claim = archive.with_suffix(".claim")
     try:
@@ -171,7 +170,7 @@ def _is_whole(archive: Path) -> bool:
 
 
 def _clean(directory: Path) -> None:
-    """Delete what was not used for long: archives of former versions, and files of JVMs that were killed."""
+    """Delete files without recent use: archives of older versions, and files of killed JVMs."""
     now = time.time()
     for path in directory.iterdir():
         with contextlib.suppress(OSError):

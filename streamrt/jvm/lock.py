@@ -1,7 +1,7 @@
 """Write `jars.json`, the lock of every Java library that StreamRT uses.
 
 Run `python -m streamrt.jvm.lock` after changing a version below; review the difference and commit it. All
-libraries are downloaded anew, so that a damaged file of a local Maven cache cannot enter the lock.
+libraries are downloaded again, so that a damaged file of a local Maven cache cannot enter the lock.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ __all__ = ["LOCK_FILE", "write_lock"]
 
 LOCK_FILE = Path(__file__).with_name("jars.json")
 
-# Taken one by one, without what they depend on: pyspark brings the rest. The token provider of 4.2.0 is not
-# on every mirror, and only delegation tokens need the exact pair.
+# Without their dependencies, because pyspark includes the rest. The token provider of 4.2.0 is not on every mirror,
+# and only delegation tokens need matching versions.
 _SPARK = (
     ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
@@ -24,10 +24,10 @@ _SPARK = (
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
 _KAFKA_BROKER = ("org.apache.kafka", "kafka_2.13", "4.1.1")
-# Kafka's own library names no logging backend, and without one a broker that fails says nothing at all.
-# The version is that of the slf4j-api which Kafka depends on.
+# Kafka's library has no logging backend, and without one a failing broker logs nothing.
+# The version matches the slf4j-api that Kafka depends on.
 _KAFKA_LOGGING = ("org.slf4j", "slf4j-simple", "1.7.36")
-# One archive with all that it needs.
+# One archive with all dependencies.
 _REGISTRY = ("io.apicurio", "apicurio-registry-app", "3.3.3", "all", "tar.gz")
 
 
@@ -38,10 +38,10 @@ def write_lock(path: Path = LOCK_FILE) -> int:
         path: file to write.
 
     Returns:
-        How many libraries were locked.
+        The number of locked libraries.
 
     Raises:
-        RuntimeError: a library is in no repository.
+        RuntimeError: if a library is in no repository.
 
     Example:
         >>> write_lock(Path("/tmp/jars.json"))  # doctest: +SKIP

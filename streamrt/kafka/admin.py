@@ -1,4 +1,4 @@
-"""Topics of a cluster: inspect, create, delete; and offsets, see `streamrt.kafka.offsets`."""
+"""Administration of a cluster's topics: inspect, create, delete; for offsets, see `streamrt.kafka.offsets`."""
 
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -20,10 +20,10 @@ _ADVICE = {
     KafkaError.INVALID_PARTITIONS: "set num_partitions to 1 or more",
     KafkaError.INVALID_CONFIG: "correct extra_config",
     KafkaError.POLICY_VIOLATION: "ask the cluster's administrator which settings its policy allows",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user CREATE on the topic, or create it by hand",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the user CREATE on the cluster, or create it by hand",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user CREATE on the topic, or create it manually",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the user CREATE on the cluster, or create it manually",
     KafkaError.TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-' in the name",
-    KafkaError._TIMED_OUT: "see whether the brokers are up, or raise the timeout",
+    KafkaError._TIMED_OUT: "check that the brokers are up, or raise the timeout",
 }
 
 
@@ -33,9 +33,9 @@ class TopicConfig:
 
     Attributes:
         num_partitions: number of partitions; None leaves it to the cluster.
-        replication_factor: number of copies; None leaves it to the cluster.
+        replication_factor: number of replicas; None leaves it to the cluster.
         extra_config: options of the topic such as `{"retention.ms": "3600000"}`.
-        defaulted: names of the settings that were filled in rather than declared.
+        defaulted: names of the settings that come from defaults and were not declared.
 
     Example:
         >>> TopicConfig(num_partitions=3, replication_factor=1).as_dict()
@@ -57,7 +57,7 @@ class TopicConfig:
 
 
 class TopicDefinition(Protocol):
-    """What `TopicAdmin.create_topics` needs to know of a topic."""
+    """The properties of a topic that `TopicAdmin.create_topics` needs."""
 
     @property
     def name(self) -> str:
@@ -69,14 +69,13 @@ class TopicDefinition(Protocol):
 
 
 class TopicAdmin(OffsetRequests):
-    """Inspects and changes the topics of a cluster, and reads offsets without being a consumer.
+    """Inspect and change the topics of a cluster, and read offsets without a consumer.
 
-    The client is created on first use and lives as long as this object. Its methods may be called from any
-    thread.
+    The client is created on first use and lives as long as this object. Methods may be called from any thread.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
-        logger: where the log lines of librdkafka go.
+        logger: logger for the lines of librdkafka.
         extra_config: options of librdkafka.
 
     Example:
@@ -86,13 +85,13 @@ class TopicAdmin(OffsetRequests):
     """
 
     def list_topics(self, timeout: float = -1) -> dict[str, Any]:
-        """Return the metadata of all topics by name, as confluent-kafka describes them.
+        """Return the metadata of all topics by name, in confluent-kafka's form.
 
         Args:
-            timeout: seconds to wait for the answer; -1 waits for ever.
+            timeout: seconds to wait for the answer; -1 waits forever.
 
         Raises:
-            KafkaRequestError: if the answer did not come in time.
+            KafkaRequestError: if the answer did not arrive in time.
         """
         try:
             return dict(self._client.list_topics(timeout=timeout).topics)
@@ -102,7 +101,7 @@ class TopicAdmin(OffsetRequests):
             self._client.poll(0)
 
     def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
-        """Return the settings that topics have in the cluster; asking creates no topic.
+        """Return the settings of topics in the cluster. The request does not create topics.
 
         Args:
             topic_names: names of the topics.
@@ -113,7 +112,7 @@ class TopicAdmin(OffsetRequests):
             exist.
 
         Raises:
-            KafkaRequestError: if the answers did not come in time or were refused.
+            KafkaRequestError: if the request was refused or not answered in time.
 
         Example:
             >>> TopicAdmin("localhost:9092").inspect_topics([])
@@ -131,15 +130,15 @@ class TopicAdmin(OffsetRequests):
     def create_topics(
         self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
     ) -> None:
-        """Create topics and wait until every partition has a leader; existing topics are left as they are.
+        """Create topics and wait until every partition has a leader; existing topics are not changed.
 
         Args:
             topics: the topics, with name and settings.
-            timeout: seconds to wait for the brokers to accept; above 0.
+            timeout: seconds to wait for the brokers to accept the request; above 0.
             finalize_timeout: seconds to wait for the partitions to be ready.
 
         Raises:
-            TopicCreationError: if a topic could not be created or is not ready in time; it tells all of them.
+            TopicCreationError: if topics could not be created or are not ready in time; the message lists all of them.
         """
         requested = {topic.name: topic for topic in topics}
         if not requested:
@@ -168,11 +167,11 @@ class TopicAdmin(OffsetRequests):
         """Return the names of the topics that begin with a prefix, sorted.
 
         Args:
-            prefix: what they begin with.
+            prefix: the prefix.
             timeout: seconds to wait for the brokers; above 0.
 
         Raises:
-            KafkaRequestError: if they could not be read in time.
+            KafkaRequestError: if the names could not be read in time.
         """
         deadline = time.monotonic() + timeout
 
@@ -183,25 +182,26 @@ class TopicAdmin(OffsetRequests):
         return retry("the names of the topics could not be read", ask, deadline)
 
     def group_is_active(self, group: str, timeout: float = 30) -> bool:
-        """Tell whether a consumer group has members.
+        """Return whether a consumer group has members.
 
         Args:
             group: name of the group.
             timeout: seconds to wait for the brokers; above 0.
 
         Raises:
-            KafkaRequestError: if no coordinator told in time.
+            KafkaRequestError: if no coordinator answered in time.
         """
         deadline = time.monotonic() + timeout
 
         def ask() -> bool:
-            # With `describe_consumer_groups`, librdkafka 2.16 ends the process if the coordinator goes away meanwhile.
+            # `describe_consumer_groups` of librdkafka 2.16 ends the process if the coordinator goes away during the
+            # call.
             future = self._client.list_consumer_groups(request_timeout=seconds_left(deadline))
             answer, error = self._settle(future, seconds_left(deadline))
             if error is not None:
                 raise KafkaException(error)
             if answer is None or answer.errors:
-                # A coordinator may have to load its groups first.
+                # A coordinator may still be loading its groups.
                 raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
             states = {found.group_id: found.state for found in answer.valid}
             return states.get(group) not in (None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
@@ -209,7 +209,7 @@ class TopicAdmin(OffsetRequests):
         return retry(f"the state of group {group} could not be read", ask, deadline)
 
     def delete_topics(self, topic_names: Collection[str], timeout: float = 30) -> None:
-        """Delete topics; those that do not exist are passed over.
+        """Delete topics; missing topics are ignored.
 
         Args:
             topic_names: names of the topics.
@@ -231,7 +231,7 @@ class TopicAdmin(OffsetRequests):
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, failures[0].retriable)
 
     def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
-        """Return the ids that Kafka gave to topics; a topic that is deleted and made anew has another one.
+        """Return Kafka's ids of topics; a topic that is deleted and recreated has a different id.
 
         Args:
             topic_names: names of the topics.
@@ -241,13 +241,13 @@ class TopicAdmin(OffsetRequests):
             For each name its id, or None if the topic does not exist.
 
         Raises:
-            KafkaRequestError: if the answers did not come in time or were refused.
+            KafkaRequestError: if the request was refused or not answered in time.
         """
         found = self._describe(topic_names, time.monotonic() + timeout)
         return {name: str(found[name].topic_id) if name in found else None for name in dict.fromkeys(topic_names)}
 
     def _describe(self, topic_names: Collection[str], deadline: float) -> dict[str, Any]:
-        """Return the descriptions of the topics that exist."""
+        """Return the descriptions of the existing topics."""
         if not topic_names:
             return {}
         return retry("the topics could not be described", lambda: self._descriptions(topic_names, deadline), deadline)
@@ -273,7 +273,7 @@ class TopicAdmin(OffsetRequests):
         return retry("the settings of the topics could not be read", ask, deadline)
 
     def _await_leaders(self, names: Collection[str], timeout: float) -> dict[str, str]:
-        """Wait until all partitions have leaders; return the topics that were not ready, with the reason."""
+        """Wait until all partitions have leaders; return the topics that are not ready, with the reason."""
         deadline = time.monotonic() + timeout
         waiting = set(names)
         while waiting:
@@ -298,7 +298,7 @@ def _new_topic(topic: TopicDefinition) -> NewTopic:
     config = topic.config or TopicConfig(None, None)
     return NewTopic(
         topic.name,
-        # -1 is Kafka's own sign for "the default of the cluster".
+        # -1 is Kafka's value for "the default of the cluster".
         num_partitions=-1 if config.num_partitions is None else config.num_partitions,
         replication_factor=-1 if config.replication_factor is None else config.replication_factor,
         config={key: str(value) for key, value in config.extra_config.items()},

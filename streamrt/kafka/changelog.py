@@ -1,9 +1,9 @@
-"""Reads a changelog partition, fast and to its very end.
+"""Reads a changelog partition, fast and completely.
 
-The end is the high watermark, taken by the caller without regard to open transactions. The records that can be read end
-at the last stable offset: the place of the oldest transaction that is still open, whoever opened it. What lies between the
-two may become visible at any moment, so a reader that stopped at the stable offset would restore state that lacks
-committed changes, and nobody would notice. Hence: `read` ends when its position has reached `end`, and never below.
+The end is the high watermark, which the caller determines regardless of open transactions. Readable records end at the
+last stable offset, the start of the oldest open transaction of any producer. Records between the two may become
+visible at any moment. A reader that stopped at the last stable offset could silently restore state without committed
+changes. `read` therefore ends only when its position has reached `end`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +29,8 @@ class ChangelogBatch(NamedTuple):
         keys: the keys.
         values: the values; None deletes.
         timestamps: milliseconds since the Unix epoch.
-        next_offset: the offset after all that the batch covers; up to here the partition is read.
-        epochs: the epochs of their writers; None where a record has none.
+        next_offset: the offset after the range that the batch covers; the partition is read up to here.
+        epochs: the epochs of the writers; None for a record without one.
     """
 
     keys: list[bytes]
@@ -41,13 +41,13 @@ class ChangelogBatch(NamedTuple):
 
 
 class ChangelogReader(PartitionReader):
-    """Reads committed records of changelog partitions, one partition after the other.
+    """Read committed records of changelog partitions, one partition after the other.
 
-    The client is created on first use and kept. Use a reader in one thread; several readers do not disturb each other.
+    The client is created on first use and kept. Use a reader in one thread; several readers are independent.
 
     Args:
-        connection: how to reach the brokers.
-        options: consumer options, in librdkafka's words; those that say what is read cannot be changed.
+        connection: connection to the brokers.
+        options: consumer options, named as in librdkafka; those that define what is read cannot be changed.
 
     Example:
         ```python
@@ -62,22 +62,22 @@ class ChangelogReader(PartitionReader):
     _lost_advice: ClassVar[str] = "restore from the beginning, and keep cleanup.policy=compact"
 
     def read(self, place: TopicPartition, start: int, end: int, *, timeout_s: float) -> Iterator[ChangelogBatch]:
-        """Yield the committed records of an offset range; end when all of it is read, and not before.
+        """Yield the committed records of an offset range; end only when all of it is read.
 
-        Batches have up to 10,000 records. The last one may have none: then it tells by its `next_offset` alone that the rest
-        of the range holds no committed record. An iterator must be used up or closed before the next one begins.
+        Batches have up to 10,000 records. The last one may be empty; its `next_offset` then says that the rest of the
+        range holds no committed record. Exhaust or close an iterator before you start the next one.
 
         Args:
             place: the changelog partition.
             start: first offset to read.
             end: offset after the last one: the high watermark, as `TopicAdmin.bounds` returns it.
-            timeout_s: seconds without any progress after which the read fails. An open transaction of another
-                producer below `end` is waited for.
+            timeout_s: seconds without any progress after which the read fails. The read waits for an open transaction
+                of another producer below `end`.
 
         Raises:
-            ChangelogError: if records of the range are deleted already, the topic is gone or may not be read, or there was no
-                progress in time.
-            InvalidOperationError: if another iterator of this reader began meanwhile.
+            ChangelogError: if records of the range were already deleted, the topic is missing or may not be read, or
+                there was no progress in time.
+            InvalidOperationError: if another iterator of this reader started in the meantime.
         """
         for messages, next_offset in self._messages(place, start, end, timeout_s):
             keys = list(map(Message.key, messages))
@@ -85,7 +85,7 @@ class ChangelogReader(PartitionReader):
                 offset = messages[keys.index(None)].offset()
                 raise ChangelogError(
                     f"the record at offset {offset} of the changelog {place} has no key, so StreamRT did not write it: "
-                    "see who else writes to the topic"
+                    "find the other producer of this topic"
                 )
             yield ChangelogBatch(
                 keys,
@@ -98,11 +98,11 @@ class ChangelogReader(PartitionReader):
     def last_position(
         self, place: TopicPartition, is_position: Callable[[bytes], bool], start: int, end: int, *, timeout_s: float
     ) -> tuple[int, bytes | None] | None:
-        """Return the newest committed record whose key is a position's, reading from the end in growing windows.
+        """Return the newest committed position record, reading backwards from the end in growing windows.
 
         Args:
             place: the changelog partition.
-            is_position: tells the key of a position record.
+            is_position: whether a key is that of a position record.
             start: first offset of the partition.
             end: its high watermark.
             timeout_s: seconds without any progress after which the search fails.
@@ -132,7 +132,7 @@ class ChangelogReader(PartitionReader):
 
 
 def _epoch(headers: Sequence[tuple[str, bytes | str | None]] | None) -> bytes | None:
-    """Return the epoch that the headers of a record tell."""
+    """Return the epoch in the headers of a record."""
     for name, value in headers or ():
         if name == EPOCH_HEADER and isinstance(value, bytes):
             return value

@@ -1,4 +1,4 @@
-"""What all clients share: options, log lines, and partitions and errors in StreamRT's own terms."""
+"""Common parts of all clients: options, log lines, and the conversion of partitions and errors to StreamRT's types."""
 
 import logging
 import time
@@ -35,10 +35,10 @@ ErrorCallback = Callable[[KafkaError], None]
 T = TypeVar("T")
 
 REPEAT_S = 30.0
-"""A client says the same thing at most once in this time."""
+"""Minimum seconds between two identical log lines of a client."""
 
 _DEFAULTS = {
-    # librdkafka's own 10 s are too long a break once brokers are back.
+    # librdkafka's default of 10 s is too long a pause after brokers have come back.
     "reconnect.backoff.max.ms": 1_000,
 }
 _CONNECTION_FACILITIES = frozenset({"FAIL", "ERROR", "GETPID", "REQTMOUT", "REAUTH"})
@@ -46,7 +46,7 @@ _CONNECTION_ERRORS = frozenset(
     {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 )
 _RETRIABLE = _CONNECTION_ERRORS | {
-    # A broker that has just started knows of no broker, or of not all topics.
+    # A broker that has just started may not know any broker, or all topics.
     KafkaError._PARTIAL,
     KafkaError._WAIT_COORD,
     KafkaError._TIMED_OUT_QUEUE,
@@ -68,7 +68,7 @@ class KafkaRequestError(StreamRTError):
     """A broker refused a request or did not answer it in time.
 
     Attributes:
-        code: number of Kafka's error; negative for errors that the client itself found.
+        code: number of Kafka's error; negative for errors of the client itself.
         retriable: whether the same request may succeed later.
     """
 
@@ -82,11 +82,11 @@ class KafkaRequestError(StreamRTError):
 
 
 class Throttle:
-    """Lets the same thing through once in an interval.
+    """Admit each key at most once per interval.
 
     Args:
-        interval_s: seconds.
-        clock: gives the current time in seconds.
+        interval_s: the interval in seconds.
+        clock: function that returns the current time in seconds.
 
     Example:
         >>> throttle = Throttle(30.0, clock=lambda: 0.0)
@@ -102,7 +102,7 @@ class Throttle:
         self._last: dict[object, float] = {}
 
     def ready(self, key: object) -> bool:
-        """Return whether `key` was not let through during the last interval."""
+        """Return whether `key` was not admitted during the last interval, and admit it."""
         now = self._clock()
         last = self._last.get(key)
         if last is not None and now - last < self._interval_s:
@@ -114,14 +114,14 @@ class Throttle:
 
 
 class ClientLogger:
-    """Passes the log lines of librdkafka on to a Python logger, each at the level that it deserves.
+    """Forward the log lines of librdkafka to a Python logger, at appropriate levels.
 
-    librdkafka logs every failed attempt to connect as an error, several a second for each client, while it
-    goes on trying by itself. Such lines go to DEBUG: that the cluster is away is told once, by the error
-    callback. Anything else keeps its level, and a warning that repeats within 30 s goes to DEBUG.
+    librdkafka logs each failed connection attempt as an error, several per second and client, and retries
+    automatically. Such lines go to DEBUG, because the error callback reports once that the cluster is unavailable.
+    Other lines keep their level; a warning that repeats within 30 s goes to DEBUG.
 
     Args:
-        logger: where the lines go.
+        logger: logger for the lines.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -129,7 +129,7 @@ class ClientLogger:
         self._throttle = Throttle()
 
     def log(self, level: int, pattern: str, *args: object) -> None:
-        """Log one line; confluent-kafka calls this with facility, client and text as arguments."""
+        """Log one line; confluent-kafka passes facility, client and text as arguments."""
         facility = args[0] if args else ""
         if level >= logging.WARNING:
             known = facility in _CONNECTION_FACILITIES
@@ -139,22 +139,22 @@ class ClientLogger:
 
 
 def log_error_to(logger: logging.Logger) -> ErrorCallback:
-    """Return an error callback that logs: a cluster that is away as one warning, the rest as errors.
+    """Return an error callback that logs an unavailable cluster as one warning, and other errors as errors.
 
     Args:
-        logger: where the errors go.
+        logger: logger for the errors.
     """
     throttle = Throttle()
 
     def on_error(error: KafkaError) -> None:
         away = is_connection_error(error)
-        # That a connection failed, and that there is no other one, are the same news.
+        # A failed connection and the lack of any other are one piece of information.
         if not throttle.ready("away" if away else error.code()):
             logger.debug("Kafka client: %s", error.str())
         elif away:
-            # librdkafka's own words tell of "0/2 brokers" if the only one is not there.
+            # librdkafka's text says "0/2 brokers" even if there is only one broker.
             down = error.code() == KafkaError._ALL_BROKERS_DOWN
-            logger.warning("Kafka client: %s; it goes on trying", "no broker can be reached" if down else error.str())
+            logger.warning("Kafka client: %s; it keeps trying", "no broker can be reached" if down else error.str())
         else:
             logger.error("Kafka client: %s (%s)", error.str(), error.name())
 
@@ -162,10 +162,10 @@ def log_error_to(logger: logging.Logger) -> ErrorCallback:
 
 
 def callback(call: Callable[..., T]) -> Callable[..., T]:
-    """Return a callback for confluent-kafka whose exceptions can be caught by whoever called `poll`.
+    """Wrap a callback for confluent-kafka so that the caller of `poll` can catch its exceptions.
 
-    confluent-kafka keeps what a callback raises as it finds it. Up to Python 3.11 an exception that C code has raised, as its
-    own, is not complete then, and no `except` matches it: it ends the thread. One that was caught once is complete.
+    confluent-kafka stores the exception of a callback unchanged. Up to Python 3.11, an exception that C code raised is
+    incomplete at this point. No `except` matches it, so it ends the thread. Catching it once completes it.
 
     Args:
         call: the callback.
@@ -191,13 +191,13 @@ def client_options(
 ) -> dict[str, Any]:
     """Return a client's options.
 
-    `defaults` yield to `extra_config`, which yields to the connection and to `fixed`.
+    `extra_config` overrides `defaults`; the connection and `fixed` override both.
 
     Args:
         broker_address: `host:port` or a `ConnectionConfig`.
         extra_config: options of the user.
-        logger: where librdkafka's lines go.
-        error_callback: called with the errors of the client; None to log them.
+        logger: logger for librdkafka's lines.
+        error_callback: function of the client's errors; None to log them.
         defaults: options that the user may change.
         fixed: options that the user may not change.
     """
@@ -233,7 +233,7 @@ def build_client(factory: Callable[[dict[str, Any]], T], options: dict[str, Any]
 
 
 def is_connection_error(error: KafkaError) -> bool:
-    """Return whether the client could not reach the brokers; it goes on trying by itself."""
+    """Return whether the client could not reach the brokers; it retries automatically."""
     return error.code() in _CONNECTION_ERRORS
 
 
@@ -243,11 +243,11 @@ def is_retriable(error: KafkaError) -> bool:
 
 
 def request_error(what: str, error: KafkaError | KafkaException) -> KafkaRequestError:
-    """Return the StreamRT error for one of confluent-kafka.
+    """Convert an error of confluent-kafka to a StreamRT error.
 
     Args:
-        what: what failed, such as "the offsets of group 'g' could not be read".
-        error: why.
+        what: description of the failure, such as "the offsets of group 'g' could not be read".
+        error: the cause.
     """
     cause = error_in(error) if isinstance(error, KafkaException) else error
     return KafkaRequestError(f"{what}: {cause.str()} ({cause.name()})", cause.code(), is_retriable(cause))
@@ -260,11 +260,11 @@ OffsetMetadata = str | Mapping[TopicPartition, str | None] | None
 def partition_offsets(
     offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None
 ) -> list[ConfluentTopicPartition]:
-    """Return `offsets` as confluent-kafka wants them.
+    """Convert offsets to confluent-kafka's type.
 
     Args:
         offsets: an offset for each partition.
-        metadata: text to store with each offset when they are committed, or a text for each partition.
+        metadata: text to commit with all offsets, or one for each partition.
 
     Example:
         >>> [entry] = partition_offsets({TopicPartition("orders", 1): 5})
@@ -283,16 +283,16 @@ def partition_offsets(
 
 
 def offsets_of(entries: Iterable[ConfluentTopicPartition]) -> dict[TopicPartition, int]:
-    """Return the offsets that confluent-kafka names."""
+    """Convert confluent-kafka's entries to offsets by partition."""
     return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
 
 
 def partitions_of(entries: Iterable[ConfluentTopicPartition]) -> frozenset[TopicPartition]:
-    """Return the partitions that confluent-kafka names."""
+    """Convert confluent-kafka's entries to partitions."""
     return frozenset(TopicPartition(entry.topic, entry.partition) for entry in entries)
 
 
 def error_in(error: KafkaException) -> KafkaError:
-    """Return the error that an exception carries."""
+    """Return the error inside an exception."""
     cause = error.args[0] if error.args else None
     return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(error))

@@ -1,7 +1,7 @@
-"""What consumer groups committed, asked for by consumers that do not join the groups.
+"""Committed offsets of consumer groups, read by consumers that do not join the groups.
 
-An admin client can be asked too, but the one of librdkafka 2.16 ends the whole process, by SIGSEGV or SIGABRT, when the
-group's coordinator goes away or moves while it asks for committed offsets: typically when a broker restarts.
+An admin client can read them, too. But the admin client of librdkafka 2.16 ends the whole process, by SIGSEGV or
+SIGABRT, if the group's coordinator goes away or moves during the request, as it does when a broker restarts.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from streamrt.models import TopicPartition
 __all__ = ["CommittedOffset", "GroupOffsets"]
 
 _KEPT = 4
-"""How many clients are kept while nobody asks. Each has threads and a connection to the group's coordinator."""
+"""Maximum number of idle clients. Each has threads and a connection to the group's coordinator."""
 _IDLE_S = 60.0
-"""How long they are kept. While brokers are away each tries to connect again, and collects log lines and errors meanwhile."""
+"""Seconds for which idle clients are kept. While brokers are away, they reconnect and collect log lines and errors."""
 _COORDINATOR_S = 3.0
 _FIRST_S = 0.5
 _OPTIONS = {
     "enable.auto.commit": False,
-    # How soon librdkafka asks again for an offset that a transaction is about to move; by default 100 ms, then up to 1 s.
+    # Delay before librdkafka asks again for an offset that a transaction is about to move; by default 100 ms up to 1 s.
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 100,
 }
@@ -39,11 +39,11 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class CommittedOffset:
-    """What a consumer group committed for a partition.
+    """The committed offset of a consumer group for a partition.
 
     Attributes:
         offset: the next offset to read; None if nothing is committed.
-        metadata: the text stored with it; empty without one.
+        metadata: the text stored with it; empty if there is none.
     """
 
     offset: int | None
@@ -52,37 +52,37 @@ class CommittedOffset:
 
 @dataclass
 class _Asker:
-    """A client that asks for the offsets of one group, stable ones or not."""
+    """A client that reads the offsets of one group, stable ones or not."""
 
     group: str
     stable: bool
     client: ConfluentConsumer
     epoch: int
     content: threading.Event
-    """Set while it does not matter whether it has lost connections: it has its answer, or will not be asked again."""
+    """Set while lost connections do not matter: the client has its answer, or will not be used again."""
     unanswered_s: float = 0.0
-    """How long it has waited since the last answer."""
+    """Seconds that it has waited since the last answer."""
     used_at: float = 0.0
     refused: KafkaError | None = None
-    """Why the brokers do not tell who the group's coordinator is; librdkafka says it once."""
+    """Reason why the brokers refuse to name the group's coordinator; librdkafka reports it only once."""
 
 
 class GroupOffsets:
-    """Asks consumer groups for committed offsets.
+    """Read the committed offsets of consumer groups.
 
-    Clients are made on first use and kept: one for each group, and more while several threads ask at once, so that none
-    waits for another. They never subscribe, so that they are no members and send no heartbeats. They are closed when
-    nobody has used them for a minute, with this object, or at the latest when Python exits.
+    Clients are created on first use and kept: one for each group, and more if several threads read at once, so that no
+    thread waits for another. They never subscribe, so they are no group members and send no heartbeats. They are closed
+    after a minute without use, together with this object, or at the latest when Python exits.
 
     Args:
-        options: how to reach the brokers, in librdkafka's words, with callbacks that do not refer to whoever owns this
-            object: they would keep it alive until Python exits.
+        options: connection options, named as in librdkafka. Their callbacks must not refer to the owner of this object,
+            because they would keep it alive until Python exits.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = {**options, **_OPTIONS}
         self._lock = threading.Lock()
-        self._idle: list[_Asker] = []  # the one used last is at the end
+        self._idle: list[_Asker] = []  # the most recently used client is last
         self._epoch = 0
         self._timer: threading.Timer | None = None
         weakref.finalize(self, _close_own, self._idle, os.getpid())
@@ -90,13 +90,13 @@ class GroupOffsets:
     def read(
         self, group: str, partitions: Collection[TopicPartition], require_stable: bool, deadline: float
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a group committed.
+        """Return the committed offsets of a group.
 
         Args:
             group: name of the group.
-            partitions: which ones.
+            partitions: the partitions to look up.
             require_stable: whether to wait while a transaction is about to move an offset.
-            deadline: until when, as `time.monotonic()` tells it.
+            deadline: value of `time.monotonic()`.
 
         Raises:
             KafkaRequestError: if the offsets could not be read in time.
@@ -113,13 +113,13 @@ class GroupOffsets:
             if not require_stable:
                 return self._ask(group, partitions, False, min(wait_s, left_s))
             try:
-                # Time must be left to learn why no answer came.
+                # Leave time to find the reason for a missing answer.
                 return self._ask(group, partitions, True, min(wait_s, left_s if held else left_s / 2))
             except KafkaException as error:
                 if error_in(error).code() != KafkaError._TIMED_OUT:
                     raise
-            # librdkafka does not tell an offset that is about to move from a coordinator that is away. If the
-            # coordinator tells the former offsets, it is there; a client may have to connect first.
+            # librdkafka does not distinguish an offset that is about to move from an unavailable coordinator. If the
+            # coordinator returns the previous offsets, it is available; a client may have to connect first.
             self._ask(group, partitions, False, min(wait_s, max(_FIRST_S, seconds_left(deadline))))
             held = True
             raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
@@ -127,7 +127,7 @@ class GroupOffsets:
         return retry(f"the offsets of group {group} could not be read", ask, deadline)
 
     def close(self) -> None:
-        """Let go of the clients. Those that wait for an answer go when they have waited; whoever asks anew, connects anew."""
+        """Close the idle clients; busy ones are closed after their request. A later request connects again."""
         with self._lock:
             self._epoch += 1
             idle = self._idle.copy()
@@ -138,21 +138,21 @@ class GroupOffsets:
         _close_all(idle)
 
     def close_unused(self, before: float) -> None:
-        """Close the clients that nobody has used lately, and look again later if others are left.
+        """Close the clients without recent use, and check again later if others remain.
 
         Args:
-            before: since when, as `time.monotonic()` tells it.
+            before: value of `time.monotonic()`; clients that were last used then or earlier are closed.
         """
         with self._lock:
             unused = [asker for asker in self._idle if asker.used_at <= before]
-            # In place: the finalizer knows this list.
+            # In place, because the finalizer holds this list.
             self._idle[:] = [asker for asker in self._idle if asker.used_at > before]
             self._timer = None
             self._look_later()
         _close_all(unused)
 
     def _look_later(self) -> None:
-        """Start the timer if it is needed and does not run; the lock is held."""
+        """Start the timer if it is needed and not running; the caller holds the lock."""
         if not self._idle or self._timer is not None:
             return
         this = weakref.ref(self)  # the timer must not keep this object alive
@@ -165,7 +165,7 @@ class GroupOffsets:
         timer = threading.Timer(_IDLE_S, look)
         timer.name = "streamrt-unused-clients"
         timer.daemon = True
-        with contextlib.suppress(RuntimeError):  # Python exits, and starts no more threads
+        with contextlib.suppress(RuntimeError):  # Python is exiting and starts no more threads
             timer.start()
             self._timer = timer
 
@@ -205,7 +205,7 @@ class GroupOffsets:
 
     def _give_back(self, asker: _Asker) -> None:
         asker.used_at = time.monotonic()
-        # After a restart of its only broker, a client was seen to wait for the group's coordinator for ever.
+        # After a restart of its only broker, a client may wait for the group's coordinator forever.
         useless = asker.refused is not None or asker.unanswered_s >= _COORDINATOR_S
         with self._lock:
             spare = [asker]
@@ -220,7 +220,7 @@ def _committed(asker: _Asker, wanted: list[ConfluentTopicPartition], timeout_s: 
     """Return the answer of the group's coordinator.
 
     Raises:
-        KafkaException: if it refused, or none came in time.
+        KafkaException: if the coordinator refused, or did not answer in time.
     """
     started = time.monotonic()
     try:
@@ -229,12 +229,12 @@ def _committed(asker: _Asker, wanted: list[ConfluentTopicPartition], timeout_s: 
         _serve(asker)
         code = error_in(error).code()
         if code != KafkaError._TIMED_OUT:
-            # Without confluent-kafka's words before it: the caller says what could not be done.
+            # Drop confluent-kafka's text: the caller describes the failed request.
             raise KafkaException(KafkaError(code)) from None
         asker.unanswered_s += time.monotonic() - started
         reason = asker.refused or KafkaError(code, "the group's coordinator did not answer in time")
         raise KafkaException(reason) from None
-    # What it has collected since it was asked before is no news.
+    # Errors that it has collected since the previous request are outdated.
     asker.content.set()
     _serve(asker)
     asker.content.clear()
@@ -243,7 +243,7 @@ def _committed(asker: _Asker, wanted: list[ConfluentTopicPartition], timeout_s: 
 
 
 def _serve(asker: _Asker) -> None:
-    """Have a client call its log and error callbacks, which it does in `poll` alone, and learn what it was refused."""
+    """Make a client call its log and error callbacks, which only `poll` does, and note refusals."""
     while (event := asker.client.poll(0)) is not None:
         error = event.error()
         if error is not None and not is_retriable(error):
@@ -251,7 +251,7 @@ def _serve(asker: _Asker) -> None:
 
 
 def _unless(content: threading.Event, log_error: ErrorCallback) -> ErrorCallback:
-    """Return an error callback that keeps quiet about connections while an event is set."""
+    """Return an error callback that ignores connection errors while an event is set."""
 
     def on_error(error: KafkaError) -> None:
         if not (content.is_set() and is_connection_error(error)):
@@ -261,7 +261,7 @@ def _unless(content: threading.Event, log_error: ErrorCallback) -> ErrorCallback
 
 
 def _close_own(askers: list[_Asker], pid: int) -> None:
-    """Close the clients of this process; in one that was forked from it, that would wait for threads that are not there."""
+    """Close the clients in this process only: a forked process would wait for threads that it does not have."""
     if os.getpid() == pid:
         _close_all(askers)
 

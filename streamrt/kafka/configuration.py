@@ -1,4 +1,4 @@
-"""How to reach a cluster: what `streamrt.kafka.connection` has of it."""
+"""Connection settings of a cluster, re-exported from `streamrt.kafka.connection`."""
 
 from streamrt.kafka.connection import ConnectionConfig
 

@@ -1,4 +1,4 @@
-"""How to reach the Kafka cluster: the connection options of librdkafka, with their secrets masked."""
+"""Connection settings of the Kafka cluster: the connection options of librdkafka, with masked secrets."""
 
 import contextlib
 import json
@@ -28,15 +28,15 @@ _NO_URL = "the address of a broker is host:port, without http:// in front of it"
 
 
 class SecretsNotPicklableError(ConfigurationError, TypeError):
-    """An object that holds secrets was about to be pickled: secrets travel by reference only."""
+    """An object with secrets cannot be pickled; secrets are transferred by reference only."""
 
 
 class HoldsSecrets:
-    """What clients have in common that keep their options, secrets among them, until they connect."""
+    """Common base of clients that keep their options, including secrets, until they connect."""
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         raise SecretsNotPicklableError(
-            f"a {type(self).__name__} is not pickled, because it may hold secrets, and its connections cannot move: make one "
+            f"a {type(self).__name__} cannot be pickled, because it may hold secrets and open connections: create it "
             "in the process that uses it"
         )
 
@@ -44,16 +44,16 @@ class HoldsSecrets:
 class ConnectionConfig(KeywordSettings):
     """Connection settings of all Kafka clients, named like the options of librdkafka with `_` for `.`.
 
-    Nothing is read from the environment. Values that carry a secret are masked in `repr`, in `str` and in
-    error messages. An instance cannot be changed and cannot be pickled; `to_secret_json` moves it to another
-    process. `sasl_mechanisms`, librdkafka's other name of `sasl_mechanism`, is taken as well.
+    Nothing is read from the environment. Secret values are masked in `repr`, in `str` and in error messages. An
+    instance is immutable and cannot be pickled; use `to_secret_json` to transfer it to another process.
+    `sasl_mechanisms`, librdkafka's alias of `sasl_mechanism`, is accepted, too.
 
     Every option is described in the
     [configuration of librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md).
 
     Raises:
-        ConfigurationError: if an option is unknown or its value cannot be used. The message names the option
-            and never shows the value.
+        ConfigurationError: if an option is unknown or its value is invalid. The message names the option and never
+            shows the value.
 
     Example:
         >>> connection = ConnectionConfig(
@@ -128,7 +128,7 @@ class ConnectionConfig(KeywordSettings):
         rest = {name: value for name, value in values.items() if name != "sasl_mechanisms"}
         given = [value for value in (values.get("sasl_mechanism"), values.get("sasl_mechanisms")) if value is not None]
         if len(given) == 2 and given[0] != given[1]:
-            raise ValueError("sasl_mechanism and sasl_mechanisms are the same setting, and were given different values")
+            raise ValueError("sasl_mechanism and sasl_mechanisms are the same setting, but have different values")
         return {**rest, "sasl_mechanism": given[0]} if given else rest
 
     @field_validator("bootstrap_servers")
@@ -151,26 +151,26 @@ class ConnectionConfig(KeywordSettings):
     @field_validator("ssl_endpoint_identification_algorithm", mode="before")
     @classmethod
     def _endpoint_algorithm(cls, value: object) -> object:
-        # An empty string is how Java's clients write "none".
+        # Java's clients write "none" as an empty string.
         return (value.lower() or "none") if isinstance(value, str) else value
 
     @field_validator("sasl_oauthbearer_token_endpoint_url")
     @classmethod
     def _no_credentials_in_url(cls, value: str | None) -> str | None:
         if value and "@" in urllib.parse.urlsplit(value).netloc:
-            raise ValueError("the URL must not hold credentials; use sasl_oauthbearer_client_id and _client_secret")
+            raise ValueError("the URL must not contain credentials; use sasl_oauthbearer_client_id and _client_secret")
         return value
 
     @classmethod
     def from_librdkafka_dict(cls, config: Mapping[str, Any], ignore_extras: bool = False) -> Self:
-        """Build a connection from options named as librdkafka names them.
+        """Build a connection from options that are named as in librdkafka.
 
         Args:
             config: options such as `{"bootstrap.servers": "kafka:9092"}`.
-            ignore_extras: pass over options that are none of a connection instead of refusing them.
+            ignore_extras: whether to ignore options that do not concern connections, instead of refusing them.
 
         Raises:
-            ConfigurationError: if a value cannot be used, or an option is unknown and `ignore_extras` is off.
+            ConfigurationError: if a value is invalid, or an option is unknown and `ignore_extras` is off.
 
         Example:
             >>> options = {"bootstrap.servers": "kafka:9092", "linger.ms": 5}
@@ -184,19 +184,19 @@ class ConnectionConfig(KeywordSettings):
             if field is None:
                 extras.append(key)
             elif known.setdefault(field, value) != value:
-                raise ConfigurationError(f"{key} is given twice, under two names, with different values")
+                raise ConfigurationError(f"{key} is set twice, under two names, with different values")
         if extras and not ignore_extras:
             raise ConfigurationError(
-                f"no connection options: {', '.join(sorted(extras))}; pass them as producer_extra_config or "
+                f"these are not connection options: {', '.join(sorted(extras))}; pass them as producer_extra_config or "
                 "consumer_extra_config, or set ignore_extras=True"
             )
         return cls(**known)
 
     def as_librdkafka_dict(self, plaintext_secrets: bool = True) -> dict[str, Any]:
-        """Return the options that have a value, named as librdkafka names them.
+        """Return the options that have a value, named as in librdkafka.
 
         Args:
-            plaintext_secrets: whether secrets are given in plain text, as clients need them, or as `***`.
+            plaintext_secrets: whether secrets appear in plain text, as clients need them, or as `***`.
 
         Example:
             >>> ConnectionConfig(bootstrap_servers="kafka:9092", client_id="shop").as_librdkafka_dict()
@@ -215,10 +215,10 @@ class ConnectionConfig(KeywordSettings):
     def to_secret_json(self) -> str:
         """Return all options as JSON, **with the secrets in plain text**.
 
-        For a file that only its owner may read, or a pipe; never for a log, a command line or a pickle.
+        Write it to a file that only its owner may read, or to a pipe; never to a log, a command line or a pickle.
 
         Raises:
-            ConfigurationError: if the connection has an `oauth_cb`: a function has no JSON form.
+            ConfigurationError: if the connection has an `oauth_cb`, because a function has no JSON form.
 
         Example:
             >>> connection = ConnectionConfig(bootstrap_servers="kafka:9092")
@@ -227,14 +227,14 @@ class ConnectionConfig(KeywordSettings):
         """
         if self.oauth_cb is not None:
             raise ConfigurationError(
-                "oauth_cb is a Python function and cannot be handed to other processes; "
+                "oauth_cb is a Python function and cannot be passed to other processes; "
                 "use sasl_oauthbearer_method='oidc' with client id, secret and token endpoint"
             )
         return json.dumps(self.as_librdkafka_dict(plaintext_secrets=True))
 
     @classmethod
     def from_secret_json(cls, text: str) -> Self:
-        """Read what `to_secret_json` wrote.
+        """Build a connection from the result of `to_secret_json`.
 
         Args:
             text: the JSON document.
@@ -243,7 +243,7 @@ class ConnectionConfig(KeywordSettings):
             ConfigurationError: if the text is not such a document; the message does not quote it.
         """
         options: Any = None
-        # Suppressed rather than chained: a JSONDecodeError carries the whole document.
+        # Suppressed, not chained, because a JSONDecodeError contains the whole document.
         with contextlib.suppress(ValueError):
             options = json.loads(text)
         if not isinstance(options, dict):
@@ -261,7 +261,7 @@ class ConnectionConfig(KeywordSettings):
     @override
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         raise SecretsNotPicklableError(
-            "a ConnectionConfig is not pickled, because it may hold secrets: "
+            "a ConnectionConfig cannot be pickled, because it may hold secrets: "
             "pass to_secret_json() through a file that only its owner may read"
         )
 
@@ -275,10 +275,10 @@ _CALLABLE = _Callable()
 
 
 def as_connection(broker_address: "str | ConnectionConfig") -> ConnectionConfig:
-    """Return the connection that `broker_address` stands for.
+    """Convert `broker_address` to a connection.
 
     Args:
-        broker_address: `host:port` (several with commas between them), or a `ConnectionConfig`.
+        broker_address: `host:port` (several separated by commas), or a `ConnectionConfig`.
 
     Raises:
         ConfigurationError: if it is neither.
@@ -292,12 +292,12 @@ def as_connection(broker_address: "str | ConnectionConfig") -> ConnectionConfig:
     if isinstance(broker_address, str):
         return _at(broker_address)
     raise ArgumentTypeError(
-        f"broker_address is a {type(broker_address).__name__}: give 'host:port' or a ConnectionConfig"
+        f"broker_address is a {type(broker_address).__name__}: use 'host:port' or a ConnectionConfig"
     )
 
 
 def field_of(option: str) -> str | None:
-    """Return the field that holds librdkafka's `option`, or None if it is no connection option."""
+    """Return the field for librdkafka's `option`, or None if it is not a connection option."""
     option = _ALIASES.get(option, option)
     field = option.replace(".", "_")
     return field if field in ConnectionConfig.model_fields and _option_of(field) == option else None
@@ -308,20 +308,20 @@ def _option_of(field: str) -> str:
 
 
 def connection_of(given: str | ConnectionConfig | None, configured: str | None) -> ConnectionConfig:
-    """Return the connection that an application was given, or that is configured elsewhere.
+    """Return the connection from an application's argument, or from other configuration.
 
     Args:
-        given: what it was given.
-        configured: the address that holds without a `ConnectionConfig`.
+        given: the argument of the application.
+        configured: the address to use if `given` is not a `ConnectionConfig`.
 
     Raises:
-        ConfigurationError: if there is neither.
+        ConfigurationError: if both are missing.
     """
     if isinstance(given, ConnectionConfig):
         return given
     if configured is None:
         raise ConfigurationError(
-            "broker_address is missing: give Application(broker_address='host:port'), set STREAMRT_BROKER_ADDRESS, or "
+            "broker_address is missing: pass Application(broker_address='host:port'), set STREAMRT_BROKER_ADDRESS, or "
             "start a broker on this machine with `streamrt dev kafka`"
         )
     return _at(configured)
@@ -329,11 +329,11 @@ def connection_of(given: str | ConnectionConfig | None, configured: str | None) 
 
 def _at(addresses: str) -> ConnectionConfig:
     if _has_url(addresses):
-        raise ArgumentValueError(f"broker_address cannot be used: {_NO_URL}")
+        raise ArgumentValueError(f"broker_address is invalid: {_NO_URL}")
     return ConnectionConfig(bootstrap_servers=addresses)
 
 
 def _has_url(addresses: str) -> bool:
-    """Tell whether an address begins with something else than a security protocol, which librdkafka takes there."""
+    """Return whether an address has a scheme other than the security protocols that librdkafka accepts there."""
     schemes = (address.strip().rpartition("://")[0].lower() for address in addresses.split(","))
     return any(scheme and scheme not in get_args(SecurityProtocol) for scheme in schemes)

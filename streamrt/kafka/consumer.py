@@ -17,40 +17,40 @@ from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 __all__ = ["AutoOffsetReset", "CommitCallback", "Consumer", "RebalanceCallback"]
 
 AutoOffsetReset = Literal["earliest", "latest", "error"]
-"""Where to begin in partitions that have no committed offset."""
+"""Start position in partitions without a committed offset."""
 
 CommitCallback = Callable[[KafkaError | None, list[ConfluentTopicPartition]], None]
 RebalanceCallback = Callable[[ConfluentConsumer, list[ConfluentTopicPartition]], None]
 
 _LOGGER = logging.getLogger(__name__)
 _DEFAULTS = {
-    # Records of topics that are joined meet only if a member gets the same partition numbers of each topic.
+    # Joins need a member that gets the same partition numbers of each topic.
     "partition.assignment.strategy": "range",
-    # An offset counts as processed when `store_offsets` says so, not when the record was handed out.
+    # An offset counts as processed after `store_offsets`, not when the record was returned.
     "enable.auto.offset.store": False,
 }
 
 
 class Consumer(HoldsSecrets):
-    """Reads records from Kafka; a thin layer over `confluent_kafka.Consumer`.
+    """Read records from Kafka; a thin layer over `confluent_kafka.Consumer`.
 
-    The client is created on first use. As a context manager it leaves its group at the end. Use it in one thread:
-    another one would be kept waiting for as long as a `poll` lasts.
+    The client is created on first use. As a context manager it leaves its group at the end. Use it in one thread,
+    because another thread would have to wait for the end of each `poll`.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
         consumer_group: name of the group; None for a consumer that only uses `assign` and never commits.
-        auto_offset_reset: where to start without a committed offset: "earliest", "latest", or "error".
-        auto_commit_enable: whether stored offsets are committed now and then. What is stored is up to
-            `store_offsets`, unless `extra_config` sets `enable.auto.offset.store`.
-        logger: where the log lines of librdkafka go.
-        error_callback: called with the errors of the client; by default they are logged.
-        on_commit: called with the outcome of every commit; by default failed ones are logged.
-        extra_config: options of librdkafka; the other parameters win over them.
-        prepare: called with the name of each topic before it is subscribed to, to create it for instance.
+        auto_offset_reset: start position without a committed offset: "earliest", "latest", or "error".
+        auto_commit_enable: whether stored offsets are committed periodically. Store them with `store_offsets`,
+            unless `extra_config` sets `enable.auto.offset.store`.
+        logger: logger for the lines of librdkafka.
+        error_callback: function of the client's errors; by default they are logged.
+        on_commit: function of the outcome of each commit; by default failures are logged.
+        extra_config: options of librdkafka; the other parameters override them.
+        prepare: function of a topic's name that is called before the subscription, for example to create the topic.
 
     Raises:
-        ConfigurationError: if `auto_offset_reset` is none of the three.
+        ConfigurationError: if `auto_offset_reset` is none of the three values.
 
     Example:
         >>> consumer = Consumer("localhost:9092", "shop", "earliest", auto_commit_enable=False)
@@ -70,9 +70,7 @@ class Consumer(HoldsSecrets):
         prepare: Callable[[str], None] | None = None,
     ) -> None:
         if auto_offset_reset not in ("earliest", "latest", "error"):
-            raise ConfigurationError(
-                f"auto_offset_reset is {auto_offset_reset!r}: give 'earliest', 'latest' or 'error'"
-            )
+            raise ConfigurationError(f"auto_offset_reset is {auto_offset_reset!r}: use 'earliest', 'latest' or 'error'")
         self._options = client_options(
             broker_address,
             extra_config,
@@ -98,15 +96,15 @@ class Consumer(HoldsSecrets):
         on_revoke: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Join the group for these topics; a former subscription is replaced.
+        """Join the group for these topics; this replaces an earlier subscription.
 
-        The callbacks are called by `poll`, `consume` and `close`, in the thread that calls those.
+        The callbacks run inside `poll`, `consume` and `close`, in the calling thread.
 
         Args:
             topics: names of the topics.
-            on_assign: called with the partitions that were assigned.
-            on_revoke: called with the partitions before they are given back.
-            on_lost: called with the partitions that are already gone; by default `on_revoke` is called.
+            on_assign: function of the assigned partitions.
+            on_revoke: function of the partitions, called before they are revoked.
+            on_lost: function of the partitions that were already lost; by default `on_revoke` is called.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -133,10 +131,10 @@ class Consumer(HoldsSecrets):
         """Return the next record or event, and call the callbacks that are due.
 
         Args:
-            timeout: seconds to wait; None waits for ever.
+            timeout: seconds to wait; None waits forever.
 
         Returns:
-            A message, whose `error()` tells a record (None) from an event; or None after the timeout.
+            A message, whose `error()` is None for a record and set for an event; or None after the timeout.
 
         Raises:
             RuntimeError: if the consumer is closed.
@@ -147,8 +145,8 @@ class Consumer(HoldsSecrets):
         """Return up to `num_messages` records or events, and call the callbacks that are due.
 
         Args:
-            num_messages: the most to return.
-            timeout: seconds to wait for all of them; None waits for ever.
+            num_messages: maximum number of messages.
+            timeout: seconds to wait for all of them; None waits forever.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -159,11 +157,11 @@ class Consumer(HoldsSecrets):
     def store_offsets(
         self, message: Message | None = None, offsets: list[ConfluentTopicPartition] | None = None
     ) -> None:
-        """Remember offsets for the next commit.
+        """Store offsets for the next commit.
 
         Args:
-            message: the offset after this record; excludes `offsets`.
-            offsets: these offsets; excludes `message`.
+            message: store the offset after this record; excludes `offsets`.
+            offsets: store these offsets; excludes `message`.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -185,7 +183,7 @@ class Consumer(HoldsSecrets):
             asynchronous: whether to return at once.
 
         Returns:
-            None if asynchronous; otherwise the offsets, each with the `error` that it met or None.
+            None if asynchronous; otherwise the offsets, each with its `error` or None.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -202,11 +200,11 @@ class Consumer(HoldsSecrets):
         """Return the committed offsets of the group.
 
         Args:
-            partitions: which ones.
-            timeout: seconds to wait for the answer; None waits for ever.
+            partitions: the partitions to look up.
+            timeout: seconds to wait for the answer; None waits forever.
 
         Returns:
-            The partitions, each with `offset` and maybe `error`.
+            The partitions, each with `offset` and possibly `error`.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -220,9 +218,9 @@ class Consumer(HoldsSecrets):
         """Return the first offset of a partition and the one after its last record.
 
         Args:
-            partition: which one.
-            timeout: seconds to wait for the answer; None waits for ever.
-            cached: whether what the client last heard is good enough.
+            partition: the partition to look up.
+            timeout: seconds to wait for the answer; None waits forever.
+            cached: whether to return the client's cached values.
 
         Returns:
             The pair, or None after the timeout.
@@ -240,8 +238,8 @@ class Consumer(HoldsSecrets):
         """Return the metadata of the cluster.
 
         Args:
-            topic: only of this topic; by default of all topics.
-            timeout: seconds to wait for the answer; None waits for ever.
+            topic: restricts the result to this topic; by default all topics.
+            timeout: seconds to wait for the answer; None waits forever.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -249,7 +247,7 @@ class Consumer(HoldsSecrets):
         return self._client.list_topics(timeout=-1 if timeout is None else timeout, **_given(topic=topic))
 
     def memberid(self) -> str | None:
-        """Return the id that the group's coordinator gave this member, or None.
+        """Return the member id from the group's coordinator, or None.
 
         Raises:
             RuntimeError: if the consumer is closed.
@@ -263,11 +261,11 @@ class Consumer(HoldsSecrets):
         """Return for each partition the first offset whose timestamp is at or after the given one.
 
         Args:
-            partitions: which ones, with the timestamps (ms) as their offsets.
-            timeout: seconds to wait for the answer; None waits for ever.
+            partitions: the partitions to look up, with the timestamps (ms) as their offsets.
+            timeout: seconds to wait for the answer; None waits forever.
 
         Returns:
-            The partitions with the offsets found; -1 where all records are older.
+            The partitions with the offsets found; -1 if all records are older.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -279,7 +277,7 @@ class Consumer(HoldsSecrets):
         """Stop fetching from these partitions; they stay assigned.
 
         Args:
-            partitions: which ones.
+            partitions: the partitions to pause.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -290,7 +288,7 @@ class Consumer(HoldsSecrets):
         """Fetch from these partitions again.
 
         Args:
-            partitions: which ones.
+            partitions: the partitions to resume.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -298,10 +296,10 @@ class Consumer(HoldsSecrets):
         self._client.resume(partitions)
 
     def position(self, partitions: list[ConfluentTopicPartition]) -> list[ConfluentTopicPartition]:
-        """Return the offsets after the last record that was handed out of each partition.
+        """Return, for each partition, the offset after the last returned record.
 
         Args:
-            partitions: which ones.
+            partitions: the partitions to look up.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -310,7 +308,7 @@ class Consumer(HoldsSecrets):
         return list(self._client.position(partitions))
 
     def seek(self, partition: ConfluentTopicPartition) -> None:
-        """Go on reading an assigned partition at another offset.
+        """Continue to read an assigned partition at another offset.
 
         Args:
             partition: the partition with the offset, absolute or logical such as `OFFSET_BEGINNING`.
@@ -321,7 +319,7 @@ class Consumer(HoldsSecrets):
         self._client.seek(partition)
 
     def assignment(self) -> list[ConfluentTopicPartition]:
-        """Return the partitions that the consumer reads.
+        """Return the assigned partitions.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -330,7 +328,7 @@ class Consumer(HoldsSecrets):
         return list(self._client.assignment())
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use other credentials, for mechanisms PLAIN and SCRAM, from the next connection on.
+        """Change the credentials of the mechanisms PLAIN and SCRAM, from the next connection on.
 
         Args:
             username: the user.
@@ -342,7 +340,7 @@ class Consumer(HoldsSecrets):
         """Read exactly these partitions.
 
         Args:
-            partitions: which ones, with the offsets to start at if they have any.
+            partitions: the partitions to read, optionally with start offsets.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -351,10 +349,10 @@ class Consumer(HoldsSecrets):
         self._client.assign(partitions)
 
     def incremental_assign(self, partitions: list[ConfluentTopicPartition]) -> None:
-        """Read these partitions too.
+        """Read these partitions, too.
 
         Args:
-            partitions: which ones.
+            partitions: the partitions to add.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -366,7 +364,7 @@ class Consumer(HoldsSecrets):
         """Stop reading these partitions.
 
         Args:
-            partitions: which ones.
+            partitions: the partitions to remove.
 
         Raises:
             KafkaException: if a Kafka error occurred.
@@ -384,20 +382,20 @@ class Consumer(HoldsSecrets):
         self._client.unassign()
 
     def close(self) -> None:
-        """Stop reading, commit what is stored if auto commit is on, and leave the group.
+        """Stop reading, commit the stored offsets if auto commit is on, and leave the group.
 
-        The rebalance callbacks may be called. Closing twice does nothing.
+        The rebalance callbacks may be called. A second call does nothing.
         """
         if self._inner is not None:
-            # Rebalance callbacks, called from in here, still use the client: they commit.
+            # Rebalance callbacks run in here and still use the client to commit.
             self._inner.close()
         self._closed = True
         self._inner = None
 
     def consumer_group_metadata(self) -> Any:
-        """Return what `Producer.send_offsets_to_transaction` needs to know about the group.
+        """Return the group's metadata for `Producer.send_offsets_to_transaction`.
 
-        It pickles, and another process with the same version of librdkafka accepts it.
+        It can be pickled, and another process with the same version of librdkafka accepts it.
         """
         return self._client.consumer_group_metadata()
 

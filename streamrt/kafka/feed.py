@@ -1,10 +1,9 @@
-"""Reads many partitions at once, each record as soon as it is there.
+"""Reads many partitions at once, each record as soon as it is available.
 
-A partition is in one of three places: not assigned; read, which means that the client is told to fetch it; or paused, which
-means that the client is not. What the client does with a partition is begun and ended with its own position, the offset after
-all that was returned or found to hold no record, and never with one that the client keeps. Thus a pause, a seek and another
-assignment are the same thing: an end, and a beginning where the position says. librdkafka marks what it has read with the
-number of the beginning that it belongs to, and drops what belongs to another one.
+A partition is in one of three states: not assigned; read, so the client fetches it; or paused, so the client does not.
+The feed, not the client, owns positions. A position is the offset after everything that was returned or contains no
+record. Pause, seek and reassignment are all the same: unassign the partition, then assign it at the position of the
+feed. librdkafka tags fetched records with the number of the assignment, and drops those of an earlier one.
 """
 
 import logging
@@ -46,19 +45,19 @@ logger = logging.getLogger("streamrt.kafka")
 
 _DEFAULTS: Mapping[str, Any] = {
     "isolation.level": "read_committed",
-    # Brokers answer as soon as there is a record, however long it is. But a partition that is added, and the news of an end,
-    # wait until the request before is answered. An idle feed takes 0.2 % of a core with it, and 0.15 % with 500 ms.
+    # Brokers answer as soon as there is a record, whatever the limit. But an added partition, and the report of an end,
+    # wait for the answer to the previous request. An idle feed takes 0.2 % of a core with it, and 0.15 % with 500 ms.
     "fetch.wait.max.ms": 100,
-    # With librdkafka's own 1 s it stands still whenever its queue is full.
+    # With librdkafka's default of 1 s, reading stops whenever the queue is full.
     "fetch.queue.backoff.ms": 2,
-    # Of all partitions together, in memory. Reading is as fast with ten times as many.
+    # Records of all partitions together, in memory. Ten times as many do not make reading faster.
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 65_536,
     "receive.message.max.bytes": LARGEST_ANSWER,
     "reconnect.backoff.ms": 20,
     "topic.metadata.refresh.fast.interval.ms": 20,
 }
-# Options of members of a group, of which this is none.
+# Options of group members; a feed is not a member.
 _MEMBERSHIP = frozenset(
     {
         "coordinator.query.interval.ms",
@@ -75,19 +74,19 @@ _MEMBERSHIP = frozenset(
 )
 _ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _WHAT = "input"
-_LOST_ADVICE = "see the retention of the topic"
+_LOST_ADVICE = "check the retention of the topic"
 
 
 class PartitionFeed:
-    """Reads committed records of assigned partitions, each partition from a given offset on.
+    """Read committed records of assigned partitions, each from a given offset on.
 
-    It is a member of no group and commits nothing. The client is created with the first partition and kept. Used by one
-    thread.
+    A feed is not a group member and commits nothing. The client is created with the first partition and kept. Use a
+    feed in one thread.
 
     Args:
-        connection: how to reach the brokers.
-        options: consumer options of the user, in librdkafka's words. Those for members of a group are left out, and those
-            that say where to begin and what to commit cannot be changed.
+        connection: connection to the brokers.
+        options: consumer options of the user, named as in librdkafka. Options for group members are ignored; options
+            for the start offset and for commits cannot be changed.
 
     Example:
         ```python
@@ -120,20 +119,20 @@ class PartitionFeed:
         self._failures: dict[TopicPartition, Exception] = {}
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, too, from these offsets on, once they are resumed. Others go on as they were.
+        """Assign more partitions at these offsets, paused until `resume`. Other partitions are not affected.
 
         Raises:
             ConfigurationError: if librdkafka refuses the options.
-            InvalidOperationError: if one of them is assigned already.
+            InvalidOperationError: if a partition is already assigned.
         """
         known = sorted(positions.keys() & self._positions.keys())
         if known:
-            raise InvalidOperationError(f"{known[0]} is assigned to the feed already")
+            raise InvalidOperationError(f"{known[0]} is already assigned to the feed")
         if self._client is None:
             if not positions:
                 return
             self._client = build_client(ConfluentConsumer, self._options)
-        # Of partitions that were added to a topic the client knows nothing yet, as of a topic that it has not asked for.
+        # Partitions that were added to a topic are as unknown to the client as a new topic, so look the topic up again.
         self._looked_up -= {place.topic for place in positions if place not in self._known}
         self._known.update(positions)
         look_up(self._client, (place.topic for place in positions), self._looked_up)
@@ -141,10 +140,10 @@ class PartitionFeed:
         self._paused.update(positions)
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
-        """Read these partitions no longer; what was read of them and not returned is forgotten. Others go on as they were.
+        """Unassign partitions, and drop their records that were not returned. Other partitions are not affected.
 
         Raises:
-            KafkaRequestError: if the client does not let go of them.
+            KafkaRequestError: if the client does not release them.
         """
         going = [place for place in dict.fromkeys(places) if place in self._positions]
         self._drop(self._reading(going))
@@ -154,37 +153,37 @@ class PartitionFeed:
         self._paused.difference_update(going)
 
     def poll(self, timeout_s: float, records: int) -> list[tuple[TopicPartition, InputBatch]]:
-        """Return what there is, at least one record if one comes in time; records of a partition are in order.
+        """Return the available records, at least one if one arrives in time; records of a partition are in order.
 
-        It returns early, with nothing, when it finds that a partition is read to its end. An error is raised again and again,
-        until its partition is paused, sought, or not assigned any more.
+        It returns early, without records, when a partition reaches its end. An error is raised by each call until its
+        partition is paused, sought or unassigned.
 
         Args:
             timeout_s: seconds to wait for the first record; 0 does not wait.
-            records: the most to return.
+            records: maximum number of records.
 
         Raises:
-            OffsetOutOfRangeError: if the next offset of a partition is not there any more.
-            KafkaRequestError: if records cannot be read for another reason that does not pass by itself.
+            OffsetOutOfRangeError: if the next offset of a partition no longer exists.
+            KafkaRequestError: if records cannot be read for another permanent reason.
         """
         deadline = time.monotonic() + timeout_s
         while not self._failures:
             found = self._take(max(0.0, deadline - time.monotonic()), records)
             known = self._ends.copy()
             batches = self._accept(found)
-            # The client counts whole milliseconds: what is left of the time when it has found nothing cannot be waited for.
+            # The client counts whole milliseconds, so the rest of the time after an empty poll cannot be waited for.
             if not found or batches or self._ends != known or time.monotonic() >= deadline:
                 return batches
         raise next(iter(self._failures.values()))
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on at another offset; what was read of the partition and not returned is forgotten.
+        """Continue at another offset, and drop the partition's records that were not returned.
 
         Raises:
             InvalidOperationError: if the partition is not assigned.
         """
         if place not in self._positions:
-            raise InvalidOperationError(f"{place} cannot be sought, because it is not assigned to the feed")
+            raise InvalidOperationError(f"cannot seek in {place}, because it is not assigned to the feed")
         reading = self._reading([place])
         self._drop(reading)
         self._positions[place] = offset
@@ -192,26 +191,26 @@ class PartitionFeed:
         self._fetch(reading)
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`. Partitions that are not assigned are left out."""
+        """Return no records of these partitions until `resume`. Unassigned partitions are ignored."""
         reading = self._reading(places)
         self._drop(reading)
         self._paused.update(reading)
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        """Return records of these partitions again, after those that were returned before the pause.
+        """Return records of these partitions again, from where the pause began.
 
-        Partitions that are not assigned, or not paused, are left out.
+        Partitions that are not assigned, or not paused, are ignored.
         """
         paused = [place for place in dict.fromkeys(places) if place in self._paused]
         self._paused.difference_update(paused)
         self._fetch(paused)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Return, for the partitions that were last found read to their ends, the offset there: behind all markers."""
+        """Return the end offsets, after all transaction markers, of the partitions that are read to their ends."""
         return dict(self._ends)
 
     def close(self) -> None:
-        """Let go of the connections, and of the assignment. A closed feed connects again when it is assigned partitions."""
+        """Close the connections and drop the assignment. A closed feed reconnects when partitions are added."""
         client, self._client = self._client, None
         self._looked_up.clear()
         self._known.clear()
@@ -226,31 +225,31 @@ class PartitionFeed:
         return [place for place in dict.fromkeys(places) if place in self._positions and place not in self._paused]
 
     def _drop(self, places: list[TopicPartition]) -> None:
-        """Make the client forget partitions, and all that it has read of them."""
+        """Unassign partitions from the client, and drop their fetched records."""
         for place in places:
             self._failures.pop(place, None)
         if places and self._client is not None:
             try:
                 self._client.incremental_unassign(partition_offsets(dict.fromkeys(places, 0)))
             except KafkaException as error:
-                raise request_error("the client did not let go of input partitions", error) from error
+                raise request_error("the client did not release input partitions", error) from error
 
     def _fetch(self, places: list[TopicPartition]) -> None:
-        """Make the client read partitions from their positions on."""
+        """Assign partitions to the client at their positions."""
         if places and self._client is not None:
             offsets = {place: self._positions[place] for place in places}
             try:
                 self._client.incremental_assign(partition_offsets(offsets))
             except KafkaException as error:
-                raise request_error("the client did not take input partitions", error) from error
+                raise request_error("the client did not accept input partitions", error) from error
 
     def _take(self, timeout_s: float, most: int) -> list[Message]:
-        """Wait for a record or an event; return it with all that is there."""
+        """Wait for a record or an event; return it with all others that are available."""
         if self._client is None:
             time.sleep(timeout_s)
             return []
         try:
-            # consume() alone would wait until it has all that it may return.
+            # consume() alone would wait for the maximum number of records.
             first = self._client.poll(timeout_s)
             if first is None:
                 return []
@@ -261,14 +260,14 @@ class PartitionFeed:
     def _accept(self, found: list[Message]) -> list[tuple[TopicPartition, InputBatch]]:
         """Move past records and events; return the records by partition."""
         events: list[Message] = []
-        # An error is true, and no error is None.
+        # A KafkaError is truthy; records have None.
         if any(map(Message.error, found)):
             events = [message for message in found if message.error() is not None]
             found = [message for message in found if message.error() is None]
         batches = []
         for place, messages in _by_partition(found):
             position = self._positions.get(place)
-            # Never trust that nothing of a former assignment is left in the client's queue.
+            # Records of a previous assignment may still be in the client's queue.
             if position is None or place in self._paused:
                 continue
             if messages[0].offset() < position:
@@ -278,7 +277,7 @@ class PartitionFeed:
             self._positions[place] = messages[-1].offset() + 1
             self._ends.pop(place, None)
             batches.append((place, InputBatch.of(messages)))
-        # After the records, so that an end that was left behind is not believed. An error waits until they are returned.
+        # After the records, so that an outdated end is not used. An error waits until the records are returned.
         for event in events:
             self._examine(event)
         told, self._told[:] = self._told[:], []
@@ -287,7 +286,7 @@ class PartitionFeed:
         return batches
 
     def _examine(self, event: Message) -> None:
-        """Handle an event that is no record."""
+        """Handle an event."""
         error, topic, partition = event.error(), event.topic(), event.partition()
         if error is None:
             return
@@ -301,7 +300,7 @@ class PartitionFeed:
         if error.code() == KafkaError._PARTITION_EOF:
             end = event.offset()
             if end is not None and end >= position:
-                # Markers of transactions lie between.
+                # Only transaction markers lie in between.
                 self._positions[place] = self._ends[place] = end
         elif error.code() in LOST:
             self._failures[place] = OffsetOutOfRangeError(
@@ -313,7 +312,7 @@ class PartitionFeed:
             self._fail(place, position, error)
 
     def _listen(self, error: KafkaError) -> None:
-        """Handle an error of the client, which names partitions in its text alone."""
+        """Handle an error of the client, which names partitions only in its text."""
         if error.code() in EVENTS_NOT_OURS:
             logger.debug("Feed: %s", error.str())
             return
@@ -332,13 +331,13 @@ class PartitionFeed:
     def _fail(self, place: TopicPartition, position: int, error: KafkaError) -> None:
         text, retriable = unreadable_text(_WHAT, place, position, error), False
         if error.code() in _ABSENT:
-            # A broker that starts may not know its topics yet.
+            # A starting broker may not know its topics yet.
             try:
                 bounds_of(self._connection, place)
             except KafkaRequestError as why:
                 retriable = why.retriable
             else:
-                logger.debug("%s; it exists, so it is read again", text)
+                logger.debug("%s; the partition exists, so reading it starts again", text)
                 self._drop([place])
                 self._fetch([place])
                 return

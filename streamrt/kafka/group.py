@@ -1,14 +1,15 @@
-"""Membership in a consumer group, by a consumer that owns partitions and commits offsets, but reads no record.
+"""Membership in a consumer group, by a consumer that owns partitions and commits offsets, but reads no records.
 
-`streamrt.kafka.group_state` draws the life of a member. How its thread works:
+`streamrt.kafka.group_state` draws the life cycle of a member. Its thread works as follows:
 
-- Only the member's thread talks to the consumer. A commit that another thread asks for waits in a queue: a call beside
-  a running poll() gets its turn late or never, since confluent-kafka 2.16 lets one thread at a time into a consumer.
-- Between polls, a commit is sent without waiting for its answer, which a later poll() delivers: librdkafka's waiting
-  commit takes no timeout and outlasts a broker that is away by a whole session.
-- `on_revoke` runs in a thread of its own, while the member's thread stays inside poll() and goes on serving commits:
-  whoever drains for `on_revoke` can commit. No answer is delivered inside poll(), so here the waiting commit is used.
-- Partitions are given back only when no commit is on its way.
+- Only the member's thread uses the consumer. Commits of other threads wait in a queue: confluent-kafka 2.16 admits one
+  thread at a time to a consumer, so a call during a running poll() is served late or never.
+- Between polls, a commit is sent asynchronously, and a later poll() delivers its answer. librdkafka's synchronous
+  commit takes no timeout; if a broker is away, it lasts for a whole session.
+- `on_revoke` runs in a separate thread, while the member's thread stays inside poll() and continues to serve commits.
+  Threads that drain for `on_revoke` can thus commit. Inside poll() no answers are delivered, so the synchronous commit
+  is used.
+- Partitions are given back only when no commit is in flight.
 """
 
 import contextlib
@@ -67,23 +68,24 @@ _EAGER_POLL_S = 0.002
 
 
 class GroupMember:
-    """A member of a consumer group that owns partitions and commits their offsets, but reads no record.
+    """A member of a consumer group that owns partitions and commits their offsets, but reads no records.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
         group: name of the group.
         topics: names of the topics to share with the other members.
         member_options: options of librdkafka for the membership, such as `session.timeout.ms`.
-        group_instance_id: makes the member a static one: a process that starts with the id of one that died
-            takes its partitions over at once, and closing keeps them until the session times out. None for a
-            dynamic one.
-        poll_timeout: seconds between two polls, at most 0.05: so soon a rebalance is noticed.
-        on_revoke: called in a thread of its own before partitions are given back. It may block up to
-            `max.poll.interval.ms`, and may call `commit`. It is not called for an empty assignment.
-        on_lost: called in the member's thread after partitions were lost: they can no longer be committed. The member
-            joins again when it returns, unless it is closed by then: a static one that was frozen may have a successor.
+        group_instance_id: id of a static member; None for a dynamic one. A process that starts with the id of a dead
+            process takes over its partitions at once. After a close, the partitions are kept until the session
+            times out.
+        poll_timeout: seconds between two polls, at most 0.05; a rebalance is noticed after this time.
+        on_revoke: function of the partitions, called in a separate thread before they are given back. It may block up
+            to `max.poll.interval.ms`, and may call `commit`. It is not called for an empty assignment.
+        on_lost: function of the partitions, called in the member's thread after they were lost and can no longer be
+            committed. When it returns, the member joins again unless it was closed: a static member that was frozen may
+            have a successor.
         broker_availability_timeout: seconds without any broker after which the member fails; 0 for never.
-        logger: where events and the log lines of librdkafka go.
+        logger: logger for events and the lines of librdkafka.
 
     Example:
         >>> member = GroupMember(
@@ -120,7 +122,7 @@ class GroupMember:
         self._logger = logger
         self._log_error = log_error_to(logger)
         options: dict[str, Any] = {**MEMBER_DEFAULTS, **(member_options or {})}
-        # Tasks that join topics need the same partition number of each, which this assignor gives.
+        # Tasks that join topics need the same partition number of each; this assignor provides it.
         options["partition.assignment.strategy"] = "range"
         if group_instance_id is not None:
             options["group.instance.id"] = group_instance_id
@@ -137,7 +139,7 @@ class GroupMember:
         self._thread = threading.Thread(target=self._run, name=f"streamrt-group-{group}", daemon=True)
         self._teller: threading.Thread | None = None
         self._stopping = threading.Event()
-        # Guards what follows. It is never held while a callback or a request runs.
+        # Guards the following attributes. It is never held while a callback or a request runs.
         self._changed = threading.Condition()
         self._state = GroupState.NEW
         self._assigned: frozenset[TopicPartition] = frozenset()
@@ -145,7 +147,7 @@ class GroupMember:
         self._unbroken = False
         self._commits = 0
         self._error: Exception | None = None
-        # Used in the member's thread alone.
+        # Used only in the member's thread.
         self._fatal: KafkaError | None = None
         self._place: GroupPlace | None = None
         self._sent: CommitRequest | None = None
@@ -154,7 +156,7 @@ class GroupMember:
 
     @property
     def state(self) -> GroupState:
-        """Where the member is in its life."""
+        """Life-cycle state of the member."""
         return self._state
 
     @property
@@ -164,7 +166,7 @@ class GroupMember:
 
     @property
     def error(self) -> Exception | None:
-        """What made the member fail, or None."""
+        """The error that made the member fail, or None."""
         return self._error
 
     @property
@@ -194,7 +196,7 @@ class GroupMember:
             timeout: seconds to wait for an assignment.
 
         Raises:
-            StreamRTError: what made the member fail.
+            StreamRTError: the error that made the member fail.
         """
         current = self.current_assignment(timeout)
         return None if current is None else current.partitions
@@ -210,7 +212,7 @@ class GroupMember:
             once the member is closed.
 
         Raises:
-            StreamRTError: what made the member fail.
+            StreamRTError: the error that made the member fail.
         """
         done = (GroupState.ASSIGNED, GroupState.FAILED, GroupState.CLOSED)
         with self._changed:
@@ -229,21 +231,21 @@ class GroupMember:
         timeout: float = 30.0,
         metadata: OffsetMetadata = None,
     ) -> None:
-        """Commit offsets of partitions that the member owns, and return when the group has them.
+        """Commit offsets of partitions that the member owns, and wait for the group's answer.
 
-        It may be called from any thread, also from inside `on_revoke`. Errors that pass are retried.
+        It may be called from any thread, including from inside `on_revoke`. Transient errors are retried.
 
         Args:
             offsets: the next offset to read of each partition.
             generation: the generation in which the records were processed; refused if it is not the current
                 one.
-            timeout: seconds to wait for the group's answer. While partitions are given back, a broker that just went
-                away can make it `session.timeout.ms`.
+            timeout: seconds to wait for the group's answer. While partitions are given back, the loss of a broker can
+                extend it to `session.timeout.ms`.
             metadata: text to store with each offset, or one for each partition; brokers allow 4096 bytes by default.
 
         Raises:
-            GroupFencedError: if a partition is not the member's any more. Whoever owns it starts at the
-                offset committed before; what was processed since is processed again.
+            GroupFencedError: if the member no longer owns a partition. Its new owner starts at the last committed
+                offset and processes the records since then again.
             KafkaRequestError: if the offsets could not be committed for another reason.
         """
         if not offsets:
@@ -260,16 +262,16 @@ class GroupMember:
                 self._changed.notify_all()
 
     def close(self, timeout: float | None = None) -> None:
-        """Give the partitions back, which calls `on_revoke`, and end. Closing twice does nothing.
+        """Give the partitions back, which calls `on_revoke`, and end. A second call does nothing.
 
-        A dynamic member leaves the group; a static one keeps its place until its session times out.
+        A dynamic member leaves the group; a static one stays in it until its session times out.
 
         Args:
-            timeout: seconds to wait for the end; None for as long as it takes.
+            timeout: seconds to wait for the end; None for no limit.
         """
         self._stopping.set()
         if self._thread.is_alive():
-            # From inside a callback it only leaves word: the member's thread waits for the callback.
+            # Inside a callback, only set the flag, because the member's thread waits for the callback.
             if threading.current_thread() not in (self._thread, self._teller):
                 self._thread.join(timeout)
         elif self._state is GroupState.NEW:
@@ -292,7 +294,7 @@ class GroupMember:
                 self._go_on()
                 self._expire()
                 self._probe()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the runner must hear of it
+        except Exception as error:  # noqa: BLE001 - the runner must be notified of any error
             self._fail(streamrt_error(error))
         self._leave()
         self._drop(GroupState.CLOSED)
@@ -301,7 +303,7 @@ class GroupMember:
         self._consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
     def _go_on(self) -> None:
-        """Tell of a loss, and join again unless closed meanwhile."""
+        """Report a loss, and join again unless closed in the meantime."""
         lost, self._lost = self._lost, None
         if lost:
             self._tell_lost(lost)
@@ -309,32 +311,32 @@ class GroupMember:
             self._subscribe()
 
     def _leave(self) -> None:
-        """Close the consumer, which gives the partitions back; do not wait for a broker that is away."""
+        """Close the consumer, which gives the partitions back; do not wait for an unavailable broker."""
         closed = threading.Event()
 
         def close() -> None:
             try:
                 self._consumer.close()
-            except Exception as error:  # noqa: BLE001 - there is nobody left to handle it
-                self._logger.warning("Group %s: the member did not leave in order: %s", self._group, error)
+            except Exception as error:  # noqa: BLE001 - no caller is left to handle it
+                self._logger.warning("Group %s: the member could not leave the group cleanly: %s", self._group, error)
             closed.set()
 
         threading.Thread(target=close, name=f"{self._thread.name}-close", daemon=True).start()
         deadline: float | None = None
         while not closed.wait(_SERVE_S):
             if self._state.owns:
-                # on_revoke may take the time that it needs.
+                # No time limit for on_revoke.
                 continue
             deadline = deadline or time.monotonic() + _LEAVE_S
             if time.monotonic() >= deadline:
-                self._logger.warning("Group %s: no broker heard that the member leaves", self._group)
+                self._logger.warning("Group %s: no broker confirmed that the member left the group", self._group)
                 return
 
     def _send_next(self) -> None:
-        """Send the next commit that is asked for; without one, let the time between two polls pass."""
+        """Send the next requested commit; if there is none, wait for the time between two polls."""
         if self._sent is not None:
             return
-        # The wait is here and not in poll(), which could not be woken for a commit.
+        # Wait here and not in poll(), which a commit could not wake.
         request = self._next_request(self._poll_timeout)
         if request is None:
             return
@@ -350,8 +352,8 @@ class GroupMember:
         return _EAGER_POLL_S if time.monotonic() - self._sent.sent_at < _EAGER_S else self._poll_timeout
 
     def _on_committed(self, error: KafkaError | None, entries: list[ConfluentTopicPartition]) -> None:
-        """Take the answer to a commit; called by poll()."""
-        # One that was given up may still be answered, while the next one is on its way.
+        """Handle the answer to a commit; called by poll()."""
+        # The answer to an abandoned commit may arrive while the next one is in flight.
         if self._sent is None or self._sent.offsets != offsets_of(entries):
             return
         self._finish_sent(error or next((entry.error for entry in entries if entry.error is not None), None))
@@ -366,7 +368,7 @@ class GroupMember:
             self._finish_sent(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
 
     def _examine(self, message: Message | None) -> None:
-        """Handle what poll() returned: nothing, an error, or a record fetched before its partition paused."""
+        """Handle the result of poll(): nothing, an error, or a record fetched before its partition was paused."""
         error = self._fatal or (message.error() if message is not None else None)
         if error is None:
             return
@@ -375,7 +377,7 @@ class GroupMember:
             what = f"the membership in group {self._group} ended" + (f" ({advice})" if advice else "")
             self._fail(request_error(what, error))
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
-            self._logger.warning("Group %s: giving partitions back took longer than max.poll.interval.ms", self._group)
+            self._logger.warning("Group %s: revoking partitions took longer than max.poll.interval.ms", self._group)
         else:
             self._log_error(error)
 
@@ -387,7 +389,7 @@ class GroupMember:
         self._log_error(error)
 
     def _probe(self) -> None:
-        """Find out whether brokers are back: librdkafka tells that they went away, not that they came."""
+        """Check whether brokers are back: librdkafka reports only that they went away."""
         if self._away_since is None:
             return
         try:
@@ -410,7 +412,7 @@ class GroupMember:
             return
         consumer.assign(partitions)
         consumer.pause(partitions)
-        # After a loss, a commit of the former generation may still be under way.
+        # After a loss, a commit of the previous generation may still be in flight.
         self._settle()
         former, self._place = self._place, GroupPlace.of(consumer)
         with self._changed:
@@ -425,25 +427,25 @@ class GroupMember:
     def _revoke(self, consumer: ConfluentConsumer, _partitions: list[ConfluentTopicPartition]) -> None:
         with self._changed:
             if not self._state.owns:
-                # Nothing is left to give back: the member failed, or lost the partitions before.
+                # Nothing to give back: the member has failed, or lost the partitions before.
                 return
             self._enter(GroupState.REVOKING)
             revoked = self._assigned
         if self._sent is not None:
-            # Its answer would be delivered only after the partitions are given back.
+            # Its answer would arrive only after the partitions are given back.
             sent, self._sent = self._sent, None
             self._commit_now(sent)
-        self._logger.info("Group %s, generation %d: giving back %s", self._group, self._generation, names_of(revoked))
+        self._logger.info("Group %s, generation %d: revoking %s", self._group, self._generation, names_of(revoked))
         failures: list[Exception] = []
 
         def tell() -> None:
             try:
                 self._on_revoke(revoked)
-            except Exception as error:  # noqa: BLE001 - the partitions must be given back whatever it is
+            except Exception as error:  # noqa: BLE001 - the partitions must be given back after any error
                 failures.append(error)
 
         if revoked:
-            # This thread goes on serving the commits that on_revoke, or the threads it waits for, ask for.
+            # This thread continues to serve commits of on_revoke, and of the threads that it waits for.
             self._teller = threading.Thread(target=tell, name=f"{self._thread.name}-revoke", daemon=True)
             self._teller.start()
             while self._teller.is_alive():
@@ -458,15 +460,16 @@ class GroupMember:
 
     def _lose(self, consumer: ConfluentConsumer, _partitions: list[ConfluentTopicPartition]) -> None:
         if self._fatal is not None:
-            # librdkafka drops the assignment when it is fenced; the reason is the news, not the loss.
+            # librdkafka drops the assignment when it is fenced; report the cause, not the loss.
             self._examine(None)
             return
         lost, self._place = self._drop(GroupState.JOINING), None
         if lost:
             self._logger.warning("Group %s, generation %d: lost %s", self._group, self._generation, names_of(lost))
         self._lost = lost
-        # librdkafka would join again when this returns, also if the member is closed, and a static one would fence its
-        # successor. Until then it would send heartbeats without a member id, and a static member would fence itself.
+        # Without this, librdkafka would join again on return, even if the member is closed, and a static member would
+        # fence its successor. Until then it would send heartbeats without a member id, and a static member would fence
+        # itself.
         with contextlib.suppress(KafkaException):
             consumer.unsubscribe()
         consumer.unassign()
@@ -487,7 +490,7 @@ class GroupMember:
             lost, self._assigned = self._assigned, frozenset()
             if self._state is not state:
                 self._enter(state)
-            # Whoever waits for one of these may be whom on_lost waits for.
+            # Refuse queued commits: on_lost may wait for the threads that wait for them.
             while not self._requests.empty():
                 self._requests.get_nowait().refuse()
             if self._sent is not None:
@@ -509,8 +512,8 @@ class GroupMember:
         if not self._state.owns or generation != self._generation or foreign:
             where = names_of(foreign or offsets)
             raise GroupFencedError(
-                f"group {self._group} gave {where} to another member (this one is {self._state.value}, in "
-                f"generation {self._generation}; the offsets are of generation {generation}); they are not "
+                f"group {self._group} has reassigned {where} (this member is {self._state.value}, in "
+                f"generation {self._generation}; the offsets are of generation {generation}); the offsets were not "
                 "committed"
             )
 
@@ -534,7 +537,7 @@ class GroupMember:
     def _request_commit(
         self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: OffsetMetadata
     ) -> KafkaError | None:
-        """Let the member's thread commit once, and wait for the result."""
+        """Make the member's thread commit once, and wait for the result."""
         request = CommitRequest(offsets, generation, deadline, metadata)
         with self._changed:
             if generation != self._generation or not self._state.owns:
@@ -559,12 +562,12 @@ class GroupMember:
         return request
 
     def _serve(self, timeout: float) -> None:
-        """Commit the next offsets that are asked for, inside a callback."""
+        """Execute the next requested commit, inside a callback."""
         if (request := self._next_request(timeout)) is not None:
             self._commit_now(request)
 
     def _commit_now(self, request: CommitRequest) -> None:
-        # Without a broker the call would last until the session times out.
+        # Without a broker, the call would block until the session times out.
         self._probe()
         if self._away_since is not None:
             request.finish(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker answers"))
@@ -580,7 +583,7 @@ class GroupMember:
             request.finish(next((entry.error for entry in results if entry.error is not None), None))
 
     def _settle(self) -> None:
-        """Wait until no commit is under way, inside a callback."""
+        """Wait until no commit is in flight, inside a callback."""
         while self._commits:
             self._serve(_SERVE_S)
 

@@ -1,4 +1,4 @@
-"""The life of a group member, and what it reports.
+"""The life cycle of a group member, and its results.
 
                     start()             assigned               revoked
               NEW ----------> JOINING ------------> ASSIGNED ------------> REVOKING
@@ -13,11 +13,11 @@
                |                         |
                '------ close() ----------+--------> CLOSED        (close() leads here from every state)
 
-- ASSIGNED, REVOKING: the partitions are ours and offsets can be committed. In REVOKING, `on_revoke` runs: it
-  stops what is reading and commits; other members of the group wait for it, up to `max.poll.interval.ms`.
-- lost: the group gave the partitions to others without asking, since no heartbeat arrived in time. Nothing
-  can be committed any more.
-- The partitions are given back only when no commit is on its way: an offset of one generation can never be
+- ASSIGNED, REVOKING: the member owns the partitions and can commit offsets. In REVOKING, `on_revoke` runs: it stops
+  the reading and commits. Other members of the group wait for it, up to `max.poll.interval.ms`.
+- lost: the group reassigned the partitions without asking, because no heartbeat arrived in time. No commit is
+  possible any more.
+- Partitions are given back only when no commit is in flight. An offset of one generation can thus never be
   committed in the next one, in which another member may already own the partition.
 """
 
@@ -37,12 +37,13 @@ from streamrt.models import TopicPartition
 __all__ = ["GroupAssignment", "GroupFencedError", "GroupState"]
 
 MEMBER_DEFAULTS = {
-    # librdkafka's own 60 s outlast a session: a broker that went away would be noticed too late.
+    # librdkafka's default of 60 s is longer than a session: the loss of a broker would be noticed too late.
     "socket.timeout.ms": 10_000,
-    # How soon partitions that are added to a topic are seen. librdkafka's own 5 minutes leave their records waiting.
+    # Delay until partitions that are added to a topic are found. librdkafka's default of 5 minutes makes their records
+    # wait.
     "topic.metadata.refresh.interval.ms": 10_000,
-    # By these a member hears that the group shares its partitions out anew. All members stand still from when the first one
-    # hears of it until the last one has: up to 3 s with librdkafka's own value.
+    # Heartbeats notify members of a rebalance. All members pause from the first notification to the last one: up to 3 s
+    # with librdkafka's default.
     "heartbeat.interval.ms": 500,
 }
 _METADATA = b"CGMDv2:"
@@ -60,22 +61,22 @@ _FENCED = frozenset(
     }
 )
 _HOPELESS = {
-    KafkaError.FENCED_INSTANCE_ID: "another process has the same group_instance_id; give each copy its own",
+    KafkaError.FENCED_INSTANCE_ID: "another process has the same group_instance_id; give each instance a different one",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the user READ on the group",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user READ on the topics",
-    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "another application is in the group; use a group of your own",
-    KafkaError.INVALID_SESSION_TIMEOUT: "set session.timeout.ms to what the brokers allow",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "another application is in the group; use a separate group",
+    KafkaError.INVALID_SESSION_TIMEOUT: "set session.timeout.ms to a value that the brokers allow",
     KafkaError.INVALID_GROUP_ID: "choose another name for the group",
     KafkaError.GROUP_MAX_SIZE_REACHED: "the brokers allow no more members in the group",
 }
 
 
 class GroupFencedError(StreamRTError):
-    """The partitions are not this member's any more; another may own them, so nothing was committed."""
+    """The member no longer owns the partitions; another member may own them, so nothing was committed."""
 
 
 class GroupState(enum.Enum):
-    """Where a `GroupMember` is in its life; see the diagram of this module."""
+    """Life-cycle state of a `GroupMember`; see the diagram of this module."""
 
     NEW = "new"
     JOINING = "joining"
@@ -91,7 +92,7 @@ class GroupState(enum.Enum):
 
     @property
     def owns(self) -> bool:
-        """Whether the assigned partitions are the member's in this state."""
+        """Whether the member owns its assigned partitions in this state."""
         return self in (GroupState.ASSIGNED, GroupState.REVOKING)
 
 
@@ -106,13 +107,13 @@ _SUCCESSORS = {
 
 
 class GroupAssignment(NamedTuple):
-    """Partitions and the generation in which they are the member's.
+    """The partitions of a member in one generation.
 
     Attributes:
-        generation: counts the assignments of the member.
-        partitions: what it owns.
-        unbroken: whether the group has had no other generation since the member's assignment before: what the member owned
-            then and owns now, no other member can have owned in between.
+        generation: number of the member's assignment, counted by the member.
+        partitions: the partitions that it owns.
+        unbroken: whether the group had no other generation since the member's previous assignment. No other member can
+            then have owned, in between, a partition that is in both assignments.
     """
 
     generation: int
@@ -120,20 +121,20 @@ class GroupAssignment(NamedTuple):
     unbroken: bool = False
 
     def follows(self, generation: int) -> bool:
-        """Tell whether no other member can have owned, in between, what is owned now and was owned in a former generation.
+        """Return whether no other member can have owned the common partitions since a former assignment.
 
         Args:
-            generation: of the former assignment.
+            generation: generation of the former assignment.
         """
         return self.unbroken and self.generation == generation + 1
 
 
 class GroupPlace(NamedTuple):
-    """Where a member is in the history of its group.
+    """Position of a member in the history of its group.
 
     Attributes:
-        member: id that the group's coordinator gave the member. A member that was away for too long gets another one.
-        generation: the group's own number of the assignment.
+        member: member id from the group's coordinator. A member that was away for too long gets another one.
+        generation: the group's number of the assignment.
 
     Example:
         >>> GroupPlace(b"one", 7).follows(GroupPlace(b"one", 6)), GroupPlace(b"one", 8).follows(GroupPlace(b"one", 6))
@@ -145,8 +146,8 @@ class GroupPlace(NamedTuple):
 
     @classmethod
     def of(cls, consumer: ConfluentConsumer) -> "GroupPlace | None":
-        """Return the place of a member that was just assigned partitions; None if this librdkafka does not tell it."""
-        # "CGMDv2:", generation, group id, 0, member id, 0, and more. Else, the client keeps the generation to itself.
+        """Return the place of a member that was just assigned partitions; None if librdkafka does not expose it."""
+        # "CGMDv2:", generation, group id, 0, member id, 0, and more. The client exposes the generation nowhere else.
         metadata = bytes(consumer.consumer_group_metadata())
         start = len(_METADATA) + _GENERATION.size
         ids = metadata[start:].split(b"\0")
@@ -155,12 +156,12 @@ class GroupPlace(NamedTuple):
         return cls(ids[1], *_GENERATION.unpack_from(metadata, len(_METADATA)))
 
     def follows(self, former: "GroupPlace | None") -> bool:
-        """Tell whether no other generation lies between two assignments of one member."""
+        """Return whether no other generation lies between two assignments of one member."""
         return former is not None and self == (former.member, former.generation + 1)
 
 
 class CommitRequest:
-    """A commit that waits for the member's thread, and its result."""
+    """A commit that is queued for the member's thread, and its result."""
 
     def __init__(
         self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: OffsetMetadata = None
@@ -174,17 +175,17 @@ class CommitRequest:
         self.done = threading.Event()
 
     def finish(self, error: KafkaError | None) -> None:
-        """Tell the thread that asked."""
+        """Set the result, and wake the requesting thread."""
         self.error = error
         self.done.set()
 
     def refuse(self) -> None:
-        """Give up: the partitions are no longer the member's."""
-        self.finish(KafkaError(KafkaError.ILLEGAL_GENERATION, "the partitions were given away"))
+        """Refuse the commit, because the member no longer owns the partitions."""
+        self.finish(KafkaError(KafkaError.ILLEGAL_GENERATION, "the partitions were reassigned"))
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Return whether the client refuses to go on."""
+    """Return whether the client refuses to continue."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 
@@ -194,24 +195,24 @@ def is_fenced(error: KafkaError) -> bool:
 
 
 def is_hopeless(error: KafkaError) -> bool:
-    """Return whether it makes no sense to go on trying to be a member."""
+    """Return whether further attempts to be a member are useless."""
     return is_fatal(error) or error.code() in _HOPELESS
 
 
 def advice_for(error: KafkaError) -> str | None:
-    """Return what to do about an error that ended a membership, if that is known."""
-    # A fatal error tells its cause in its text alone.
+    """Return advice for an error that ended a membership, or None."""
+    # A fatal error contains its cause only in its text.
     causes = (code for code in _HOPELESS if code == error.code() or KafkaError(code).str() in error.str())
     return next((_HOPELESS[code] for code in causes), None)
 
 
 def names_of(partitions: Iterable[TopicPartition]) -> str:
-    """Return the partitions as messages tell them."""
+    """Return the partitions as text for messages."""
     return ", ".join(str(partition) for partition in sorted(partitions)) or "no partitions"
 
 
 def streamrt_error(error: Exception) -> Exception:
-    """Return what ended a membership, in StreamRT's terms."""
+    """Convert the error that ended a membership to a StreamRT error."""
     if isinstance(error, KafkaException):
         return request_error("the membership in the consumer group ended", error)
     return error

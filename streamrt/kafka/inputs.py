@@ -1,4 +1,4 @@
-"""Reads records of input topics in the process that works on them, ahead of whoever delivers them."""
+"""Reads records of input topics in the processing task itself, ahead of their delivery by Spark."""
 
 import contextlib
 import ctypes
@@ -14,8 +14,8 @@ from streamrt.models import Headers, TopicPartition
 __all__ = ["InputBatch", "InputReader"]
 
 _NO_TEXT = "\ufffd"
-"""What Java's clients read in place of a byte that is no UTF-8."""
-# Tells by 0 that an item is missing, where Python itself would follow the pointer.
+"""Replacement of Java's clients for a byte that is not UTF-8."""
+# Returns 0 for a missing item, where Python itself would follow the null pointer.
 _item_of = ctypes.pythonapi.PyTuple_GetItem
 _item_of.argtypes, _item_of.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.c_void_p
 
@@ -28,8 +28,8 @@ class InputBatch(NamedTuple):
         keys: the keys.
         values: the values.
         timestamps: milliseconds since the Unix epoch.
-        timestamp_types: what the timestamps are, in librdkafka's numbers.
-        headers: the headers, or None where no record has any.
+        timestamp_types: types of the timestamps, as librdkafka's numbers.
+        headers: the headers, or None if no record has any.
     """
 
     offsets: list[int]
@@ -41,7 +41,7 @@ class InputBatch(NamedTuple):
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "InputBatch":
-        """Return the columns of what the client has read."""
+        """Return the columns of messages from the client."""
         # Column by column, without a line of Python for each record.
         times = list(map(Message.timestamp, messages))
         try:
@@ -59,10 +59,10 @@ class InputBatch(NamedTuple):
 
 
 def _headers_of(message: Message) -> Headers | None:
-    """Return the headers of a record, also if names are not UTF-8.
+    """Return the headers of a record, even if names are not UTF-8.
 
-    Of such headers, confluent-kafka 2.16 makes tuples that lack their first items, and then raises SystemError, the first
-    time that it is asked. Python must not touch what is missing: that ends the process.
+    For such headers, confluent-kafka 2.16 creates tuples without their first items, and raises SystemError on the first
+    call. Python must not access a missing item, because that ends the process.
     """
     with contextlib.suppress(SystemError):
         message.headers()
@@ -71,7 +71,7 @@ def _headers_of(message: Message) -> Headers | None:
 
 
 class InputReader(PartitionReader):
-    """Reads committed records of input partitions, one partition after the other.
+    """Read committed records of input partitions, one partition after the other.
 
     Example:
         ```python
@@ -82,14 +82,14 @@ class InputReader(PartitionReader):
     """
 
     _what: ClassVar[str] = "input"
-    _lost_advice: ClassVar[str] = "see the retention of the topic"
-    # What is fetched and not used is thrown away.
+    _lost_advice: ClassVar[str] = "check the retention of the topic"
+    # Small, because fetched records that are not used are thrown away.
     _defaults: ClassVar[Mapping[str, Any]] = {"queued.min.messages": 5_000, "max.partition.fetch.bytes": 1024 * 1024}
 
     def read(self, place: TopicPartition, start: int, end: int, *, timeout_s: float) -> Iterator[InputBatch]:
-        """Yield the committed records of an offset range; end when all of it is read. Batches may be empty.
+        """Yield the committed records of an offset range until all of it is read. Batches may be empty.
 
-        An iterator must be used up or closed before the next one begins.
+        Exhaust or close an iterator before you start the next one.
 
         Args:
             place: the partition.
@@ -98,9 +98,9 @@ class InputReader(PartitionReader):
             timeout_s: seconds without any progress after which the read fails.
 
         Raises:
-            KafkaRequestError: if records are deleted already, the topic is gone or may not be read, or there was no progress
-                in time.
-            InvalidOperationError: if another iterator of this reader began meanwhile.
+            KafkaRequestError: if records were already deleted, the topic is missing or may not be read, or there was no
+                progress in time.
+            InvalidOperationError: if another iterator of this reader started in the meantime.
         """
         for messages, _ in self._messages(place, start, end, timeout_s):
             yield InputBatch.of(messages)

@@ -1,13 +1,13 @@
-"""What Spark's Kafka client, which is Java's, must be told to do what librdkafka was told.
+"""Translation of librdkafka's options for Spark's Kafka client, which is Java's.
 
-Users configure one client, librdkafka. Spark reads through another one, whose options have other names, other
-defaults and other formats. Each option is either translated here or refused by name: one that were dropped
-could leave a connection unprotected, or a limit unset, without anybody noticing.
+Users configure one client, librdkafka. Spark reads through another one, whose options have other names, defaults and
+formats. Each option is either translated here or refused by name. A silently dropped option could leave a connection
+unprotected or a limit unset.
 
 The options of the consumer fall into four kinds:
 
-- membership: how the driver behaves as a member of the consumer group. Spark is told its partitions and is no
-  member, so only the driver's consumer gets them.
+- membership: the driver's role as a member of the consumer group. Only the driver's consumer gets these options;
+  Spark is assigned its partitions and is not a member.
 - reading and networking: for both clients, under Java's name for the one that Spark uses.
 - connection (`security.*`, `sasl.*`, `ssl.*`): go through `ConnectionConfig`, as everywhere else.
 - all others: refused, with the reason.
@@ -28,12 +28,12 @@ __all__ = ["ConsumerOptions", "java_client_options"]
 
 @dataclass(frozen=True, repr=False)
 class ConsumerOptions:
-    """The options of the two consumers of an application. They hold secrets: `repr` shows only the names.
+    """The options of an application's two consumers. They hold secrets, so `repr` shows only the names.
 
     Attributes:
-        member: for the driver's consumer, named as librdkafka names them; to be given to `GroupMember` beside
-            the connection.
-        java: for the client that Spark reads with, without Spark's prefix `kafka.`; the connection included.
+        member: options of the driver's consumer, named as in librdkafka; pass them to `GroupMember` in addition to the
+            connection.
+        java: options of Spark's client, including the connection, without Spark's prefix `kafka.`.
     """
 
     member: dict[str, Any] = field(default_factory=dict)
@@ -44,23 +44,23 @@ class ConsumerOptions:
 
     @override
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
-        raise SecretsNotPicklableError("ConsumerOptions are not pickled, because they hold secrets")
+        raise SecretsNotPicklableError("ConsumerOptions cannot be pickled, because they hold secrets")
 
 
 def java_client_options(
     connection: ConnectionConfig, consumer_extra_config: Mapping[str, Any] | None = None
 ) -> ConsumerOptions:
-    """Divide a consumer's options between the driver's group member and the client that Spark reads with.
+    """Divide a consumer's options between the driver's group member and Spark's client.
 
     Args:
-        connection: how to reach the cluster.
-        consumer_extra_config: options of the consumer, as librdkafka names them.
+        connection: connection to the cluster.
+        consumer_extra_config: options of the consumer, named as in librdkafka.
 
     Returns:
         The options of both, **secrets in plain text**.
 
     Raises:
-        ConfigurationError: if an option cannot be honoured; it is named, its value is not.
+        ConfigurationError: if an option cannot be honoured; the message has its name but not its value.
 
     Example:
         >>> connection = ConnectionConfig(bootstrap_servers="kafka", client_id="shop")
@@ -70,7 +70,7 @@ def java_client_options(
         >>> options.java["bootstrap.servers"], options.java["client.id"]
         ('kafka:9092', 'shop')
     """
-    # Java's client would create a topic that it is asked for by mistake; librdkafka's consumer would not.
+    # Java's client would create a missing topic by default; librdkafka's consumer would not.
     java = {"isolation.level": "read_committed", "allow.auto.create.topics": "false"}
     member: dict[str, Any] = {"isolation.level": "read_committed"}
     for option, value in (consumer_extra_config or {}).items():
@@ -81,7 +81,7 @@ def java_client_options(
         rule = _RULES.get(option)
         if rule is None:
             raise ConfigurationError(
-                f"consumer_extra_config: {option} is unknown; give options of librdkafka's consumer"
+                f"consumer_extra_config: {option} is unknown; use options of librdkafka's consumer"
             )
         java.update(rule(option, value))
         member[option] = value
@@ -96,7 +96,7 @@ def _merged(connection: ConnectionConfig, option: str, value: object) -> Connect
     name = field_of(option) or ""
     if getattr(connection, name) not in (None, getattr(merged, name)):
         raise ConfigurationError(
-            f"consumer_extra_config: {option} contradicts broker_address, which sets it too; set it once"
+            f"consumer_extra_config: {option} conflicts with broker_address, which sets it too; set it once"
         )
     return merged
 
@@ -105,7 +105,7 @@ def _without(options: Mapping[str, Any], option: str) -> dict[str, Any]:
     return {key: value for key, value in options.items() if field_of(key) != field_of(option)}
 
 
-# The other options of a consumer: each rule returns what Java's client is told.
+# The other options of a consumer: each rule returns the options for Java's client.
 
 _Rule = Callable[[str, Any], dict[str, str]]
 
@@ -151,7 +151,7 @@ def _rules(rule: _Rule, *options: str) -> dict[str, _Rule]:
 
 
 _RULES: dict[str, _Rule] = {
-    # Membership, and what the member alone does: its view of topics, its log, its statistics.
+    # Membership, and functions of the member alone: its view of topics, its log, its statistics.
     **_rules(
         _member_only,
         "coordinator.query.interval.ms",
@@ -170,12 +170,12 @@ _RULES: dict[str, _Rule] = {
         "log.thread.name",
         "log_level",
         "statistics.interval.ms",
-        # Java has no limit on a response beside fetch.max.bytes; librdkafka wants this one to be above it.
+        # Java has no limit on a response besides fetch.max.bytes; librdkafka requires this option to be above it.
         "receive.message.max.bytes",
     ),
     "group.protocol": _only("classic", because="the member waits for the runner before partitions move"),
     "partition.assignment.strategy": _only(
-        "range", because="joined topics need the same partition number in the same place"
+        "range", because="joined topics need the same partition numbers in one member"
     ),
     # Reading and networking.
     **_rules(
@@ -198,26 +198,26 @@ _RULES: dict[str, _Rule] = {
     "client.dns.lookup": _only(
         "use_all_dns_ips",
         "resolve_canonical_bootstrap_servers_only",
-        because="there are no others",
+        because="no other values exist",
         name="client.dns.lookup",
     ),
     "connections.max.idle.ms": _named("connections.max.idle.ms", {"0": "-1"}),
     "fetch.message.max.bytes": _named("max.partition.fetch.bytes"),
     "fetch.wait.max.ms": _named("fetch.max.wait.ms"),
     "isolation.level": _only(
-        "read_committed", "read_uncommitted", because="there are no others", name="isolation.level"
+        "read_committed", "read_uncommitted", because="no other values exist", name="isolation.level"
     ),
     "socket.receive.buffer.bytes": _named("receive.buffer.bytes", {"0": "-1"}),
     "socket.send.buffer.bytes": _named("send.buffer.bytes", {"0": "-1"}),
     "socket.timeout.ms": _named("request.timeout.ms"),
-    # What Java's client always does.
+    # Options whose behaviour is fixed in Java's client.
     "broker.address.family": _only(
         "any", because="in a JVM it is set by java.net.preferIPv4Stack or java.net.preferIPv6Addresses"
     ),
-    "enable.partition.eof": _only("false", because="Spark reads the records and knows no such event"),
+    "enable.partition.eof": _only("false", because="Spark reads the records and has no such event"),
     "socket.keepalive.enable": _only("true", because="Java's client always keeps connections alive"),
     "socket.nagle.disable": _only("true", because="Java's client always sets TCP_NODELAY"),
-    # What the application decides by itself.
+    # Options that the application sets.
     "auto.commit.enable": _refused("offsets are committed with the results; see Application(commit_interval=...)"),
     "auto.commit.interval.ms": _refused("use Application(commit_interval=...)"),
     "auto.offset.reset": _refused("use Application(auto_offset_reset=...)"),
@@ -228,9 +228,9 @@ _RULES: dict[str, _Rule] = {
     "error_cb": _refused("use Application(on_consumer_error=...)"),
     "group.id": _refused("use Application(consumer_group=...)"),
     "on_commit": _refused("offsets are committed by the runner, or inside a transaction"),
-    "stats_cb": _refused("the consumer that reads is Spark's and calls no Python"),
-    "throttle_cb": _refused("the consumer that reads is Spark's and calls no Python"),
-    # What would have an effect in librdkafka and can have none here.
+    "stats_cb": _refused("Spark's consumer reads the records and cannot call Python"),
+    "throttle_cb": _refused("Spark's consumer reads the records and cannot call Python"),
+    # Options that have an effect only in librdkafka.
     **_rules(
         _refused("it tunes the queues of librdkafka; use fetch.max.bytes and max.partition.fetch.bytes"),
         "consume.callback.max.messages",
@@ -254,11 +254,11 @@ _RULES: dict[str, _Rule] = {
     ),
     "fetch.error.backoff.ms": _refused("use retry.backoff.ms"),
     "message.max.bytes": _refused("it limits requests; use fetch.max.bytes or max.partition.fetch.bytes"),
-    "max.poll.records": _refused("a micro-batch takes what the trigger allows, not what one poll returns"),
+    "max.poll.records": _refused("the trigger limits a micro-batch, not the size of a poll"),
     "group.remote.assignor": _refused("it belongs to group.protocol=consumer"),
     "group.protocol.type": _refused("it must be 'consumer'"),
     **_rules(
-        _refused("it is deprecated and without effect"),
+        _refused("it is deprecated and has no effect"),
         "api.version.fallback.ms",
         "api.version.request",
         "api.version.request.timeout.ms",

@@ -1,7 +1,6 @@
-"""The connection as Java's clients want it: JAAS for SASL, PEM for TLS.
+"""Translation of the connection for Java's clients: JAAS for SASL, PEM for TLS.
 
-What cannot be translated is refused by name, since an option that were dropped could leave the connection
-open to somebody else.
+Options that cannot be translated are refused by name, because a dropped option could leave the connection unprotected.
 """
 
 import base64
@@ -24,7 +23,7 @@ _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginC
 _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 _ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
-# Defaults of librdkafka that differ from those of Java's client.
+# Defaults of librdkafka that differ from Java's.
 _KERBEROS_SERVICE = "kafka"
 _KERBEROS_PRINCIPAL = "kafkaclient"
 _DEFAULT_PORT = "9092"
@@ -34,14 +33,14 @@ _PBES2 = bytes.fromhex("2a864886f70d01050d")
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_+-]+://)?(?:\[[^\]]+\]|[^:\[\]]+)(:\d+)?")
 
 _NO_JAVA_FORM = {
-    "ssl_cipher_suites": "OpenSSL's names of ciphers mean nothing to Java",
+    "ssl_cipher_suites": "Java does not know OpenSSL's names of ciphers",
     "ssl_curves_list": "Java has no such option",
     "ssl_sigalgs_list": "Java has no such option",
     "ssl_ca_certificate_stores": "it names certificate stores of Windows; use ssl.ca.location",
-    "ssl_crl_location": "Java's client cannot be given a revocation list",
-    "ssl_providers": "providers of OpenSSL mean nothing to Java",
-    "ssl_engine_location": "engines of OpenSSL mean nothing to Java",
-    "ssl_engine_id": "engines of OpenSSL mean nothing to Java",
+    "ssl_crl_location": "Java's client does not accept a revocation list",
+    "ssl_providers": "Java does not use OpenSSL's providers",
+    "ssl_engine_location": "Java does not use OpenSSL's engines",
+    "ssl_engine_id": "Java does not use OpenSSL's engines",
 }
 
 
@@ -49,13 +48,13 @@ def java_connection_options(connection: ConnectionConfig) -> dict[str, str]:
     """Return the options with which Java's client reaches and trusts the same brokers as librdkafka.
 
     Args:
-        connection: how to reach the cluster.
+        connection: connection to the cluster.
 
     Returns:
         Options of Java's client, **secrets in plain text**.
 
     Raises:
-        ConfigurationError: if an option has no equivalent; it is named, its value is not.
+        ConfigurationError: if an option has no equivalent; the message has its name but not its value.
 
     Example:
         >>> java_connection_options(ConnectionConfig(bootstrap_servers="kafka"))
@@ -79,11 +78,11 @@ def java_connection_options(connection: ConnectionConfig) -> dict[str, str]:
 def java_system_properties(connection: ConnectionConfig) -> dict[str, str]:
     """Return the system properties that each JVM needs for this connection.
 
-    Java's client refuses to ask a token endpoint that is not on this list, since whoever could choose the
-    endpoint could make the client call any address (CVE-2025-27817).
+    Java's client refuses token endpoints that are not on this list. Otherwise anyone who can choose the endpoint
+    could make the client call any address (CVE-2025-27817).
 
     Args:
-        connection: how to reach the cluster.
+        connection: connection to the cluster.
 
     Example:
         >>> java_system_properties(ConnectionConfig(bootstrap_servers="kafka:9092"))
@@ -97,7 +96,7 @@ def _with_port(address: str) -> str:
     address = address.strip()
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        raise ConfigurationError(f"bootstrap.servers: {address!r} is no address; write host:port")
+        raise ConfigurationError(f"bootstrap.servers: {address!r} is not an address; use host:port")
     return address if match.group(1) else f"{address}:{_DEFAULT_PORT}"
 
 
@@ -128,12 +127,12 @@ def _oauth_options(connection: ConnectionConfig) -> dict[str, str]:
         )
     if connection.enable_sasl_oauthbearer_unsecure_jwt:
         raise ConfigurationError(
-            "enable.sasl.oauthbearer.unsecure.jwt is refused: it accepts tokens that nobody signed; "
+            "enable.sasl.oauthbearer.unsecure.jwt is refused: it accepts unsigned tokens; "
             "use sasl.oauthbearer.method=oidc"
         )
     if connection.sasl_oauthbearer_config is not None:
         raise ConfigurationError(
-            "sasl.oauthbearer.config is only read with oauth_cb or unsigned tokens, which are refused"
+            "sasl.oauthbearer.config applies only to oauth_cb or unsigned tokens, which are refused"
         )
     if connection.sasl_oauthbearer_method != "oidc":
         raise ConfigurationError("sasl.mechanism OAUTHBEARER needs sasl.oauthbearer.method=oidc")
@@ -152,7 +151,7 @@ def _oauth_options(connection: ConnectionConfig) -> dict[str, str]:
         if not pair.strip():
             continue
         if not equals or not re.fullmatch("[A-Za-z]+", name):
-            raise ConfigurationError("sasl.oauthbearer.extensions must be name=value pairs with commas between")
+            raise ConfigurationError("sasl.oauthbearer.extensions must be name=value pairs separated by commas")
         login[f"extension_{name}"] = value
     return {
         "sasl.jaas.config": _jaas(_OAUTH_MODULE, login),
@@ -164,7 +163,7 @@ def _oauth_options(connection: ConnectionConfig) -> dict[str, str]:
 def _kerberos_options(connection: ConnectionConfig) -> dict[str, str]:
     if connection.sasl_kerberos_kinit_cmd:
         raise ConfigurationError(
-            "sasl.kerberos.kinit.cmd is refused: Java's client logs in by itself; give "
+            "sasl.kerberos.kinit.cmd is refused: Java's client logs in without it; set "
             "sasl.kerberos.keytab and sasl.kerberos.principal"
         )
     if not connection.sasl_kerberos_keytab:
@@ -197,9 +196,9 @@ def _jaas(module: str, login: Mapping[str, str]) -> str:
 
 
 def _quoted(value: str) -> str:
-    r"""Quote a value for JAAS, so that none can end its string and add options or modules of its own.
+    r"""Quote a value for JAAS, so that it cannot end its string and inject options or modules.
 
-    Java reads it with a `StreamTokenizer`, which knows C's escapes and ends a string at the end of a line.
+    Java reads it with a `StreamTokenizer`, which supports C's escapes and ends a string at the end of a line.
     """
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
@@ -211,10 +210,10 @@ def _tls_options(connection: ConnectionConfig) -> dict[str, str]:
             raise ConfigurationError(f"{name.replace('_', '.')} is refused: {reason}")
     if connection.enable_ssl_certificate_verification is False:
         raise ConfigurationError(
-            "enable.ssl.certificate.verification=false is refused: Java's client cannot do without; give the "
-            "certificate of the brokers' CA as ssl.ca.location"
+            "enable.ssl.certificate.verification=false is refused: Java's client always verifies certificates; set "
+            "ssl.ca.location to the certificate of the brokers' CA"
         )
-    # Named even where it is the default, for Java's default has not always been the same.
+    # Set even if it is the default, because Java's default has changed between versions.
     algorithm = connection.ssl_endpoint_identification_algorithm or "https"
     return {
         "ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm,
@@ -230,11 +229,11 @@ def _truststore_options(connection: ConnectionConfig) -> dict[str, str]:
     if pem:
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _certificates(pem, "ssl.ca.pem")}
     if not location:
-        # The JVM's own CAs are used, as librdkafka uses those of OpenSSL.
+        # The JVM uses its CAs, as librdkafka uses those of OpenSSL.
         return {}
     if location == "probe" or Path(location).is_dir():
         raise ConfigurationError(
-            "ssl.ca.location must be a file for Java's client: put the certificates into one PEM file"
+            "ssl.ca.location must be a file for Java's client; put the certificates into one PEM file"
         )
     _certificates(_read(location, "ssl.ca.location"), "ssl.ca.location")
     return {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
@@ -278,10 +277,10 @@ def _keystore_options(connection: ConnectionConfig) -> dict[str, str]:
                 "certificate into a PKCS#12 file (`openssl pkcs12 -export -inkey the.key -in certificate.pem -out "
                 "client.p12`) and set ssl.keystore.location and ssl.keystore.password"
             )
-        # Only then: Java takes a key with a password for an encrypted one.
+        # Only for encrypted keys: with a password, Java treats any key as encrypted.
         options["ssl.key.password"] = _plain(connection.ssl_key_password)
     if chain_file and chain_file == key_file:
-        # One file with both stays a file, so that the key does not pass through Spark's configuration.
+        # Keep a file with both as a file, so that the key does not enter Spark's configuration.
         return {**options, "ssl.keystore.location": chain_file}
     chain_option = "ssl.certificate.location" if chain_file else "ssl.certificate.pem"
     chain = _read(chain_file, chain_option) if chain_file else certificate_pem
@@ -307,14 +306,14 @@ def _private_key(pem: str, option: str) -> str:
     if any(kind.endswith("PRIVATE KEY") for kind in kinds):
         raise ConfigurationError(
             f"the key of {option} is not in PKCS#8 format, the only one that Java reads; convert it with "
-            "`openssl pkcs8 -topk8 -in old.key -out new.key` (add -nocrypt for one without password)"
+            "`openssl pkcs8 -topk8 -in old.key -out new.key` (add -nocrypt for a key without password)"
         )
     raise ConfigurationError(f"{option} holds no private key in PEM format (BEGIN PRIVATE KEY)")
 
 
 def _is_pbes2(key: str) -> bool:
-    # The object identifier of the encryption is near the start of the DER form. PBES2, the default of OpenSSL, is
-    # the one that javax.crypto (Java 17) does not find by the name that Kafka 3.9 asks it for.
+    # The object identifier of the encryption is near the start of the DER form. javax.crypto (Java 17) does not find
+    # PBES2, the default of OpenSSL, by the name that Kafka 3.9 uses.
     body = "".join(line for line in key.splitlines() if "-----" not in line)
     with contextlib.suppress(ValueError):
         return _PBES2 in base64.b64decode(body)[:40]
@@ -323,7 +322,7 @@ def _is_pbes2(key: str) -> bool:
 
 def _read(location: str, option: str) -> str:
     try:
-        # Latin-1 takes every byte: what is not PEM is looked for, not decoded.
+        # Latin-1 accepts every byte, and content that is not PEM need not be decoded.
         return Path(location).read_text(encoding="latin-1")
     except OSError as error:
         raise ConfigurationError(f"{option}: {location} cannot be read: {error.strerror}") from None

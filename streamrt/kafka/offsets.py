@@ -1,4 +1,4 @@
-"""Offsets of partitions and consumer groups, read and changed without being a consumer."""
+"""Reading and setting offsets of partitions and consumer groups without a consumer."""
 
 import contextlib
 import time
@@ -27,18 +27,18 @@ from streamrt.models import TopicPartition
 __all__ = ["CommittedOffset", "IsolationLevelName", "OffsetRequests"]
 
 IsolationLevelName = Literal["read_committed", "read_uncommitted"]
-"""Where a partition ends: before its first open transaction, or after its last record."""
+"""End of a partition: its last stable offset, before any open transaction; or the offset after its last record."""
 
 _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
-# The leader of a partition is another one than the client thinks, has been elected again, or is being elected, or it does not
-# know yet that it is the leader.
+# Errors while the leader of a partition is not the one that the client knows, was re-elected, is being elected, or does
+# not know yet that it is the leader.
 _MOVED = frozenset(
     {
         KafkaError._NOENT,
-        # What it knows may be older than the partition.
+        # The client's metadata may be older than the partition.
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -51,7 +51,7 @@ _MOVED = frozenset(
 
 
 class OffsetRequests(AdminRequests):
-    """Asks for offsets, and sets them."""
+    """Requests that read and set offsets."""
 
     def watermarks(
         self,
@@ -63,17 +63,17 @@ class OffsetRequests(AdminRequests):
         """Return the first offset and the end offset of partitions.
 
         Args:
-            partitions: which ones.
+            partitions: the partitions to look up.
             timeout: seconds to wait for the answers; above 0.
-            isolation_level: "read_uncommitted" ends after the last record: what a restore must reach, and
-                where a committed offset may lie. "read_committed" ends at the last stable offset, which an
-                open transaction holds back: what can be read now.
+            isolation_level: "read_uncommitted" ends after the last record; a restore must reach this offset, and a
+                committed offset may lie there. "read_committed" ends at the last stable offset, which an open
+                transaction holds back; only records below it can be read now.
 
         Returns:
-            `(low, high)` for each partition, `high` being the offset after the last record.
+            `(low, high)` for each partition; `high` is the offset after the last record.
 
         Raises:
-            KafkaRequestError: if the answers did not come in time or a partition does not exist.
+            KafkaRequestError: if a partition does not exist or the answers did not arrive in time.
         """
         deadline = time.monotonic() + timeout
         entries = {_confluent(partition): partition for partition in partitions}
@@ -85,7 +85,7 @@ class OffsetRequests(AdminRequests):
                 "isolation_level": _ISOLATION[isolation_level],
                 "request_timeout": seconds_left(deadline),
             }
-            # Both requests are on their way before the first answer is awaited.
+            # Send both requests before waiting for the first answer.
             low, high = (
                 self._client.list_offsets(dict.fromkeys(entries, spec()), **options)
                 for spec in (OffsetSpec.earliest, OffsetSpec.latest)
@@ -101,7 +101,7 @@ class OffsetRequests(AdminRequests):
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, reason.str())) from None
                 raise
 
-        return retry("the watermarks could not be read", ask, deadline)
+        return retry("the start and end offsets could not be read", ask, deadline)
 
     def committed(
         self,
@@ -110,17 +110,17 @@ class OffsetRequests(AdminRequests):
         require_stable: bool = True,
         timeout: float = 30,
     ) -> dict[TopicPartition, int | None]:
-        """Return the offsets that a consumer group committed.
+        """Return the committed offsets of a consumer group.
 
         Args:
             group: name of the group.
-            partitions: which ones.
-            require_stable: whether to wait while a transaction has an offset commit pending. Without it the
-                former offset is returned, from which no reader may start.
+            partitions: the partitions to look up.
+            require_stable: whether to wait while a transaction has a pending offset commit. Otherwise the previous
+                offset is returned, from which no reader may start.
             timeout: seconds to wait for the answers; above 0.
 
         Returns:
-            For each partition the next offset to read, or None without a committed offset.
+            For each partition the next offset to read, or None if no offset is committed.
 
         Raises:
             KafkaRequestError: if the offsets could not be read in time.
@@ -131,12 +131,12 @@ class OffsetRequests(AdminRequests):
     def committed_stable(
         self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a consumer group committed, once no transaction is about to change it.
+        """Return the committed offsets of a consumer group, after all transactions that may change them have ended.
 
         Args:
             group: name of the group.
-            partitions: which ones.
-            timeout: seconds to wait, also for such transactions to end; above 0.
+            partitions: the partitions to look up.
+            timeout: seconds to wait, including the wait for such transactions; above 0.
 
         Raises:
             KafkaRequestError: if the offsets could not be read in time; its `code` is
@@ -147,11 +147,13 @@ class OffsetRequests(AdminRequests):
     def committed_now(
         self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a consumer group has committed, though a transaction may be about to change it: nobody may start there.
+        """Return the committed offsets of a consumer group, without waiting for transactions that may change them.
+
+        No reader may start from these offsets.
 
         Args:
             group: name of the group.
-            partitions: which ones.
+            partitions: the partitions to look up.
             timeout: seconds to wait for the answer; above 0.
 
         Raises:
@@ -168,7 +170,7 @@ class OffsetRequests(AdminRequests):
             metadata: text to store with each offset, or one for each partition.
 
         Raises:
-            KafkaRequestError: if the group does not take them, such as one that has members.
+            KafkaRequestError: if the offsets are refused, for example because the group has members.
         """
         if not offsets:
             return
@@ -187,26 +189,26 @@ class OffsetRequests(AdminRequests):
             raise request_error(f"the offsets of group {group} could not be set", error)
 
     def bounds(self, partition: TopicPartition, timeout: float = 30) -> tuple[int, int]:
-        """Return the first offset of a partition and its high watermark, whatever transactions are open.
+        """Return the first offset and the high watermark of a partition, regardless of open transactions.
 
         Args:
-            partition: which one.
+            partition: the partition to look up.
             timeout: seconds to wait for the answers; above 0.
 
         Raises:
-            KafkaRequestError: if the answers did not come in time or the partition does not exist.
+            KafkaRequestError: if the partition does not exist or the answers did not arrive in time.
         """
         return self.watermarks([partition], timeout)[partition]
 
     def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
-        """Delete the records below offsets. Those that are gone already, and offsets above the end, are passed over.
+        """Delete the records below offsets. Records that are already deleted, and offsets above the end, are ignored.
 
         Args:
             offsets: for each partition the first offset to keep.
             timeout: seconds to wait for the brokers; above 0.
 
         Raises:
-            KafkaRequestError: if records could not be deleted; it tells all partitions.
+            KafkaRequestError: if records could not be deleted; the message lists all affected partitions.
         """
         if not offsets:
             return
@@ -225,33 +227,34 @@ class OffsetRequests(AdminRequests):
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, retriable)
 
     def close(self) -> None:
-        """Let go of the connections. Requests that are under way may fail; whoever asks anew, connects anew.
+        """Close the connections. In-flight requests may fail; a later request connects again.
 
-        Whoever does not call it keeps the connections until this object is gone.
+        Without this call, the connections stay open until this object is deleted.
         """
         self._groups.close()
         self._renew_client()
 
     @cached_property
     def _groups(self) -> GroupOffsets:
-        # Another callback than that of the admin client, which refers to this object.
+        # The admin client's callback cannot be used here, because it refers to this object.
         return GroupOffsets({**self._options, "error_cb": self._log_error})
 
     def _offset(self, answer: "Future[ListOffsetsResultInfo]", deadline: float) -> int:
-        """Return the offset that a broker told."""
+        """Return the offset in a broker's answer."""
         offset: int = self._wait(answer, seconds_left(deadline)).offset
         if offset < 0:
-            # If the broker goes away while it is asked, librdkafka 2.16 calls this the answer instead of an error.
+            # If the broker goes away during the request, librdkafka 2.16 returns this as the answer instead of an
+            # error.
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker went away before it answered"))
         return offset
 
     def _exist(self, partitions: Collection[TopicPartition], deadline: float) -> bool:
-        """Return whether all partitions exist, and learn their leaders anew.
+        """Return whether all partitions exist, and refresh their leaders.
 
-        librdkafka does not learn them by itself when a request is refused by a former leader.
+        librdkafka does not refresh them automatically when a former leader refuses a request.
 
         Raises:
-            KafkaException: if no broker tells whether they do.
+            KafkaException: if no broker answers.
         """
         topics = {partition.topic for partition in partitions}
         counts = {name: len(found.partitions) for name, found in self._descriptions(topics, deadline).items()}

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Java's clients and librdkafka's "murmur2" partitioners decide it."""
+"""Partition of a key, compatible with Java's clients and librdkafka's "murmur2" partitioners."""
 
 __all__ = ["murmur2", "partition_for"]
 
@@ -34,11 +34,11 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_for(key: bytes, partitions: int) -> int:
-    """Return the partition in which Kafka's clients put records with a key.
+    """Return the partition to which Kafka's clients write records with a key.
 
     Args:
         key: the key; not None, for which clients choose any partition.
-        partitions: how many partitions the topic has; 1 or more.
+        partitions: partition count of the topic; 1 or more.
 
     Example:
         >>> partition_for(b"customer-7", 3) in (0, 1, 2)

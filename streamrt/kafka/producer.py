@@ -25,21 +25,21 @@ DeliveryCallback = Callable[[KafkaError | None, Message], None]
 
 _LOGGER = logging.getLogger(__name__)
 _DEFAULTS = {
-    # The partitioner of Java's clients: a key goes to the same partition whichever client wrote it.
+    # The partitioner of Java's clients, so that all clients write a key to the same partition.
     "partitioner": "murmur2_random",
-    # Without it a retry of librdkafka can write a record twice or out of order.
+    # Without it, a retry of librdkafka can write a record twice or out of order.
     "enable.idempotence": True,
 }
 _DROPPED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-"""How a record fails that `purge`, or the end of a transaction, was to drop."""
+"""Errors of records that `purge` or the end of a transaction drops on purpose."""
 _LAST_FLUSH_S = 5.0
 
 
 class Undelivered:
-    """Counts the records that were not delivered, and logs the first one of each kind.
+    """Count undelivered records, and log the first one of each kind.
 
     Args:
-        logger: where the log lines go.
+        logger: logger for these lines.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -47,7 +47,7 @@ class Undelivered:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def take(self, error: KafkaError | None, message: Message) -> None:
-        """Take the outcome of one record."""
+        """Count the outcome of one record."""
         if error is None or error.code() in _DROPPED:
             return
         kind = str(message.topic()), error.str()
@@ -56,7 +56,7 @@ class Undelivered:
             self._logger.error("a record for topic %s was not delivered: %s", *kind)
 
     def raise_any(self) -> None:
-        """Raise what was counted since the last call.
+        """Raise an error for the records that were counted since the last call.
 
         Raises:
             ProducerError: if any record was not delivered.
@@ -68,30 +68,30 @@ class Undelivered:
         kinds = ", ".join(f"{count} for topic {topic} ({why})" for (topic, why), count in counts.items())
         topics = {topic for topic, _ in counts}
         raise ProducerError(
-            f"{number} {'record was' if number == 1 else 'records were'} not delivered: {kinds}; with on_delivery, produce() "
-            "tells of each record",
+            f"{number} {'record was' if number == 1 else 'records were'} not delivered: {kinds}; pass on_delivery to "
+            "produce() for the outcome of each record",
             topics.pop() if len(topics) == 1 else None,
         )
 
 
 class Producer(HoldsSecrets):
-    """Writes records to Kafka; a thin layer over `confluent_kafka.Producer`.
+    """Write records to Kafka; a thin layer over `confluent_kafka.Producer`.
 
-    The client is created on first use, so that a producer costs nothing until then. As a context manager it
-    flushes at the end. One that is not used any more sends what it still has, for a few seconds.
+    The client is created on first use, so an unused producer costs nothing. As a context manager it flushes at the
+    end. When a producer is garbage-collected, it sends its remaining records for up to a few seconds.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
-        logger: where the log lines of librdkafka go.
-        error_callback: called with the errors of the client; by default they are logged.
-        extra_config: options of librdkafka; the other parameters win over them.
-        flush_timeout: default timeout of `flush` in seconds; None waits for ever.
-        transactional: whether the transaction methods may be used; `extra_config` must name a
+        logger: logger for the lines of librdkafka.
+        error_callback: function of the client's errors; by default they are logged.
+        extra_config: options of librdkafka; the other parameters override them.
+        flush_timeout: default timeout of `flush` in seconds; None waits forever.
+        transactional: whether the transaction methods may be used; `extra_config` must contain a
             `transactional.id`.
-        prepare: called with the name of each topic before the first record goes to it, to create it for instance.
+        prepare: function of a topic's name that is called before its first record, for example to create the topic.
 
     Raises:
-        ConfigurationError: if `transactional` and `transactional.id` do not go together.
+        ConfigurationError: if only one of `transactional` and `transactional.id` is set.
 
     Example:
         >>> producer = Producer("localhost:9092", extra_config={"linger.ms": 20})
@@ -110,8 +110,8 @@ class Producer(HoldsSecrets):
         prepare: Callable[[str], None] | None = None,
     ) -> None:
         if transactional != bool((extra_config or {}).get("transactional.id")):
-            # A made-up id would fence nobody: the id must be the one that a predecessor used.
-            raise ConfigurationError("transactional=True and a transactional.id in extra_config go together")
+            # A generated id would fence no predecessor, because the predecessor used another one.
+            raise ConfigurationError("set both transactional=True and a transactional.id in extra_config, or neither")
         self._options = client_options(
             broker_address, extra_config, logger, error_callback, defaults=_DEFAULTS, fixed={}
         )
@@ -136,23 +136,23 @@ class Producer(HoldsSecrets):
         buffer_error_max_tries: int = 3,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        """Hand one record to the client, which sends it in the background.
+        """Pass one record to the client, which sends it in the background.
 
         Args:
             topic: name of the topic.
             value: the value, or None for a tombstone.
             key: the key.
             headers: pairs of name and value, or a mapping.
-            partition: the partition; by default the key decides.
+            partition: the partition; by default the key determines it.
             timestamp: milliseconds since the Unix epoch; by default now.
-            poll_timeout: seconds of one try to get room when the client's buffer is full.
-            buffer_error_max_tries: how many such tries there are; 0 does not wait for room.
-            on_delivery: called by a later `poll` or `flush` with the outcome. Without it, `flush` raises if the record is not
-                delivered.
+            poll_timeout: seconds of one attempt to get space when the client's buffer is full.
+            buffer_error_max_tries: number of such attempts; 0 does not wait for space.
+            on_delivery: function of the outcome, called by a later `poll` or `flush`. Without it, `flush` raises if the
+                record is not delivered.
 
         Raises:
-            BufferError: if the buffer is still full after the last try.
-            KafkaException: if the record is refused, because it is too large for example.
+            BufferError: if the buffer is still full after the last attempt.
+            KafkaException: if the record is refused, for example because it is too large.
         """
         client = self._client
         if self._prepare is not None and topic not in self._prepared:
@@ -165,7 +165,7 @@ class Producer(HoldsSecrets):
             options["timestamp"] = timestamp
         if headers is not None:
             options["headers"] = dict(headers) if isinstance(headers, Mapping) else list(headers)
-        # Serving the callbacks first makes room without a wait.
+        # Serving the callbacks first frees space without a wait.
         client.poll(0)
         try:
             client.produce(topic, value, key, **options)
@@ -176,7 +176,7 @@ class Producer(HoldsSecrets):
             return
         deadline = time.monotonic() + poll_timeout * buffer_error_max_tries
         while True:
-            # It returns early for every event, also for one that makes no room.
+            # poll() returns early for every event, even if it frees no space.
             client.poll(max(0.0, min(poll_timeout, deadline - time.monotonic())))
             try:
                 client.produce(topic, value, key, **options)
@@ -190,24 +190,24 @@ class Producer(HoldsSecrets):
         """Call the callbacks that are due.
 
         Args:
-            timeout: seconds to wait for one; -1 waits for ever.
+            timeout: seconds to wait for one; -1 waits forever.
 
         Returns:
-            How many events were served.
+            The number of served events.
         """
         return int(self._client.poll(timeout))
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until the records handed over so far are delivered or have failed.
+        """Wait until all records so far are delivered or have failed.
 
         Args:
-            timeout: seconds; None takes the `flush_timeout` of the producer, -1 waits for ever.
+            timeout: seconds; None uses the `flush_timeout` of the producer, -1 waits forever.
 
         Returns:
-            How many records are still on their way.
+            The number of records that are still in flight.
 
         Raises:
-            ProducerError: if records that have no `on_delivery` were not delivered since the last call.
+            ProducerError: if records without `on_delivery` were not delivered since the last call.
         """
         if self._inner is None:
             return 0
@@ -216,7 +216,7 @@ class Producer(HoldsSecrets):
         return remaining
 
     def purge(self) -> None:
-        """Drop what was not sent yet; its delivery callbacks are called with an error."""
+        """Drop undelivered records; their delivery callbacks are called with an error."""
         if self._inner is not None:
             self._inner.purge(in_queue=True, in_flight=True, blocking=True)
 
@@ -224,10 +224,10 @@ class Producer(HoldsSecrets):
         """Fence the predecessor with the same `transactional.id` and abort the transaction that it left open.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Raises:
-            KafkaException: if it failed; its error tells whether the same call may be repeated.
+            KafkaException: if it failed; its error says whether the call may be repeated.
         """
         self._transactions.init_transactions(-1 if timeout is None else timeout)
 
@@ -235,7 +235,7 @@ class Producer(HoldsSecrets):
         """Open a transaction.
 
         Raises:
-            KafkaException: if none can be opened now.
+            KafkaException: if no transaction can be opened now.
         """
         self._transactions.begin_transaction()
 
@@ -245,15 +245,15 @@ class Producer(HoldsSecrets):
         group_metadata: object,
         timeout: float | None = None,
     ) -> None:
-        """Make the offsets of a group part of the transaction.
+        """Add the offsets of a group to the transaction.
 
         Args:
-            positions: the offsets, each the next one to read; see `streamrt.kafka.partition_offsets`.
-            group_metadata: what `Consumer.consumer_group_metadata` returned.
-            timeout: seconds; None waits for ever.
+            positions: the next offsets to read; see `streamrt.kafka.partition_offsets`.
+            group_metadata: result of `Consumer.consumer_group_metadata`.
+            timeout: seconds; None waits forever.
 
         Raises:
-            KafkaException: if it failed; its error tells whether to repeat the call or to abort.
+            KafkaException: if it failed; its error says whether to repeat the call or to abort.
         """
         self._transactions.send_offsets_to_transaction(positions, group_metadata, -1 if timeout is None else timeout)
 
@@ -261,18 +261,18 @@ class Producer(HoldsSecrets):
         """Flush the records and commit the transaction.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Raises:
-            KafkaException: if it failed; its error tells whether to repeat the call or to abort.
+            KafkaException: if it failed; its error says whether to repeat the call or to abort.
         """
         self._transactions.commit_transaction(-1 if timeout is None else timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        """Abort the transaction; records that were not sent yet are dropped.
+        """Abort the transaction; unsent records are dropped.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Raises:
             KafkaException: if it failed.
@@ -290,14 +290,14 @@ class Producer(HoldsSecrets):
     @property
     def _transactions(self) -> ConfluentProducer:
         if not self._transactional:
-            raise InvalidOperationError("this producer has no transactions: create it with transactional=True")
+            raise InvalidOperationError("this producer is not transactional: create it with transactional=True")
         return self._client
 
     def __len__(self) -> int:
         return 0 if self._inner is None else len(self._inner)
 
     def __bool__(self) -> bool:
-        # An idle producer has length 0 and would count as absent.
+        # Without this, an idle producer would be falsy, because its length is 0.
         return True
 
     def __enter__(self) -> Self:
@@ -318,20 +318,20 @@ class Producer(HoldsSecrets):
         if remaining and exc_value is None:
             raise KafkaRequestError(
                 f"{remaining} records were not delivered within {self._flush_timeout:g} s: the brokers "
-                "do not answer in time; raise flush_timeout or see the log of the brokers",
+                "do not answer in time; raise flush_timeout or check the logs of the brokers",
                 KafkaError._TIMED_OUT,
                 retriable=True,
             )
 
 
 def _send_the_rest(client: ConfluentProducer, logger: logging.Logger) -> None:
-    """Send what a producer has that nobody uses any more."""
+    """Send the remaining records of a producer that is no longer used."""
     remaining = len(client)
     with contextlib.suppress(KafkaException):  # after a fatal error nothing can be sent
         remaining = client.flush(_LAST_FLUSH_S) if remaining else 0
     if remaining:
         logger.error(
-            "%d records were not delivered: their producer was given up while no broker took them; call flush(), or use the "
-            "producer in a with statement",
+            "%d records were not delivered: their producer was dropped before a broker accepted them; call flush(), or "
+            "use the producer in a with statement",
             remaining,
         )

@@ -1,8 +1,8 @@
-"""Reads a range of offsets of one partition, fast and to its very end.
+"""Reads an offset range of one partition, fast and completely.
 
-The position counts, not the number of records: markers of transactions, records of aborted ones, and what compaction has
-removed occupy offsets, too. The client tells where it is when it finds nothing more to read (an "end of partition"
-event).
+Progress is measured by position, not by the number of records: transaction markers, records of aborted transactions and
+records removed by compaction occupy offsets, too. When there is nothing more to read, the client reports its position
+in an "end of partition" event.
 """
 
 import abc
@@ -38,14 +38,15 @@ __all__ = [
 logger = logging.getLogger("streamrt.kafka")
 
 LARGEST_ANSWER = 2_000_000_000
-"""Bytes of a broker's answer, in which one record must have room: librdkafka asks for a larger one again and again. By itself
-it takes 100 MB, and brokers take more than that from producers."""
+"""Maximum size of a broker's answer in bytes. It must have room for one record, because librdkafka requests a larger
+record again and again. librdkafka's default is 100 MB, and brokers accept larger records from producers."""
 
 _DEFAULTS: Mapping[str, Any] = {
-    # How long the brokers hold a request that finds nothing: what the end of a partition costs, and, since a connection
-    # serves one such request after the other, the change to another partition.
+    # Time for which brokers hold a request without data. The end of a partition costs this time, and so does the change
+    # to another partition, because a connection serves such requests one after the other.
     "fetch.wait.max.ms": 5,
-    # With librdkafka's own 1 s it stands still whenever its queue is full: 250,000 records/s in place of 1.2 million.
+    # With librdkafka's default of 1 s, reading stops whenever the queue is full: 250,000 records/s instead of 1.2
+    # million.
     "fetch.queue.backoff.ms": 2,
     "queued.min.messages": 100_000,
     "max.partition.fetch.bytes": 8 * 1024 * 1024,
@@ -55,7 +56,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "topic.metadata.refresh.fast.interval.ms": 20,
 }
 NO_GROUP = "streamrt-no-group"
-"""librdkafka wants a group, even if nothing is ever committed."""
+"""Name of a group: librdkafka requires one, even if nothing is ever committed."""
 
 FIXED: Mapping[str, Any] = {
     "enable.partition.eof": True,
@@ -69,55 +70,55 @@ _WARN_S = 1.0
 _LOOK_S = 5.0
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._NO_OFFSET})
 _ADVICE = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "it does not exist any more",
-    KafkaError._UNKNOWN_TOPIC: "it does not exist any more",
-    KafkaError._UNKNOWN_PARTITION: "it does not exist any more",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "it no longer exists",
+    KafkaError._UNKNOWN_TOPIC: "it no longer exists",
+    KafkaError._UNKNOWN_PARTITION: "it no longer exists",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the user READ on the topic",
 }
-# They concern groups, of which readers are in none.
+# Events of consumer groups; readers are in no group.
 EVENTS_NOT_OURS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 
 
 def unreadable_text(what: str, place: TopicPartition, position: int, error: KafkaError) -> str:
-    """Return what to tell when brokers refuse to let a partition be read."""
+    """Return the error text for a partition that brokers refuse to serve."""
     advice = _ADVICE.get(error.code())
     text = f"the {what} {place} could not be read at offset {position}: {error.str()} ({error.name()})"
     return f"{text}; {advice}" if advice else text
 
 
 def lost_text(connection: ConnectionConfig, what: str, place: TopicPartition, position: int, advice: str) -> str:
-    """Return what to tell when an offset is not there any more; asks the brokers what they have instead."""
+    """Return the error text for an offset that no longer exists, with the available range from the brokers."""
     try:
         low, high = bounds_of(connection, place)
-        now = f"it has {low} to {high}"
+        now = f"it has offsets {low} to {high}"
     except KafkaRequestError as error:
         now = str(error)
     return (
-        f"offset {position} of the {what} {place} is not there any more ({now}): records were deleted by its retention or by "
-        f"hand, or a broker lost them; {advice}"
+        f"offset {position} of the {what} {place} no longer exists ({now}): records were deleted, by retention or "
+        f"manually, or a broker lost them; {advice}"
     )
 
 
 def bounds_of(connection: ConnectionConfig, place: TopicPartition) -> tuple[int, int]:
-    """Return first offset and high watermark as brokers tell them now.
+    """Return the current first offset and high watermark of a partition.
 
     Raises:
-        KafkaRequestError: if none tells them.
+        KafkaRequestError: if the brokers refuse or do not answer.
     """
     with contextlib.closing(OffsetRequests(connection, logger)) as requests:
         return requests.bounds(place, _LOOK_S)
 
 
 def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str], timeout_s: float = _LOOK_S) -> None:
-    """Have a client ask for topics that are new to it.
+    """Make a client request the metadata of topics that are new to it.
 
-    Otherwise it begins to fetch a topic, but for the first one, after a second only.
+    Otherwise it starts to fetch each topic but the first one only after a second.
 
     Args:
         client: the client.
-        topics: what it will be assigned partitions of.
-        known: topics that it has asked for before; kept up to date.
-        timeout_s: seconds to wait for the answers; brokers that are away make no difference later.
+        topics: topics whose partitions will be assigned.
+        known: topics that were requested before; updated by this function.
+        timeout_s: seconds to wait for the answers; a failed request has no later effect.
     """
     deadline = time.monotonic() + timeout_s
     for topic in sorted(set(topics) - known):
@@ -127,13 +128,13 @@ def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str], t
 
 
 class PartitionReader(abc.ABC):
-    """Reads committed records of partitions, one partition after the other; subclasses say what they are.
+    """Read committed records of partitions, one partition after the other; subclasses define the kind of topic.
 
-    The client is created on first use and kept. Use a reader in one thread; several readers do not disturb each other.
+    The client is created on first use and kept. Use a reader in one thread; several readers are independent.
 
     Args:
-        connection: how to reach the brokers.
-        options: consumer options, in librdkafka's words; those that say what is read cannot be changed.
+        connection: connection to the brokers.
+        options: consumer options, named as in librdkafka; those that define what is read cannot be changed.
     """
 
     _what: ClassVar[str]
@@ -156,10 +157,10 @@ class PartitionReader(abc.ABC):
 
     @abc.abstractmethod
     def _failure(self, message: str) -> Exception:
-        """Return the error that a read ends with."""
+        """Return the error that ends a read."""
 
     def close(self) -> None:
-        """Let go of the connections. A closed reader connects again when it is used."""
+        """Close the connections. A closed reader reconnects when it is used."""
         inner, self._inner = self._inner, None
         self._reads += 1
         self._looked_up.clear()
@@ -169,7 +170,7 @@ class PartitionReader(abc.ABC):
     def _messages(
         self, place: TopicPartition, start: int, end: int, timeout_s: float
     ) -> Iterator[tuple[list[Message], int]]:
-        """Yield consecutive records, and the offset up to which the partition is read."""
+        """Yield consecutive records, and the offset up to which the partition has been read."""
         if start >= end:
             return
         self._reads += 1
@@ -181,7 +182,7 @@ class PartitionReader(abc.ABC):
             wait = _Wait(self._what, place, start, end, timeout_s)
             while wait.position < end:
                 found = self._take(client)
-                # An error is true, and no error is None.
+                # A KafkaError is truthy; records have None.
                 if any(map(Message.error, found)):
                     for message in found:
                         self._examine(message, wait)
@@ -191,7 +192,7 @@ class PartitionReader(abc.ABC):
                     yield records, wait.position
                     if mine != self._reads:
                         raise InvalidOperationError(
-                            f"the read of {place} was given up when the same reader was closed or began another read"
+                            f"the read of {place} was cancelled, because its reader was closed or started another read"
                         )
                     wait.restart()
                 elif wait.expired:
@@ -208,8 +209,8 @@ class PartitionReader(abc.ABC):
 
     @staticmethod
     def _take(client: ConfluentConsumer) -> list[Message]:
-        """Return what has arrived; wait a moment if nothing has."""
-        # consume() alone would wait until it has all that it may return.
+        """Return the available messages; wait briefly if there are none."""
+        # consume() alone would wait for the maximum number of messages.
         message = client.poll(_POLL_S)
         found = [] if message is None else [message]
         while found and len(found) < _BATCH:
@@ -220,7 +221,7 @@ class PartitionReader(abc.ABC):
         return found
 
     def _examine(self, message: Message, wait: "_Wait") -> None:
-        """Handle an event that is no record."""
+        """Handle an event."""
         error = message.error()
         if error is None:
             return
@@ -244,27 +245,26 @@ class PartitionReader(abc.ABC):
         return self._failure(lost_text(self._connection, self._what, wait.place, wait.position, self._lost_advice))
 
     def _stuck(self, wait: "_Wait") -> Exception:
-        what = f"the {self._what} {wait.place} was read up to offset {wait.position} of {wait.end}, and no further for "
-        what += f"{wait.timeout_s:g} s"
+        what = f"the {self._what} {wait.place} was read up to offset {wait.position} of {wait.end}, without progress "
+        what += f"for {wait.timeout_s:g} s"
         try:
             _, high = bounds_of(self._connection, wait.place)
         except KafkaRequestError as error:
-            return self._failure(f"{what}: {error}; try again when the topic and its brokers are there")
+            return self._failure(f"{what}: {error}; try again when the topic and its brokers are available")
         if high < wait.end:
             return self._failure(
-                f"{what}: it now ends at {high}, so brokers have lost records; see whether there was an unclean leader "
-                "election"
+                f"{what}: it now ends at {high}, so brokers have lost records; check for an unclean leader election"
             )
         if wait.blocked:
             return self._failure(
                 f"{what}: a transaction of another producer is still open there; find it with kafka-transactions.sh "
                 "find-hanging, and abort it or wait for its transaction.timeout.ms"
             )
-        return self._failure(f"{what}: its leader sends nothing; see the log of the brokers")
+        return self._failure(f"{what}: its leader sends no data; check the logs of the brokers")
 
 
 class _Wait:
-    """How far a read has come, and for how long it has not moved."""
+    """The position of a read, and the time since its last progress."""
 
     def __init__(self, what: str, place: TopicPartition, start: int, end: int, timeout_s: float) -> None:
         self.what = what
@@ -278,14 +278,14 @@ class _Wait:
 
     @property
     def expired(self) -> bool:
-        """Whether there was no progress for too long; warns once on the way there."""
+        """Whether the time without progress exceeds the timeout; warns once before that."""
         waited_s = time.monotonic() - self._moved_at
         if self.blocked and not self._warned and waited_s >= min(_WARN_S, self.timeout_s / 2):
             self._warned = True
             logger.warning(
                 "The %s %s can only be read up to offset %d (its last stable offset), but it ends at %d: a "
                 "transaction of another producer is open; it ends at the latest after its transaction.timeout.ms. Waiting "
-                "for it, up to %g s",
+                "up to %g s for it",
                 self.what,
                 self.place,
                 self.position,
@@ -295,19 +295,19 @@ class _Wait:
         return waited_s >= self.timeout_s
 
     def restart(self) -> None:
-        """Count the time from now: what the caller did with a batch is no standstill."""
+        """Restart the time without progress; the time in which the caller processed a batch does not count."""
         self._moved_at = time.monotonic()
 
     def accept(self, messages: list[Message]) -> list[Message]:
         """Move past records; return those that are in the range."""
         if not messages:
             return messages
-        # Never trust that nothing of a former read is left in the client's queue.
+        # Records of a previous read may still be in the client's queue.
         topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
         if topics != {self.place.topic} or partitions != {self.place.partition}:
             messages = [message for message in messages if (message.topic(), message.partition()) == self.place]
         while messages and messages[-1].offset() >= self.end:
-            # The range ends before a record that is further on.
+            # A record after the range proves that the range is read.
             self._move(self.end)
             messages.pop()
         if messages:
@@ -315,7 +315,7 @@ class _Wait:
         return messages
 
     def nothing_until(self, offset: int) -> None:
-        """Note that there is no more record below `offset`, and none to be had from there on."""
+        """Note that there are no more records below `offset`, and no readable ones from there on."""
         self._move(min(offset, self.end))
         self.blocked = offset < self.end
 

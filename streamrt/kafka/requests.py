@@ -1,4 +1,4 @@
-"""Requests to the brokers, as an admin client sends them: each within a time limit, with errors in StreamRT's terms."""
+"""Requests to the brokers by an admin client, each with a time limit and with StreamRT's errors."""
 
 import logging
 import threading
@@ -29,24 +29,24 @@ __all__ = ["ABSENT", "AdminRequests"]
 R = TypeVar("R")
 
 RETRY_S = 0.1
-"""Seconds before a request is sent again, at most."""
+"""Maximum seconds before a request is repeated."""
 
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
-"""What brokers say of a topic that does not exist."""
+"""Errors of brokers for a topic that does not exist."""
 
 _FIRST_RETRY_S = 0.01
 _LOGGER = logging.getLogger("streamrt.kafka.admin")
-# Brokers tell of themselves with any topic, and all topics may be very many. This one each cluster has.
+# Metadata of any topic includes the brokers, and the list of all topics may be long. Every cluster has this topic.
 _TOPIC = "__consumer_offsets"
 _REFUSED = frozenset({KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 
 
 class AdminRequests(HoldsSecrets):
-    """What all admin requests share: a client that connects on first use, waiting, and trying again.
+    """Common parts of all admin requests: a client that connects on first use, waiting, and retries.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
-        logger: where the log lines of librdkafka go.
+        logger: logger for the lines of librdkafka.
         extra_config: options of librdkafka.
     """
 
@@ -65,17 +65,17 @@ class AdminRequests(HoldsSecrets):
             extra_config,
             logger,
             self._on_error,
-            # The default, 100 ms doubling to 10 s, can leave a broker unnoticed for 10 s after it is back.
+            # With the default, 100 ms doubling to 10 s, a broker may go unnoticed for 10 s after it comes back.
             defaults={"reconnect.backoff.max.ms": 2000},
             fixed={},
         )
         self._inner: AdminClient | None = None
 
     def wait_for_broker(self, timeout: float) -> None:
-        """Return as soon as a broker answers.
+        """Wait until a broker answers.
 
         Args:
-            timeout: seconds to wait; 0 returns at once without asking.
+            timeout: seconds to wait; 0 returns at once without a request.
 
         Raises:
             KafkaBrokerUnavailableError: if no broker answered in time.
@@ -96,7 +96,7 @@ class AdminRequests(HoldsSecrets):
                 break
             time.sleep(RETRY_S)
         reason = self._last_error
-        said = f" (the client says: {reason.str()})" if reason is not None else ""
+        said = f" (the client reports: {reason.str()})" if reason is not None else ""
         refused = reason is not None and reason.code() in _REFUSED
         advice = "correct the security settings of broker_address" if refused else "start it or correct broker_address"
         raise KafkaBrokerUnavailableError(
@@ -104,24 +104,24 @@ class AdminRequests(HoldsSecrets):
         )
 
     def cluster_id(self, timeout: float = 30) -> str:
-        """Return the id that Kafka gave to the cluster.
+        """Return Kafka's id of the cluster.
 
         Args:
             timeout: seconds to wait for the answer; above 0.
 
         Raises:
-            KafkaRequestError: if the answer did not come in time or was refused.
+            KafkaRequestError: if the request was refused or not answered in time.
         """
         return str(self._cluster(timeout).cluster_id or "")
 
     def broker_count(self, timeout: float = 30) -> int:
-        """Return how many brokers the cluster has now.
+        """Return the current number of brokers in the cluster.
 
         Args:
             timeout: seconds to wait for the answer; above 0.
 
         Raises:
-            KafkaRequestError: if the answer did not come in time or was refused.
+            KafkaRequestError: if the request was refused or not answered in time.
         """
         return len(self._cluster(timeout).brokers)
 
@@ -134,22 +134,23 @@ class AdminRequests(HoldsSecrets):
         return retry("the cluster could not be described", ask, deadline)
 
     def _find_controller(self, timeout: float) -> float:
-        """Learn which broker creates and deletes topics; return the seconds that are left.
+        """Look up the broker that creates and deletes topics; return the remaining seconds.
 
-        librdkafka asks for it once: if the answer names no broker, it waits for the whole time of the request.
+        librdkafka asks for it only once. If the answer names no broker, it waits for the whole time limit of the
+        request.
 
         Raises:
-            KafkaRequestError: if no broker told it in time.
+            KafkaRequestError: if no broker answered in time.
         """
         deadline = time.monotonic() + timeout
         self._cluster(timeout)
         return seconds_left(deadline)
 
     def _ask_cluster(self, deadline: float) -> "Future[ClusterMetadata]":
-        """Ask a broker about the cluster, by a call that waits, and hence in a thread.
+        """Ask a broker about the cluster, with a blocking call in a separate thread.
 
-        `describe_cluster` does not wait, but with it librdkafka 2.16 aborts the whole process if the answer names no broker:
-        that of a broker that has just started, or is about to stop.
+        `describe_cluster` does not block. But with it, librdkafka 2.16 aborts the whole process if the answer names no
+        broker, as that of a broker that has just started or is about to stop.
         """
         client, answer = self._client, Future[ClusterMetadata]()
 
@@ -163,10 +164,10 @@ class AdminRequests(HoldsSecrets):
         return answer
 
     def _descriptions(self, topic_names: Iterable[str], deadline: float) -> dict[str, Any]:
-        """Return the descriptions of the topics that exist.
+        """Return the descriptions of the existing topics.
 
         Raises:
-            KafkaException: if brokers do not tell.
+            KafkaException: if brokers refuse or do not answer.
         """
         found: dict[str, Any] = {}
         futures = self._client.describe_topics(
@@ -187,11 +188,11 @@ class AdminRequests(HoldsSecrets):
         return self._inner
 
     def _renew_client(self) -> None:
-        """Make a new client for the next request."""
+        """Create a new client for the next request."""
         self._inner = None
 
     def _on_error(self, error: KafkaError) -> None:
-        # "All brokers are down" follows the error that tells the reason; the reason is worth more.
+        # "All brokers are down" follows the error with the reason; keep the reason.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
             self._last_error = error
         self._log_error(error)
@@ -212,11 +213,11 @@ class AdminRequests(HoldsSecrets):
                         KafkaError(KafkaError._TIMED_OUT, f"no answer within {timeout:.3g} s")
                     ) from None
             finally:
-                # An admin client calls its log and error callbacks in poll() alone.
+                # An admin client calls its log and error callbacks only in poll().
                 self._client.poll(0)
 
     def _settle(self, future: "Future[R]", timeout: float) -> tuple[R | None, KafkaError | None]:
-        """Return the result of a request, or the error that it met."""
+        """Return the result of a request, or its error."""
         try:
             return self._wait(future, timeout), None
         except KafkaException as error:
@@ -224,16 +225,16 @@ class AdminRequests(HoldsSecrets):
 
 
 def seconds_left(deadline: float) -> float:
-    """Return the seconds until a deadline; at least 0.1, since librdkafka takes no timeout of 0."""
+    """Return the seconds until a deadline; at least 0.1, because librdkafka accepts no timeout of 0."""
     return max(0.1, deadline - time.monotonic())
 
 
 def retry(what: str, ask: Callable[[], R], deadline: float) -> R:
-    """Call `ask` until it succeeds, fails for good, or the deadline has come.
+    """Call `ask` until it succeeds, fails permanently, or the deadline passes.
 
     Args:
-        what: what failed, for the error, such as "the topics could not be described".
-        ask: sends the request and returns the answer.
+        what: description of the failure, for the error, such as "the topics could not be described".
+        ask: function that sends the request and returns the answer.
         deadline: value of `time.monotonic()`.
 
     Raises:

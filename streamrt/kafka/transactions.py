@@ -12,15 +12,15 @@ The life of a writer::
      '---------------+-- close() -----> SPENT <-------------'--------------'
 
 - A transaction begins with the first record, or with a commit that has only offsets.
-- FAILED: the transaction cannot be committed any more; only `abort` is left.
-- SPENT: a new writer must be made. That is so after *any* trouble, even if the transaction was committed in the end:
-  librdkafka repeats the request that ends a transaction by itself when a connection is lost, and brokers before
-  KIP-890 cannot tell a late repeat from the end of the *next* transaction. A new producer has a new epoch, which makes
-  late requests of its predecessor void.
-- An outcome that is not known is never made out here. Whoever tries again makes a new writer, whose `init` waits until
-  the former transaction has ended, and then compares the committed offset.
-- Fenced: a transaction that outlived its timeout meets the same error as one whose id another producer has taken.
-  `TransactionError.fenced` therefore means "maybe", too.
+- FAILED: the transaction cannot be committed any more; only `abort` remains.
+- SPENT: a new writer is necessary. This applies after *any* error, even if the transaction was committed in the end.
+  When a connection is lost, librdkafka automatically repeats the request that ends a transaction, and brokers before
+  KIP-890 cannot distinguish a late repeat from the end of the *next* transaction. A new producer has a new epoch, which
+  invalidates late requests of its predecessor.
+- This module never resolves an unknown outcome. To retry, create a new writer. Its `init` waits until the previous
+  transaction has ended; then compare the committed offset.
+- Fenced: a transaction that exceeds its timeout gets the same error as one whose id another producer has taken.
+  `TransactionError.fenced` therefore means "possibly fenced".
 """
 
 import contextlib
@@ -58,22 +58,22 @@ logger = logging.getLogger("streamrt.kafka")
 
 TRANSACTION_DEFAULTS: Mapping[str, Any] = {
     **DEFAULTS,
-    # librdkafka waits half of it before it connects to a second broker, the first one being a mere address: with its
-    # own 100 ms, a new producer takes 56 ms until it can begin, instead of 17 ms.
+    # librdkafka waits for half of it before it connects to a second broker, because the first one is only a bootstrap
+    # address. With its default of 100 ms, a new producer takes 56 ms to start, instead of 17 ms.
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 2_000,
-    # A transaction right after another one is told to come back later while the former one's markers are written.
+    # Brokers ask for a retry while they write the markers of the previous transaction.
     "retry.backoff.ms": 20,
 }
 _POLL_EVERY = 2_000
 _FULL_QUEUE_WAIT_S = 0.1
 _FLUSH_S = 1.0
-# Another attempt, with another client, is quicker than a client that lost its coordinator: see `streamrt.kafka.watchdog`.
+# A retry with another client is faster than a client that lost its coordinator: see `streamrt.kafka.watchdog`.
 _COMMIT_S = 15.0
 _DELIVERY_S = 60.0
 _CALL_S = 4.0
 _GRACE_S = 1.0
-_STUCK = KafkaError(KafkaError._TIMED_OUT, "the client does not return")
+_STUCK = KafkaError(KafkaError._TIMED_OUT, "the client does not respond")
 # Clients that hang in a call: see `streamrt.kafka.watchdog`.
 _abandoned: list[ConfluentProducer] = []
 _LEAST_S = 0.1
@@ -86,7 +86,7 @@ _CONTRADICTIONS: Mapping[str, Callable[[Any], bool]] = {
     "transactional.id": lambda value: value not in (None, ""),
     "enable.idempotence": lambda value: str(value).lower() in ("false", "0"),
 }
-# What concerns one record alone: the transaction can go on without it.
+# Errors of a single record: the transaction can continue without it.
 _REFUSED = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -116,14 +116,14 @@ _ADVICE = {
 
 
 def transactional_id(prefix: str, group: str, topic: str, partition: int) -> str:
-    """Return the transactional id of the task of an input partition: the same one each time, and no other task's.
+    """Return the transactional id of the task of an input partition, stable and unique for each task.
 
-    Letters, digits, "-" and "_" of the names stay as they are and all else is escaped, so that dots in names cannot
-    make two tasks share an id. The prefix stays as it is, for access rules on prefixes. An id that would have more than
-    240 characters is cut, and ends in a hash of the whole.
+    Letters, digits, "-" and "_" in names are kept and all other characters escaped, so that dots in names cannot give
+    two tasks the same id. The prefix is unchanged, for ACLs on prefixes. An id of more than 240 characters is
+    truncated, and ends in a hash of the full id.
 
     Args:
-        prefix: what all ids of the application begin with.
+        prefix: common prefix of all ids of the application.
         group: the consumer group.
         topic: the input topic.
         partition: the input partition.
@@ -136,7 +136,7 @@ def transactional_id(prefix: str, group: str, topic: str, partition: int) -> str
     if len(whole) <= _ID_LENGTH:
         return whole
     digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
-    # No whole id ends like this: there a dot comes after the last "~".
+    # No full id ends like this: in a full id, a dot follows the last "~".
     return f"{whole[: _ID_LENGTH - len(digest) - 1]}~{digest}"
 
 
@@ -148,7 +148,7 @@ def _escape(name: str) -> str:
 
 
 class WriterState(enum.Enum):
-    """Where a `TransactionalWriter` is in its life; see the diagram of this module."""
+    """Life-cycle state of a `TransactionalWriter`; see the diagram of this module."""
 
     NEW = "new"
     READY = "ready"
@@ -174,8 +174,8 @@ _OPEN = WriterState.OPEN
 
 @functools.lru_cache(maxsize=64)
 def _group_metadata(group: str) -> object:
-    """Return what a transaction needs to know of a group whose membership is not checked (generation -1)."""
-    # Its layout is private to librdkafka, so librdkafka writes it. Without brokers this takes 0.1 ms.
+    """Return the metadata of a group for a transaction, without a membership check (generation -1)."""
+    # The layout is private to librdkafka, so librdkafka creates it. This needs no broker and takes 0.1 ms.
     consumer = ConfluentConsumer({"group.id": group, "log_level": 0})
     try:
         return consumer.consumer_group_metadata()
@@ -184,7 +184,7 @@ def _group_metadata(group: str) -> object:
 
 
 class _TransactionLogger(ClientLogger):
-    """Tells quietly what an exception tells as well: fencing is an ordinary event where tasks take over from others."""
+    """Log at DEBUG what an exception also reports: fencing is an ordinary event when a task is reassigned."""
 
     def log(self, level: int, pattern: str, *args: object) -> None:
         """Log one line."""
@@ -192,19 +192,19 @@ class _TransactionLogger(ClientLogger):
 
 
 class TransactionalWriter:
-    """Produces records in Kafka transactions, each of which also commits input offsets to a consumer group.
+    """Produce records in Kafka transactions, each of which also commits input offsets to a consumer group.
 
-    Used by one thread. The methods of a transaction raise `TransactionError` as soon as it cannot be committed any
-    more; then call `abort`, and make a new writer for the next attempt.
+    Use a writer in one thread. Its methods raise `TransactionError` as soon as the transaction cannot be committed any
+    more; then call `abort`, and create a new writer for the next attempt.
 
     Args:
-        connection: how to reach the brokers.
-        transactional_id: name under which one producer at a time can commit; see `transactional_id`.
-        group: consumer group that offsets are committed to. Its members are not asked.
-        options: producer options of the user, in librdkafka's words.
-        poll_timeout: seconds to wait for events whenever the producer is polled.
-        transaction_timeout_s: seconds after which the brokers abort an open transaction, and so a limit of each
-            `commit`; `transaction.timeout.ms` in `options` wins.
+        connection: connection to the brokers.
+        transactional_id: id under which one producer at a time can commit; see `transactional_id`.
+        group: consumer group of the committed offsets. Its membership is not checked.
+        options: producer options of the user, named as in librdkafka.
+        poll_timeout: seconds to wait for events in each poll of the producer.
+        transaction_timeout_s: seconds after which the brokers abort an open transaction, and thus a limit for each
+            `commit`; `transaction.timeout.ms` in `options` overrides it.
 
     Raises:
         ConfigurationError: if an option contradicts transactions, or librdkafka refuses the options.
@@ -232,8 +232,8 @@ class TransactionalWriter:
         for name, contradicts in _CONTRADICTIONS.items():
             if contradicts((options or {}).get(name)):
                 raise ConfigurationError(
-                    f"the producer option {name}={(options or {})[name]} contradicts exactly-once processing, which sets it "
-                    "by itself; remove it"
+                    f"the producer option {name}={(options or {})[name]} conflicts with exactly-once processing, which "
+                    "sets this option; remove it"
                 )
         self._id = transactional_id
         self._group = group
@@ -241,12 +241,12 @@ class TransactionalWriter:
         self._state = WriterState.NEW
         self._closed = False
         self._unpolled = 0
-        # Since the transaction began: trouble of any kind, records that were not delivered, and why it failed.
+        # Since the transaction began: whether any error occurred, undelivered records, and the reason for its failure.
         self._doubtful = False
         self._stuck = False
         self._errors: list[ProducerError] = []
         self._failed: TransactionError | None = None
-        # Since the beginning: what made the client refuse to go on.
+        # Since creation: the error after which the client refuses all requests.
         self._fatal: KafkaError | None = None
         settings = client_options(
             connection,
@@ -262,37 +262,37 @@ class TransactionalWriter:
             },
         )
         settings["logger"] = _TransactionLogger(logger)
-        # It refuses options that are no numbers.
+        # The client rejects options that are not numbers.
         self._producer = build_client(ConfluentProducer, settings)
         self._timeout_s = float(settings["transaction.timeout.ms"]) / 1000
 
     @property
     def state(self) -> WriterState:
-        """Where the writer is in its life."""
+        """Life-cycle state of the writer."""
         return self._state
 
     @property
     def usable(self) -> bool:
-        """Whether a transaction may go on, or another one may begin; if not, a new writer must be made."""
+        """Whether a transaction may continue or begin; if not, a new writer is necessary."""
         return self._state in (WriterState.READY, WriterState.OPEN)
 
     def init(self, timeout_s: float = 60.0, topic: str | None = None) -> None:
         """Fence every earlier producer with the same id, and abort the transaction that it left open.
 
         Args:
-            timeout_s: seconds to wait. Usually it takes 20 ms, and 0.5 s if there is a transaction to abort.
-            topic: a topic that exists, such as the input's. Asking for it first brings a connection up; without one,
-                librdkafka often tries too soon, and again only 0.5 s later.
+            timeout_s: seconds to wait. Usually it takes 20 ms, or 0.5 s if there is a transaction to abort.
+            topic: an existing topic, such as the input topic. Its look-up establishes a connection first; without one,
+                librdkafka often tries too early, and again only after 0.5 s.
 
         Raises:
-            ConfigurationError: if the brokers do not allow so long a transaction timeout.
-            InvalidOperationError: if it was called before.
-            TransactionError: if it failed.
+            ConfigurationError: if the transaction timeout is above the limit of the brokers.
+            InvalidOperationError: if `init` was called before.
+            TransactionError: if the request failed.
         """
         self._require(WriterState.NEW)
         deadline = time.monotonic() + timeout_s
-        # The first answer may come over the connection to the bootstrap address, which is then given up; once the second
-        # one is here, a connection to a broker is up.
+        # The first answer may come over the connection to the bootstrap address, which is then closed. The second
+        # answer proves that a connection to a broker is up.
         for _ in range(0 if topic is None else 2):
             try:
                 self._producer.list_topics(topic, timeout=max(_LEAST_S, deadline - time.monotonic()))
@@ -301,15 +301,15 @@ class TransactionalWriter:
                 break
         try:
             self._request(
-                f"the transactional id {self._id} could not be taken", self._producer.init_transactions, deadline
+                f"the transactional id {self._id} could not be acquired", self._producer.init_transactions, deadline
             )
         except TransactionError as error:
             cause = error.__cause__
             code = error_in(cause).code() if isinstance(cause, KafkaException) else None
             if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
                 raise ConfigurationError(
-                    f"the brokers allow no transaction timeout of {self._timeout_s:g} s: set transaction.timeout.ms in the "
-                    "producer options to what their transaction.max.timeout.ms says, or less"
+                    f"the brokers do not allow a transaction timeout of {self._timeout_s:g} s: set "
+                    "transaction.timeout.ms in the producer options to at most their transaction.max.timeout.ms"
                 ) from None
             raise
         self._move(WriterState.READY)
@@ -323,22 +323,22 @@ class TransactionalWriter:
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        """Take a record into the transaction, which begins now if none is open. A full queue is waited for.
+        """Add a record to the transaction, and begin one if none is open. If the queue is full, wait.
 
-        A `ProducerError` concerns this record alone: it is not part of the transaction, which stays as it was and can be
-        committed without it. Whether that is right is up to the caller, who calls `abort` if it is not. A record that was
-        taken and cannot be delivered later fails the transaction.
+        A `ProducerError` concerns only this record. The record is not part of the transaction, which is unchanged and
+        can be committed without it; the caller decides whether to call `abort` instead. If an accepted record cannot be
+        delivered later, the transaction fails.
 
         Args:
-            topic: where to.
+            topic: target topic.
             value: the value; None is a tombstone.
             key: the key.
             timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
             headers: the headers.
-            partition: the partition; -1 lets the key decide.
+            partition: the partition; with -1, the key determines it.
 
         Raises:
-            ProducerError: if the record is refused at once, such as one that is too large.
+            ProducerError: if the record is refused at once, for example because it is too large.
             TransactionError: if the transaction cannot be committed any more.
         """
         if self._state is not _OPEN:
@@ -352,9 +352,9 @@ class TransactionalWriter:
                 reason = error_in(error)
                 if reason.code() in _REFUSED:
                     raise refused_record(topic, value, key, reason) from error
-                # It says that the transaction has failed; why is told by an event.
+                # The error only says that the transaction has failed; an event holds the reason.
                 self._serve(0.0)
-                failure = self._failure(f"the transaction of {self._id} takes no record", reason)
+                failure = self._failure(f"the transaction of {self._id} accepts no records", reason)
                 raise failure from (self._errors[0] if self._errors else error)
             else:
                 break
@@ -366,8 +366,8 @@ class TransactionalWriter:
     def flush(self) -> list[Exception]:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
 
-        After an error the transaction cannot be committed. librdkafka gives a record up when the transaction timeout is
-        over at the latest, so this ends.
+        After an error the transaction cannot be committed. The wait ends, because librdkafka gives up a record at the
+        latest when the transaction timeout expires.
         """
         if self._state is not _OPEN:
             return [] if self._failed is None else [self._failed]
@@ -379,47 +379,47 @@ class TransactionalWriter:
         return []
 
     def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
-        """Commit the records of the transaction, and the offsets with them. Without either it does nothing.
+        """Commit the records of the transaction together with the offsets. Do nothing if there are neither.
 
-        Afterwards the next transaction may begin if `usable` says so.
+        Afterwards the next transaction may begin if `usable` is True.
 
         Args:
             offsets: the next offset to read of each input partition.
             metadata: text to store with the offsets, or one for each partition; brokers allow 4096 bytes by default.
 
         Raises:
-            TransactionError: if the transaction failed, another producer has taken the id, or the outcome is not known.
+            TransactionError: if the transaction failed, another producer has taken the id, or the outcome is unknown.
                 Its cause is a `ProducerError` if a record could not be delivered.
         """
         if self._state is not _OPEN:
             if not offsets and self._state is WriterState.READY:
                 return
             self._begin()
-        # Offsets that are sent while partitions are still being added wait longer than those that come after.
+        # Flush first: offsets that are sent while partitions are still being added wait longer.
         self._flush()
         deadline = time.monotonic() + min(self._timeout_s, _COMMIT_S)
         if offsets:
             entries = partition_offsets(offsets, metadata)
             self._request(
-                f"the transaction of {self._id} could not take the offsets of group {self._group!r}",
+                f"the transaction of {self._id} could not include the offsets of group {self._group!r}",
                 functools.partial(self._producer.send_offsets_to_transaction, entries, _group_metadata(self._group)),
                 deadline,
             )
         self._request(f"the transaction of {self._id} was not committed", self._producer.commit_transaction, deadline)
-        # That a connection was lost on the way is told only now.
+        # Only now does the client report a connection that was lost during the commit.
         self._serve(0.0)
         self._move(WriterState.SPENT if self._doubtful else WriterState.READY)
 
     def abort(self) -> None:
         """Abort the transaction if one is open; readers of committed records never see its records.
 
-        It never raises, and takes 10 s at most: what it cannot abort is aborted by the next writer's `init`, or by the
-        brokers after the transaction timeout.
+        It never raises, and takes at most 10 s. If it fails, the next writer's `init` aborts the transaction, or the
+        brokers do so after the transaction timeout.
         """
         self._abort(_ABORT_S)
 
     def close(self) -> None:
-        """Abort what is open, drop what is not delivered, and let go of the connections. It never raises."""
+        """Abort an open transaction, drop undelivered records, and close the connections. It never raises."""
         if self._closed:
             return
         self._abort(_CLOSE_S)
@@ -434,12 +434,12 @@ class TransactionalWriter:
 
     def _begin(self) -> None:
         self._require(WriterState.READY)
-        # What happened to the connections between two transactions does no harm.
+        # Connection errors between two transactions are harmless.
         self._serve(0.0)
         self._doubtful = False
         self._errors.clear()
         self._request(
-            f"no transaction of {self._id} can begin", lambda _timeout: self._producer.begin_transaction(), 0.0
+            f"a transaction of {self._id} cannot begin", lambda _timeout: self._producer.begin_transaction(), 0.0
         )
         self._move(WriterState.OPEN)
 
@@ -447,16 +447,16 @@ class TransactionalWriter:
         """Wait until all records are delivered.
 
         Raises:
-            TransactionError: if one was not.
+            TransactionError: if a record was not delivered.
         """
         self._unpolled = 0
-        # The client gives records up at the transaction timeout, and then tells why.
+        # The client gives up records at the transaction timeout, and then reports the reason.
         deadline = time.monotonic() + min(self._timeout_s + _FLUSH_S, _DELIVERY_S)
         left = 1
         while left and not self._errors and self._fatal is None:
             timeout = min(_FLUSH_S, deadline - time.monotonic())
             if timeout <= 0:
-                reason = KafkaError(KafkaError._TIMED_OUT, f"{left} records are still on their way")
+                reason = KafkaError(KafkaError._TIMED_OUT, f"{left} records are still in flight")
                 raise self._failure(f"the records of {self._id} were not delivered in time", reason)
             try:
                 left = self._producer.flush(timeout)
@@ -465,7 +465,7 @@ class TransactionalWriter:
         self._check()
 
     def _poll(self, timeout: float) -> None:
-        """Handle events; raise `TransactionError` if one of them says that the transaction has failed."""
+        """Handle events; raise `TransactionError` if one of them reports a failed transaction."""
         self._serve(timeout)
         self._check()
 
@@ -486,7 +486,7 @@ class TransactionalWriter:
             raise failure from (self._errors[0] if self._errors else None)
 
     def _request(self, what: str, call: Callable[[float], object], deadline: float) -> None:
-        """Repeat a request until it succeeds, fails for good, or the deadline has come.
+        """Repeat a request until it succeeds, fails permanently, or the deadline passes.
 
         Raises:
             TransactionError: if it did not succeed.
@@ -497,7 +497,7 @@ class TransactionalWriter:
             try:
                 call_within(call, min(_CALL_S, max(_LEAST_S, deadline - time.monotonic())), _GRACE_S)
             except StuckCallError:
-                # Freeing it would wait for the call, too.
+                # Keep the client: freeing it would wait for the call, too.
                 self._stuck = True
                 _abandoned.append(self._producer)
                 raise self._failure(what, _STUCK) from None
@@ -525,7 +525,7 @@ class TransactionalWriter:
             except TransactionError as error:
                 failed = True
                 logger.debug("%s", error)
-        # Records that were dropped are reported as errors.
+        # Dropped records are reported as errors; ignore them.
         self._serve(0.0)
         self._errors.clear()
         self._move(WriterState.SPENT if failed or self._doubtful else WriterState.READY)
@@ -536,19 +536,19 @@ class TransactionalWriter:
         if self._failed is not None:
             raise TransactionError(str(self._failed), self._failed.fenced)
         raise InvalidOperationError(
-            f"the producer {self._id} is {self._state.value} and not {state.value}: call init once, and make a new writer "
-            "when this one is not usable"
+            f"the producer {self._id} is {self._state.value} and not {state.value}: call init once, and create a new "
+            "writer when this one is no longer usable"
         )
 
     def _failure(self, what: str, reason: KafkaError) -> TransactionError:
-        """Note that the transaction has failed, and return the error that says why."""
+        """Note that the transaction has failed, and return the error with the reason."""
         self._move(WriterState.FAILED if self._state in (_OPEN, WriterState.FAILED) else WriterState.SPENT)
-        # What a request is answered after the failure tells less than what made it fail.
+        # The answer to a request after the failure is less specific than the cause of the failure.
         reason = self._fatal or reason
         fenced = reason.code() in _FENCED
         if fenced:
-            # Records that were dropped for it tell less.
-            why = f"another producer has taken its id, or it lasted longer than its timeout of {self._timeout_s:g} s"
+            # Errors of dropped records are less specific.
+            why = f"another producer has taken its id (fenced), or it exceeded its timeout of {self._timeout_s:g} s"
         elif self._errors:
             why = str(self._errors[0])
         else:
@@ -560,7 +560,7 @@ class TransactionalWriter:
     def _note_raised(self, error: KafkaException | SystemError) -> None:
         reason = raised_in_callback(error)
         if reason.code() == KafkaError._FATAL:
-            # The reason got lost, but the client keeps it and refuses all requests with it.
+            # The reason is lost here, but the client keeps it and reports it for every refused request.
             try:
                 self._producer.abort_transaction(_LEAST_S)
             except KafkaException as refusal:

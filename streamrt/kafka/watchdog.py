@@ -1,8 +1,8 @@
-"""Calls into librdkafka that must end in time, although librdkafka does not always see to it.
+"""Time limits for calls into librdkafka that do not always respect their timeout.
 
-Requests to a coordinator take a timeout, but after a restart of the broker `rd_kafka_send_offsets_to_transaction` of
-librdkafka 2.16 was seen to wait for ever: its reply got lost with the connection. Such a call is left in its thread, and
-its client is never used, and never freed, again.
+Requests to a coordinator take a timeout. After a restart of the broker, however, `rd_kafka_send_offsets_to_transaction`
+of librdkafka 2.16 can wait forever, because its reply is lost with the connection. Such a call is left in its thread,
+and its client is neither used nor freed again.
 """
 
 import queue
@@ -14,20 +14,20 @@ __all__ = ["StuckCallError", "call_within"]
 
 
 class StuckCallError(Exception):
-    """A call did not return; its client must not be touched any more."""
+    """A call did not return; its client must not be used any more."""
 
 
 def call_within(call: Callable[[float], object], timeout_s: float, grace_s: float) -> None:
-    """Call a function with a timeout, and do not wait much longer than that.
+    """Call a function with a timeout, and wait only a little longer than that.
 
     Args:
-        call: takes the seconds that it may take.
-        timeout_s: those seconds.
-        grace_s: how much longer to wait.
+        call: function of its timeout in seconds.
+        timeout_s: the timeout in seconds.
+        grace_s: additional seconds to wait.
 
     Raises:
-        StuckCallError: if the function did not return.
-        Exception: what it raised.
+        StuckCallError: if the function did not return in time.
+        Exception: the exception of the function.
 
     Example:
         >>> call_within(lambda timeout_s: None, 1.0, 1.0)

@@ -1,4 +1,4 @@
-"""The producer of tasks: made for many records, and for knowing for certain which of them were delivered."""
+"""The producer of tasks, designed for high throughput and for certainty about which records were delivered."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -22,10 +22,10 @@ DEFAULTS: Mapping[str, Any] = {
     "queue.buffering.max.kbytes": 262_144,
 }
 _HURRY_S = 0.001
-"""How long a writer that is in a hurry waits for answers, in seconds.
+"""Seconds for which `hurry` waits for answers.
 
-librdkafka sends what lingers as long as somebody waits in its flush(), and it counts milliseconds. Measured beside the broker
-on two cores, from the producer of an input to the consumer of the output:
+librdkafka sends lingering records while a thread waits in its flush(), and it counts whole milliseconds. Measured on
+two cores together with the broker, from the producer of an input to the consumer of the output:
 
 | | median at 100 records/s | CPU for a million records at 20,000 records/s |
 |---|---|---|
@@ -34,14 +34,14 @@ on two cores, from the producer of an input to the consumer of the output:
 | linger.ms=0 | 1.5 ms | 22 s: the client's thread wakes up for each record |
 | linger.ms=5, and `hurry` when there is no more input | 1.5 ms | 6.0 s |
 
-What a writer that never runs out of input can do is best with 5 ms, too: 446,000 records/s, and 389,000 without any.
+The throughput of a writer with continuous input is best with 5 ms, too: 446,000 records/s, and 389,000 without any.
 """
 _LINGER = frozenset({"linger.ms", "queue.buffering.max.ms"})
 _POLL_EVERY = 2_000
 _FULL_QUEUE_WAIT_S = 0.1
 
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-# What is wrong with the record or its topic: sent again, it is refused again.
+# Errors of the record or its topic: brokers would refuse the record again.
 _REFUSED_BY_BROKERS = _TOO_LARGE | {
     KafkaError.INVALID_RECORD,
     KafkaError.INVALID_TIMESTAMP,
@@ -49,8 +49,8 @@ _REFUSED_BY_BROKERS = _TOO_LARGE | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
-# What librdkafka says of the records that a fatal error takes along, or a producer that must begin a new sequence. Nothing is
-# wrong with any of them.
+# librdkafka's errors for valid records that are lost with a fatal error, or because the producer must begin a new
+# sequence.
 _LOST_WITH_PRODUCER = frozenset(
     {
         KafkaError._FATAL,
@@ -66,19 +66,19 @@ _LOST_WITH_PRODUCER = frozenset(
 
 
 class WriterFailedError(KafkaRequestError):
-    """A producer met a fatal error, and records that it had taken may be lost; the work is tried again with a new producer.
+    """A producer had a fatal error and may have lost accepted records; the work is retried with a new producer.
 
-    It is about no single record, so nothing can be skipped for it.
+    The error does not concern a single record, so no record can be skipped for it.
     """
 
 
 class KafkaRecordWriter:
-    """Produces records and collects the errors of those that were not delivered.
+    """Produce records, and collect the errors of undelivered ones.
 
     Args:
-        connection: how to reach the brokers.
-        options: producer options of the user, in librdkafka's words.
-        poll_timeout: seconds to wait for events whenever the producer is polled.
+        connection: connection to the brokers.
+        options: producer options of the user, named as in librdkafka.
+        poll_timeout: seconds to wait for events in each poll of the producer.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class KafkaRecordWriter:
         self._errors: list[Exception] = []
         self._fatal: KafkaError | None = None
         self._unpolled = 0
-        # Not if the user says how long records shall linger.
+        # Not if the user configures how long records linger.
         self._hurries = _LINGER.isdisjoint(options or {})
         self._hurried = 0
         settings = client_options(
@@ -107,12 +107,12 @@ class KafkaRecordWriter:
 
     @property
     def failed(self) -> bool:
-        """Whether the producer met a fatal error and must be replaced. What it had taken and did not deliver is lost."""
+        """Whether the producer had a fatal error and must be replaced. Its undelivered records are lost."""
         return self._fatal is not None
 
     @property
     def delivered(self) -> bool:
-        """Whether each record that was taken is delivered, or has failed, as the next `flush` tells."""
+        """Whether each accepted record is delivered or has failed; the next `flush` reports failures."""
         return len(self._producer) == 0
 
     def produce(
@@ -124,19 +124,19 @@ class KafkaRecordWriter:
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        """Take a record for delivery. A full queue is waited for.
+        """Accept a record for delivery. If the queue is full, wait.
 
         Args:
-            topic: where to.
+            topic: target topic.
             value: the value; None is a tombstone.
             key: the key.
             timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
             headers: the headers.
-            partition: the partition; -1 lets the key decide.
+            partition: the partition; with -1, the key determines it.
 
         Raises:
-            ProducerError: if the record is refused at once, such as one that is too large.
-            WriterFailedError: if the producer met a fatal error.
+            ProducerError: if the record is refused at once, for example because it is too large.
+            WriterFailedError: if the producer had a fatal error.
         """
         while True:
             try:
@@ -146,7 +146,7 @@ class KafkaRecordWriter:
             except KafkaException as error:
                 reason = error_in(error)
                 if reason.code() == KafkaError._FATAL:
-                    # What it was is told by an event.
+                    # An event holds the cause.
                     self._fatal = self._fatal or reason
                     self._serve(self._producer.poll, 0.0)
                     raise self._failure() from error
@@ -159,9 +159,9 @@ class KafkaRecordWriter:
             self._serve(self._producer.poll, self._poll_timeout)
 
     def hurry(self) -> None:
-        """Send what was taken now, in place of waiting for more to send with it; returns within a few milliseconds.
+        """Send lingering records now; returns within a few milliseconds.
 
-        Call it when there is nothing more to do. It does nothing where the user has set `linger.ms`.
+        Call it when the input is idle. It does nothing if the user has set `linger.ms`.
         """
         if self._hurries and self._unpolled != self._hurried:
             self._hurried = self._unpolled
@@ -170,11 +170,11 @@ class KafkaRecordWriter:
     def flush(self) -> list[Exception]:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
 
-        librdkafka gives a record up after `message.timeout.ms`, so this ends.
+        The wait ends, because librdkafka gives up a record after `message.timeout.ms`.
 
         Raises:
-            WriterFailedError: if the producer met a fatal error: which of its records are lost is not known then, because
-                reports about them may be lost, too.
+            WriterFailedError: if the producer had a fatal error. It is then unknown which records are lost, because
+                their delivery reports may be lost, too.
         """
         while self._serve(self._producer.flush, 1.0) > 0 and self._fatal is None:
             pass
@@ -185,12 +185,12 @@ class KafkaRecordWriter:
         return errors
 
     def close(self) -> None:
-        """Drop what is not delivered and let go of the connections."""
+        """Drop undelivered records and close the connections."""
         self._producer.purge()
         self._serve(self._producer.flush, 1.0)
 
     def _serve(self, call: Callable[[float], int], timeout: float) -> int:
-        """Call poll() or flush(), and take the fatal error that they may raise."""
+        """Call poll() or flush(), and note a fatal error that they raise."""
         try:
             return call(timeout)
         except (KafkaException, SystemError) as error:
@@ -200,7 +200,7 @@ class KafkaRecordWriter:
     def _failure(self) -> WriterFailedError:
         reason = self._fatal or KafkaError(KafkaError._FATAL)
         return WriterFailedError(
-            f"the Kafka producer met a fatal error ({reason.str()}), and records may be lost with it",
+            f"the Kafka producer had a fatal error ({reason.str()}) and may have lost records",
             reason.code(),
             True,
         )
@@ -219,19 +219,19 @@ class KafkaRecordWriter:
 
 
 def raised_in_callback(error: KafkaException | SystemError) -> KafkaError:
-    """Return the fatal error that confluent-kafka raises in poll() and flush() in place of calling `error_cb`.
+    """Return the fatal error that confluent-kafka raises in poll() and flush() instead of calling `error_cb`.
 
-    If a delivery callback runs in the same call after it, the exception that is under way gets lost, or becomes the cause of
-    Python's complaint about it. Then only its being fatal is certain.
+    If a delivery callback runs afterwards in the same call, the pending exception is lost, or becomes the cause of a
+    SystemError. Then only the fact that it was fatal is certain.
     """
     cause = error.__cause__ if isinstance(error, SystemError) else error
     if isinstance(cause, KafkaException):
         return error_in(cause)
-    return KafkaError(KafkaError._FATAL, "the client met a fatal error", True)
+    return KafkaError(KafkaError._FATAL, "the client had a fatal error", True)
 
 
 def refused_record(topic: str, value: bytes | None, key: bytes | None, reason: KafkaError) -> ProducerError:
-    """Return the error for a record that the client did not take."""
+    """Return the error for a record that the client refused."""
     size = len(value or b"") + len(key or b"")
     return ProducerError(
         f"a record of {size:,} bytes for topic {topic!r} was refused: {reason.str()} ({reason.name()})"
@@ -239,7 +239,7 @@ def refused_record(topic: str, value: bytes | None, key: bytes | None, reason: K
 
 
 def lost_record(message: Message, reason: KafkaError) -> ProducerError:
-    """Return the error for a record that the client took and could not deliver."""
+    """Return the error for a record that the client accepted but could not deliver."""
     topic, code = message.topic(), reason.code()
     text = f"a record for topic {topic!r} was not delivered: {reason.str()} ({reason.name()})"
     if code in _TOO_LARGE:

@@ -1,6 +1,7 @@
-"""Plain data that the rest of StreamRT is written in: records, their metadata, partitions and offsets.
+"""Plain data types used throughout StreamRT: records, their metadata, partitions and offsets.
 
-Topics and serializers are found here, too, as in Quix Streams. They lie above, and are imported when they are used.
+Topics and serializers are available here, too, as in Quix Streams. They belong to upper layers, and are imported on
+use.
 """
 
 import importlib

@@ -9,17 +9,17 @@ Headers = list[tuple[str, HeaderValue]]
 """Headers of a record: pairs of name and value, in order. A name may occur several times."""
 
 HeadersMapping = Mapping[str, HeaderValue]
-"""Headers by name, where each name occurs once."""
+"""Headers by name; each name occurs once."""
 
 EPOCH_HEADER = "e"
-"""Tells the epoch of the writer of a changelog record; see `streamrt.state.changelog`."""
+"""Name of the header with the epoch of a changelog record's writer; see `streamrt.state.changelog`."""
 
 
 def merge_headers(original: Headers | None, other: HeadersMapping) -> Headers:
     """Return `original` with the headers of `other` appended; those of the same name are replaced.
 
     Args:
-        original: the record's headers, or None where it has none.
+        original: the record's headers, or None if it has none.
         other: headers to add.
 
     Example:

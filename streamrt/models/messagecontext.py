@@ -1,4 +1,4 @@
-"""Where the record that is being processed came from."""
+"""Origin of the record that is being processed, under the name of Quix Streams."""
 
 from streamrt.models.record import MessageContext
 

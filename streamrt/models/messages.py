@@ -1,4 +1,4 @@
-"""Records that are ready to be produced, or that were consumed and deserialized."""
+"""Records that are ready to be produced, or consumed and deserialized."""
 
 from streamrt.topics.topic import KafkaMessage
 

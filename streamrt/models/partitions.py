@@ -1,4 +1,4 @@
-"""Places in Kafka's logs."""
+"""Partitions and offset ranges of Kafka topics."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """The records of one partition from `start` (included) to `end` (excluded)."""
+    """The records of one partition from `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""Records and what is known about them beside their value."""
+"""Records and their metadata."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -9,17 +9,17 @@ from streamrt.models.timestamps import MessageTimestamp, TimestampType
 
 @dataclass(frozen=True)
 class MessageContext:
-    """Where the record that is being processed came from.
+    """Origin and metadata of the record that is being processed.
 
     Attributes:
         topic: name of its topic.
         partition: number of its partition.
         offset: its offset.
-        size: bytes of its key and value together.
+        size: size of its key and value together, in bytes.
         key: its key, deserialized.
-        timestamp: its timestamp with the type, as the broker delivered it.
-        headers: its headers, or None where it has none.
-        leader_epoch: epoch of the partition's leader; None, because Spark's Kafka source does not tell it.
+        timestamp: its timestamp with the type, as delivered by the broker.
+        headers: its headers, or None if it has none.
+        leader_epoch: epoch of the partition's leader; None, because Spark's Kafka source does not provide it.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class MessageContext:
 
 @dataclass(frozen=True)
 class Record:
-    """A deserialized record, as error callbacks receive it."""
+    """A deserialized record, as passed to error callbacks."""
 
     value: Any
     key: Any
@@ -59,18 +59,18 @@ class Record:
 
     @property
     def size(self) -> int:
-        """Bytes of key and value together."""
+        """Size of key and value together, in bytes."""
         return self.context.size
 
     @property
     def leader_epoch(self) -> int | None:
-        """Epoch of the partition's leader, where it is known."""
+        """Epoch of the partition's leader, if known."""
         return self.context.leader_epoch
 
 
 @runtime_checkable
 class ConsumedMessage(Protocol):
-    """A record that a consumer has returned, with the methods of `confluent_kafka.Message`."""
+    """A record from a consumer, with the methods of `confluent_kafka.Message`."""
 
     def topic(self) -> str:
         """Name of the topic."""
@@ -94,14 +94,13 @@ class ConsumedMessage(Protocol):
         """The headers, or None."""
 
     def leader_epoch(self) -> int | None:
-        """Epoch of the partition's leader, where it is known."""
+        """Epoch of the partition's leader, if known."""
 
 
 class RawRecord:
-    """A record as it lies in Kafka, before any deserializer has seen it.
+    """A record as stored in Kafka, before deserialization.
 
-    Its methods are those of `confluent_kafka.Message`, so that consumer error callbacks written for that class
-    work unchanged.
+    It has the methods of `confluent_kafka.Message`, so consumer error callbacks for that class work unchanged.
     """
 
     __slots__ = (
@@ -168,11 +167,11 @@ class RawRecord:
         return None
 
     def leader_epoch(self) -> int | None:
-        """None: Spark's Kafka source does not tell it."""
+        """None: Spark's Kafka source does not provide it."""
         return None
 
     def error(self) -> None:
-        """None: a record that arrived carries no error."""
+        """None: a received record has no error."""
 
     def __len__(self) -> int:
         return len(self._key or b"") + len(self._value or b"")

@@ -1,4 +1,4 @@
-"""Deserialized records, under the name that Quix Streams has for them."""
+"""Deserialized records, under the name of Quix Streams."""
 
 from streamrt.models.record import Record as Row
 

@@ -1,4 +1,4 @@
-"""What tells operators that time has passed."""
+"""Notification of operators that time has passed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ class Tick:
 
     Attributes:
         now: wall clock in milliseconds since the Unix epoch.
-        watermarks: stream-wide watermark, in milliseconds of event time, by name of the store that wants one; a store
-            without one yet is missing.
+        watermarks: stream-wide watermark, as event time in milliseconds, by name of each store that uses watermarks; a
+            store without one yet is missing.
     """
 
     now: int

@@ -1,16 +1,16 @@
-"""Timestamps of records and what they mean."""
+"""Timestamps of records, and their types."""
 
 import enum
 from dataclasses import dataclass
 
 
 class TimestampType(enum.IntEnum):
-    """What a record's timestamp stands for, numbered as librdkafka numbers it."""
+    """Meaning of a record's timestamp, with librdkafka's numbers."""
 
     TIMESTAMP_NOT_AVAILABLE = 0
     """The record has no timestamp."""
     TIMESTAMP_CREATE_TIME = 1
-    """Set by the producer or by the source of the data."""
+    """Set by the producer or the source of the data."""
     TIMESTAMP_LOG_APPEND_TIME = 2
     """Set by the broker when it appended the record."""
 
@@ -20,8 +20,8 @@ class MessageTimestamp:
     """A record's timestamp with its type.
 
     Attributes:
-        milliseconds: milliseconds since the Unix epoch (UTC), or None where there is no timestamp.
-        type: what the number stands for.
+        milliseconds: milliseconds since the Unix epoch (UTC), or None if there is no timestamp.
+        type: meaning of the number.
 
     Example:
         >>> MessageTimestamp.create(1, 1_700_000_000_000).milliseconds
@@ -39,10 +39,10 @@ class MessageTimestamp:
 
         Args:
             timestamp_type: a member of `TimestampType`, or its number.
-            milliseconds: milliseconds since the Unix epoch; ignored where there is no timestamp.
+            milliseconds: milliseconds since the Unix epoch; ignored if there is no timestamp.
 
         Raises:
-            ValueError: if `timestamp_type` is none of the known types.
+            ValueError: if `timestamp_type` is unknown.
         """
         kind = TimestampType(timestamp_type)
         if kind is TimestampType.TIMESTAMP_NOT_AVAILABLE:

@@ -1,4 +1,4 @@
-"""Types of headers and of messages of consumers, under the names that Quix Streams has for them."""
+"""Types of headers and of consumed messages, under the names of Quix Streams."""
 
 from streamrt.models.headers import Headers, HeadersMapping
 from streamrt.models.record import (

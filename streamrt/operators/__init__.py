@@ -1,4 +1,4 @@
-"""Operators: one frozen description per thing that a dataframe can do to a record."""
+"""Operators: frozen descriptions of the operations of dataframes."""
 
 from streamrt.operators.apply import Apply
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where

@@ -1,4 +1,4 @@
-"""`apply`: a new value for each value."""
+"""`apply`: replaces each value by the result of a function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 @dataclass(frozen=True)
 class Apply(Operator):
-    """Passes on what a function returns, or with `expand` each item of it.
+    """Passes on the result of a function, or with `expand` each item of it.
 
     Attributes:
-        function: takes the value; with `metadata` also key, timestamp and headers.
+        function: function of the value; with `metadata` also of key, timestamp and headers.
         expand: pass on the items of the returned iterable one by one; generators are pulled lazily.
         metadata: whether the function takes metadata.
-        store: the store of the `State` that the function takes as its last argument, or None if it takes none.
+        store: the store of the `State` that the function takes as its last argument; None for no state.
 
     Example:
         >>> Apply(str.split, expand=True).describe()

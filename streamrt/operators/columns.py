@@ -1,6 +1,6 @@
-"""Operators on columns, written as functions for `Apply`, `Update` and `Filter`.
+"""Operators on columns, and functions on columns for `Apply` and `Update`.
 
-Their instances are plain data, so a topology that holds them can be pickled, compared and drawn.
+They are plain data, so a topology with them can be pickled, compared and drawn.
 """
 
 import copy
@@ -17,7 +17,7 @@ from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 @dataclass(frozen=True)
 class Assign(Operator):
-    """Sets a column to what an expression over the value yields: `sdf["column"] = ...`."""
+    """Sets a column to the result of an expression on the value: `sdf["column"] = ...`."""
 
     name: ClassVar[str] = "assign"
     in_place: ClassVar[bool] = True
@@ -125,10 +125,10 @@ class Drop:
 class Fill:
     """Adds missing columns and replaces None, in place. A function for `Update`.
 
-    What has no columns, such as the value of a tombstone, stays as it is.
+    A value without columns, such as that of a tombstone, stays unchanged.
 
     Attributes:
-        defaults: pairs of a column and what it gets where it is missing or None.
+        defaults: pairs of a column and the value that replaces a missing column or None.
 
     Example:
         >>> value = {"a": None}
@@ -155,8 +155,8 @@ def column_of(value: Any, column: Any) -> Any:
     """Return a column of a value.
 
     Raises:
-        MissingColumnError: if the value does not have it.
-        ColumnTypeError: if the value is of a type that has no columns.
+        MissingColumnError: if the value lacks the column.
+        ColumnTypeError: if the type of the value has no columns.
     """
     try:
         return value[column]

@@ -1,4 +1,4 @@
-"""`concat`: several streams as one."""
+"""`concat`: merges several streams into one."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
 
 @dataclass(frozen=True)
 class Concat(MergeOperator):
-    """Passes on the records of all inputs as they are.
+    """Passes on the records of all inputs unchanged.
 
     Example:
         >>> Concat().name

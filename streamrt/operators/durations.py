@@ -1,4 +1,4 @@
-"""Durations that users give."""
+"""Conversion of durations in arguments."""
 
 from datetime import timedelta
 
@@ -8,16 +8,16 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def milliseconds(what: str, duration: int | timedelta, least: int = 0) -> int:
-    """Return a duration in milliseconds; a timedelta is rounded to the nearest one, and a half up.
+    """Return a duration in milliseconds; a timedelta is rounded to the nearest millisecond, a half up.
 
     Args:
-        what: which duration it is, for the error.
+        what: name of the duration, for errors.
         duration: milliseconds, or a timedelta.
-        least: the shortest one that is allowed, in milliseconds.
+        least: the shortest allowed duration in milliseconds.
 
     Raises:
-        ArgumentTypeError: if it is neither an int nor a timedelta.
-        ArgumentValueError: if it is too short.
+        ArgumentTypeError: if `duration` is neither an int nor a timedelta.
+        ArgumentValueError: if `duration` is too short.
 
     Example:
         >>> milliseconds("grace_ms", timedelta(seconds=1.5)), milliseconds("grace_ms", timedelta(microseconds=2_500))

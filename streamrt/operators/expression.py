@@ -1,9 +1,9 @@
-"""Column expressions: what `sdf["a"] + 1 > sdf["b"]` stands for.
+"""Column expressions, such as `sdf["a"] + 1 > sdf["b"]`.
 
-An expression is a tree of frozen nodes. Compiling it builds one Python syntax tree and turns that into one function, so
-a record costs one call however large the tree is. Python's own operators give the semantics: `&` and `|` become `and`
-and `or` (short-circuit, the result is the operand), `~` becomes `not`. Everything that comes from the user, column names
-included, enters the generated code as a variable, never as text.
+An expression is a tree of frozen nodes. It is compiled to one Python syntax tree and then to one function, so a record
+costs one call, however large the tree is. The semantics are those of Python's operators: `&` and `|` become `and` and
+`or` (short-circuit, the result is an operand), `~` becomes `not`. All user input, including column names, enters the
+generated code as variables, never as text.
 """
 
 import abc
@@ -47,7 +47,7 @@ _PREFIXES: dict[str, type[ast.unaryop]] = {"-": ast.USub, "not": ast.Not}
 
 @dataclass
 class _Code:
-    """The names in the generated code, the objects that they stand for, and where state comes from."""
+    """The names in the generated code, their objects, and the context that gives state."""
 
     context: OperatorContext | None = None
     names: dict[str, Any] = field(default_factory=dict)
@@ -63,23 +63,23 @@ class Expression(abc.ABC):
 
     @abc.abstractmethod
     def code(self, code: _Code) -> ast.expr:
-        """Return a syntax tree in terms of value, key, timestamp, headers and the names in `code`."""
+        """Return a syntax tree that uses value, key, timestamp, headers and the names in `code`."""
 
     def parts(self) -> tuple["Expression", ...]:
-        """Return the expressions that this one is made of, in the order of evaluation."""
+        """Return the sub-expressions, in the order of evaluation."""
         return ()
 
     def stores(self) -> tuple[StoreSpec, ...]:
-        """Return the stores that the functions in this expression keep state in."""
+        """Return the stores of the stateful functions in this expression."""
         return tuple(dict.fromkeys(store for part in self.parts() for store in part.stores()))
 
     def compile(self, context: OperatorContext | None = None) -> Evaluator:
         """Return the function that evaluates this expression for a record.
 
-        The function raises `MissingColumnError` and `ColumnTypeError` where a column cannot be read.
+        The function raises `MissingColumnError` or `ColumnTypeError` if a column cannot be read.
 
         Args:
-            context: gives state to the functions that keep some; not needed where none does.
+            context: gives state to stateful functions; not needed without them.
         """
         code = _Code(context)
         parameters = ast.arguments(
@@ -90,7 +90,7 @@ class Expression(abc.ABC):
             defaults=[],
         )
         tree = ast.fix_missing_locations(ast.Expression(ast.Lambda(parameters, self.code(code))))
-        # The tree is made of fixed node types and generated names only.
+        # The tree contains only fixed node types and generated names.
         evaluate: Evaluator = eval(compile(tree, _FILE, "eval"), code.names)  # noqa: S307
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Any:
@@ -137,7 +137,7 @@ class Column(Expression):
         yield self
 
     def fault(self, error: Exception, value: Any) -> Exception | None:
-        """Return a clearer error if it was this column that could not be read."""
+        """Return a clearer error if this column could not be read."""
         path = self._path()
         if path is None:
             return None
@@ -152,7 +152,7 @@ class Column(Expression):
             if isinstance(error, KeyError) and again.args == error.args:
                 return MissingColumnError(path[-1], tuple(value) if hasattr(value, "keys") else ())
         except (TypeError, IndexError) as again:
-            # The same words: the error may be another operator's, while this column was not even looked at.
+            # Compare the messages: the error may come from another operator, before this column was read.
             if type(again) is type(error) and again.args == error.args:
                 return ColumnTypeError(f"cannot read column {self}: the value is of type {type(value).__name__}")
         return None
@@ -182,7 +182,7 @@ class Literal(Expression):
 
 @dataclass(frozen=True)
 class Binary(Expression):
-    """Two expressions joined by one of Python's infix operators."""
+    """Two expressions combined by one of Python's infix operators."""
 
     symbol: str
     left: Expression
@@ -205,7 +205,7 @@ class Binary(Expression):
 
 @dataclass(frozen=True)
 class Unary(Expression):
-    """One of Python's prefix operators and what it is applied to."""
+    """One of Python's prefix operators, applied to an expression."""
 
     symbol: str
     operand: Expression
@@ -222,7 +222,7 @@ class Unary(Expression):
 
 @dataclass(frozen=True)
 class Call(Expression):
-    """A function of the results of other expressions."""
+    """A function, applied to the results of other expressions."""
 
     function: Callable[..., Any]
     arguments: tuple[Expression, ...]
@@ -252,7 +252,7 @@ class Input(Expression):
 
 @dataclass(frozen=True)
 class InState(Expression):
-    """The `State` of the record's key in a store: what stateful functions get as last argument."""
+    """The `State` of the record's key in a store: the last argument of stateful functions."""
 
     store: StoreSpec
 
@@ -272,10 +272,10 @@ METADATA = (Input("key"), Input("timestamp"), Input("headers"))
 
 
 def has_columns(value: Any, *columns: Any) -> bool:
-    """Tell whether the value has all of these columns.
+    """Return whether the value has all of these columns.
 
     Raises:
-        ColumnTypeError: if the value is no container.
+        ColumnTypeError: if the value is not a container.
     """
     for column in columns:
         try:
@@ -293,7 +293,7 @@ def _load(name: str) -> ast.expr:
 
 
 def _raised_in_expression(traceback: TracebackType | None) -> bool:
-    """Tell whether the innermost frame is generated code: errors inside users' functions are theirs."""
+    """Return whether the innermost frame is generated code, so that errors inside users' functions stay unchanged."""
     filename = ""
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename

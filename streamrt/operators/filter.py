@@ -1,4 +1,4 @@
-"""`filter`: lets values pass or drops them."""
+"""`filter`: passes values on or drops them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 @dataclass(frozen=True)
 class Filter(Operator):
-    """Passes on the values for which a function returns something true.
+    """Passes on the values for which a function returns a true value.
 
     Attributes:
-        function: takes the value; with `metadata` also key, timestamp and headers.
+        function: function of the value; with `metadata` also of key, timestamp and headers.
         metadata: whether the function takes metadata.
-        store: the store of the `State` that the function takes as its last argument, or None if it takes none.
+        store: the store of the `State` that the function takes as its last argument; None for no state.
 
     Example:
         >>> Filter(bool).describe()

@@ -1,4 +1,4 @@
-"""What operators share about the functions that users give them."""
+"""Common helpers of operators for users' functions."""
 
 import inspect
 import re
@@ -9,7 +9,7 @@ from streamrt.errors import ArgumentTypeError
 from streamrt.models import Headers
 from streamrt.topology import StateAccess
 
-# Which arguments make operators pass what, beside the value, to a function.
+# Arguments that operators pass to a function after the value, by the options that request them.
 _PASSED = {
     (): (),
     ("stateful=True",): ("state",),
@@ -20,7 +20,7 @@ _STATE_MISSING = re.compile(r"missing \d+ required positional arguments?: .*'sta
 
 
 def require_callable(operator: str, function: Any) -> None:
-    """Refuse what cannot be called, when the dataframe is built.
+    """Refuse an object that cannot be called, when the dataframe is built.
 
     Raises:
         InvalidOperationError: if `function` is not callable.
@@ -30,15 +30,15 @@ def require_callable(operator: str, function: Any) -> None:
 
 
 def require_parameters(operator: str, function: Callable[..., Any], *, metadata: bool, stateful: bool) -> None:
-    """Refuse a function that cannot be called with what an operator passes, when the dataframe is built.
+    """Refuse a function whose parameters do not fit the arguments of an operator, when the dataframe is built.
 
-    Functions whose parameters are not known, such as many that are written in C, are not judged.
+    Functions with unknown parameters, such as many functions in C, are accepted.
 
     Args:
         operator: the method of the dataframe, such as `apply()`.
-        function: the function of the user.
-        metadata: whether it is passed key, timestamp and headers.
-        stateful: whether it is passed the state.
+        function: the user's function.
+        metadata: whether the operator passes key, timestamp and headers.
+        stateful: whether the operator passes the state.
 
     Raises:
         ArgumentTypeError: if `function` is not callable, or takes other arguments.
@@ -48,7 +48,7 @@ def require_parameters(operator: str, function: Callable[..., Any], *, metadata:
     """
     require_callable(operator, function)
     try:
-        # Of a decorated function, it is the decorator's that is called.
+        # Of a decorated function, the wrapper is called.
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return
@@ -68,7 +68,7 @@ def require_parameters(operator: str, function: Callable[..., Any], *, metadata:
 
 
 def state_advice(error: BaseException) -> str:
-    """Return what to do about an error if a function was called without the `State` that it takes, or nothing.
+    """Return advice for an error if a function was called without the `State` that it takes; otherwise an empty string.
 
     Example:
         >>> state_advice(TypeError("add_up() missing 1 required positional argument: 'state'"))
@@ -90,7 +90,7 @@ def _takes(signature: inspect.Signature, more: tuple[str, ...]) -> bool:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return the name by which a person knows a function.
+    """Return a readable name of a function.
 
     Example:
         >>> function_name(len), function_name(lambda value: value)
@@ -107,9 +107,9 @@ def with_state(function: Callable[..., Any], metadata: bool, state_of: StateAcce
     """Turn a function whose last argument is a `State` into one of value, key, timestamp and headers.
 
     Args:
-        function: takes the value, with `metadata` also key, timestamp and headers, and then the state.
+        function: function of the value, with `metadata` also of key, timestamp and headers, and then of the state.
         metadata: whether the function takes metadata.
-        state_of: gives the state of a record's key.
+        state_of: returns the state of a record's key.
 
     Example:
         >>> call = with_state(lambda value, state: (value, state), False, lambda key, timestamp: f"state of {key}")

@@ -1,4 +1,4 @@
-"""`group_by`: other keys, so that records that belong together meet in one partition."""
+"""`group_by`: gives records new keys, and brings records with the same key together in one partition."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class ColumnKey:
 
 @dataclass(frozen=True)
 class Repartition(ExchangeOperator):
-    """Produces each record under a new key to a repartition topic, where its sub-topology ends.
+    """Produces each record with a new key to a repartition topic. This ends the sub-topology.
 
-    Value, timestamp and headers go along as they are. A key of None is one.
+    Value, timestamp and headers stay the same. The key may be None.
 
     Attributes:
-        topic: the repartition topic, which the source of the next sub-topology reads.
+        topic: the repartition topic, the source of the next sub-topology.
         key: function from the value to the new key.
         group: name of the grouping.
 
@@ -64,7 +64,7 @@ class Repartition(ExchangeOperator):
 
 @dataclass(frozen=True)
 class Rekey(Operator):
-    """Replaces the key of each record: what `group_by` comes to where all records are in one partition.
+    """Replaces the key of each record: `group_by` for an input of one partition.
 
     Attributes:
         key: function from the value to the new key.

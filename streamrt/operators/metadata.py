@@ -1,4 +1,4 @@
-"""`set_timestamp` and `set_headers`: change what travels beside the value."""
+"""`set_timestamp` and `set_headers`: replace metadata of records."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 @dataclass(frozen=True)
 class SetTimestamp(Operator):
-    """Replaces the timestamp by what a function of value, key, timestamp and headers returns.
+    """Replaces the timestamp by the result of a function of value, key, timestamp and headers.
 
     Example:
         >>> SetTimestamp(lambda value, key, timestamp, headers: value["at_ms"]).name
@@ -35,7 +35,7 @@ class SetTimestamp(Operator):
 
 @dataclass(frozen=True)
 class SetHeaders(Operator):
-    """Replaces the headers by what a function of value, key, timestamp and headers returns.
+    """Replaces the headers by the result of a function of value, key, timestamp and headers.
 
     Example:
         >>> SetHeaders(lambda value, key, timestamp, headers: [("id", b"1")]).name
@@ -61,11 +61,11 @@ def checked_timestamp(timestamp: Any) -> int:
     """Return `timestamp` if Kafka can store it.
 
     Raises:
-        TypeError: if it is not an integer.
-        ValueError: if it is negative.
+        TypeError: if `timestamp` is not an integer.
+        ValueError: if `timestamp` is negative.
     """
     if not isinstance(timestamp, int) or isinstance(timestamp, bool):
-        raise TypeError(f"a timestamp is an integer of milliseconds, got {type(timestamp).__name__}")
+        raise TypeError(f"a timestamp must be an integer of milliseconds, got {type(timestamp).__name__}")
     if timestamp < 0:
         raise ValueError(f"a timestamp cannot be negative, got {timestamp}")
     return timestamp
@@ -75,16 +75,16 @@ def checked_headers(headers: Any) -> Headers | None:
     """Return headers as a list of pairs; None stays None.
 
     Raises:
-        TypeError: if they are not a collection of (name, value) pairs.
+        TypeError: if `headers` is not a collection of (name, value) pairs.
     """
     if headers is None:
         return None
     if not isinstance(headers, Iterable):
-        raise TypeError(f"headers are a list of (name, value) pairs, got {type(headers).__name__}")
+        raise TypeError(f"headers must be a list of (name, value) pairs, got {type(headers).__name__}")
     pairs: Headers = []
     for pair in headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise TypeError(f"headers are a list of (name, value) pairs, got {pair!r} in it")
+            raise TypeError(f"headers must be a list of (name, value) pairs, got {pair!r} in it")
         name, value = pair
         if value is not None and not isinstance(value, str | bytes):
             raise TypeError(f"the value of header {name!r} must be bytes, str or None, got {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""`print` and `print_table`: let people watch."""
+"""`print` and `print_table`: show values."""
 
 import pprint
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Print(Operator):
     """Shows each value as the text of a dict.
 
     Attributes:
-        pretty: spread large values over several lines.
+        pretty: show large values on several lines.
         metadata: show key, timestamp and headers too.
     """
 
@@ -42,14 +42,14 @@ class PrintTable(Operator):
     """Shows the latest values as rows of a table.
 
     Attributes:
-        size: rows that the table holds.
-        title: its title, if it has one.
+        size: number of rows.
+        title: title of the table; None for no title.
         metadata: show `_key` and `_timestamp` as columns.
-        timeout: seconds after which a table that is not full is printed, where the output is not a terminal.
-        live: redraw the table in place where the output is a terminal.
-        live_slowdown: seconds between two drawings of a live table; 0 for as many as are useful.
+        timeout: seconds after which a partly filled table is printed if the output is not a terminal.
+        live: redraw the table in place if the output is a terminal.
+        live_slowdown: seconds between two drawings of a live table; 0 for the highest useful rate.
         columns: the columns to show; None shows all.
-        column_widths: widths in characters by column.
+        column_widths: width of columns in characters, by column name.
     """
 
     name: ClassVar[str] = "print_table"

@@ -1,4 +1,4 @@
-"""`sink`: hand values over to a system outside Kafka."""
+"""`sink`: writes values to a system outside Kafka."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,9 +10,9 @@ from streamrt.topology import Executor, Node, OperatorContext, OutletOperator
 
 @dataclass(frozen=True)
 class SinkOperator(OutletOperator):
-    """Hands each value, with its metadata, to a sink. A branch ends here.
+    """Passes each value, with its metadata, to a sink. This ends a branch.
 
-    What the sink took counts as an output of the branch, so that `run(count=...)` and `test()` see it.
+    Each value in the sink counts as an output of the branch, for `run(count=...)` and `test()`.
 
     Attributes:
         sink: the sink; the same object in several places is one sink.

@@ -1,4 +1,4 @@
-"""`to_topic`: produce the current value and go on."""
+"""`to_topic`: produces the current value to a topic and passes it on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ TopicSelector = Callable[[Any, Any, int, Any], Topic]
 
 @dataclass(frozen=True)
 class ToTopic(Operator):
-    """Serializes the value at once, hands it to the producer and passes the value on.
+    """Serializes the value at once, passes it to the producer, and passes the value on.
 
     Attributes:
-        topic: where to produce, or a function of value, key, timestamp and headers that returns it.
+        topic: the output topic, or a function of value, key, timestamp and headers that returns it.
         key: function from the value to the key of the output; None keeps the record's key.
     """
 
@@ -37,7 +37,7 @@ class ToTopic(Operator):
             child(value, key, timestamp, headers)
 
         def new_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            # make_key is set wherever this variant is chosen.
+            # make_key is set if this variant is chosen.
             send(value, make_key(value), timestamp, headers)  # type: ignore[misc]
             child(value, key, timestamp, headers)
 
@@ -57,7 +57,7 @@ def _dynamic(
     senders: dict[str, Executor] = {}
 
     def send(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-        # The topic depends on the record as it is: on its own key, not on the one that the output gets.
+        # The topic depends on the record's key, not on the key of the output.
         topic = select(value, key, timestamp, headers)
         if not isinstance(topic, Topic):
             raise TypeError(f"the function given to to_topic must return a Topic, got {type(topic).__name__}")

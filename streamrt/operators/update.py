@@ -1,4 +1,4 @@
-"""`update`: a side effect, or a change of the value in place."""
+"""`update`: calls a function for a side effect, or for a change of the value in place."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from streamrt.topology import Executor, Node, Operator, OperatorContext
 
 @dataclass(frozen=True)
 class Update(Operator):
-    """Calls a function for its effect and passes the same value on.
+    """Calls a function for its side effect and passes on the same value.
 
     Attributes:
-        function: takes the value; with `metadata` also key, timestamp and headers. Its result is ignored.
+        function: function of the value; with `metadata` also of key, timestamp and headers. Its result is ignored.
         metadata: whether the function takes metadata.
-        store: the store of the `State` that the function takes as its last argument, or None if it takes none.
+        store: the store of the `State` that the function takes as its last argument; None for no state.
 
     Example:
         >>> Update(print).describe()

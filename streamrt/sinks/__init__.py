@@ -1,4 +1,4 @@
-"""Sinks: what `streamrt.connectors` has of them."""
+"""The sinks of `streamrt.connectors`."""
 
 from streamrt.connectors import (
     BaseSink,

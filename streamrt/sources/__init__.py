@@ -1,4 +1,4 @@
-"""Sources: what `streamrt.connectors` has of them."""
+"""The sources of `streamrt.connectors`."""
 
 from streamrt.connectors import BaseSource, CSVSource, PandasDataFrameSource, Source, StatefulSource
 from streamrt.errors import SourceError as SourceException

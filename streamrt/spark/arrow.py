@@ -1,4 +1,4 @@
-"""What a Spark task does with records of a micro-batch: Arrow batches to chunks of records, reports to Arrow batches."""
+"""Spark tasks of a micro-batch: Arrow batches to chunks of records, reports to Arrow batches."""
 
 import base64
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ INPUT_COLUMNS = (
     "offset",
     "timestamp",
     "timestampType",
-    # As an array of structs this column would cost more than all others together, also where no record has headers.
+    # As an array of structs this column would cost more than all others together, even if no record has headers.
     "CASE WHEN headers IS NULL THEN NULL ELSE to_json(headers) END AS headers",
 )
 """The columns that tasks read, as SQL expressions over Spark's Kafka source."""
@@ -31,8 +31,8 @@ class RunTasks:
     """The function for `mapInArrow`: records in, one report out.
 
     Args:
-        reference: what tasks do.
-        context: where the group is.
+        reference: reference to the task specification.
+        context: positions of the group.
     """
 
     def __init__(self, reference: SpecReference, context: BatchContext) -> None:
@@ -49,21 +49,21 @@ class RunTasks:
 
 
 class WarmUp:
-    """A function for `run_on_numbers` that gets a worker ready: operators composed, clients made, and Arrow imported."""
+    """Prepares a worker, for `run_on_numbers`: composes operators, makes clients, and imports Arrow."""
 
     def __init__(self, reference: SpecReference) -> None:
         self._reference = reference
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Return nothing, whatever the numbers are."""
+        """Yield nothing."""
         WorkerProcess.current(self._reference).tasks.warm_up()
         yield from ()
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
-    """Cut batches into chunks of one partition each.
+    """Split batches into chunks of one partition each.
 
-    The topic and the partition are read from the columns: the number of a Spark task says nothing about them.
+    The topic and the partition are read from the columns, because the number of a Spark task does not identify them.
     """
     for batch in batches:
         if batch.num_rows == 0:
@@ -104,7 +104,7 @@ def _headers(column: pa.Array) -> list[Headers | None] | None:
 
 
 def _parse_headers(text: str) -> Headers:
-    """Read headers from JSON; Spark writes bytes as base64 and leaves nulls out."""
+    """Parse headers from JSON; Spark writes bytes as base64 and leaves nulls out."""
     return [
         (header.get("key", ""), None if "value" not in header else base64.b64decode(header["value"]))
         for header in orjson.loads(text)

@@ -1,4 +1,4 @@
-"""The driver's side of commits: offsets to the consumer group, and records of internal topics that nobody needs any more."""
+"""The driver's side of commits: offsets to the consumer group, and the deletion of processed internal records."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ _PURGE_EVERY_S = 30.0
 
 
 class RepartitionPurge:
-    """Deletes the records of repartition topics that are processed: nobody else reads these topics.
+    """Deletes processed records of repartition topics, which have no other readers.
 
     Args:
         admin: deletes records.
@@ -34,7 +34,7 @@ class RepartitionPurge:
         self._last = time.monotonic()
 
     def offer(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Note committed offsets, and now and then delete what lies below them."""
+        """Note committed offsets, and from time to time delete the records below them."""
         if not self._topics:
             return
         self._committed.update({place: at for place, at in committed.items() if place.topic in self._topics})
@@ -50,20 +50,20 @@ class RepartitionPurge:
         try:
             self._admin.delete_records(offsets, timeout=5.0)
         except KafkaRequestError as error:
-            # They are deleted with those that come after them.
+            # They are deleted together with later ones.
             logger.debug("processed records of repartition topics were not deleted: %s", error)
 
 
 class Commits:
-    """Commits offsets: at least once by the group member on a schedule; exactly once tasks do it, but for markers.
+    """Commits offsets. At least once, the group member commits on a schedule; exactly once, tasks commit all but markers.
 
     Args:
-        config: tells how often.
-        spec: tells the guarantee.
-        progress: kept up to date with what is committed without having been processed.
-        purge: hears of committed offsets.
-        lost: set when the group does not take our commits any more.
-        admin: tells what is stored with committed offsets.
+        config: has the commit interval.
+        spec: has the processing guarantee.
+        progress: updated with offsets that are committed without being processed.
+        purge: receives committed offsets.
+        lost: set when the group no longer accepts commits of this member.
+        admin: requests the metadata of committed offsets.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Commits:
             self._schedule.start(dict(start.positions), time.monotonic())
 
     def report(self, report: Report) -> None:
-        """Note the progress of a micro-batch, and commit it if it is time."""
+        """Note the progress of a micro-batch, and commit it if a commit is due."""
         with self._lock:
             offsets = {place: done.end for place, done in report.ranges.items()}
             self._positions.update(offsets)
             if self._transactional:
-                # Only what a transaction has committed: a session without records commits nothing.
+                # Only offsets that a transaction has committed: a session without records commits nothing.
                 self._purge.offer(
                     {place: at for place, at in offsets.items() if self._topology.task(place) in report.workers}
                 )
@@ -124,7 +124,7 @@ class Commits:
                 self.commit()
 
     def tick(self, query: MicroBatchQuery) -> None:
-        """Commit what it is time for; call it often."""
+        """Make the commits that are due; call it often."""
         with self._lock:
             now = time.monotonic()
             if self._transactional:
@@ -134,13 +134,13 @@ class Commits:
             elif self._schedule.due(now):
                 self.commit()
             elif self._schedule.quiet(now):
-                # Markers of transactions at the end of a partition are no records, but they count as lag.
+                # Transaction markers at the end of a partition are not records, but count as lag.
                 self._schedule.committed({}, now)
                 self._schedule.processed(query.finished_offsets(), 0)
                 self._progress.processed_to(self._schedule.pending())
 
     def commit(self) -> None:
-        """Commit what is processed."""
+        """Commit the processed offsets."""
         with self._lock:
             offsets = self._schedule.pending()
             if not offsets or self._member is None:
@@ -149,12 +149,12 @@ class Commits:
                 metadata = self._metadata.encode_all(offsets, self._claims, self._sent.of(offsets))
                 self._member.commit(offsets, generation=self._generation, metadata=metadata)
             except GroupFencedError as error:
-                logger.warning("%s; the records since the last commit will repeat", error)
+                logger.warning("%s; uncommitted records will be reprocessed", error)
                 self._lost.set()
             except KafkaRequestError as error:
                 if not error.retriable:
                     raise
-                logger.warning("%s; trying again later", error)
+                logger.warning("%s; retrying later", error)
                 offsets = {}
             self._schedule.committed(offsets, time.monotonic())
             self._purge.offer(offsets)
@@ -162,7 +162,7 @@ class Commits:
     def _commit_markers(self, query: MicroBatchQuery) -> None:
         """Move the group past transaction markers at the ends of partitions; only while no tasks run.
 
-        Tasks commit the offsets of records, in their transactions; a commit of ours beside one of them could move the
+        Tasks commit the offsets of records in their transactions. A concurrent commit of the driver could move the
         group back.
         """
         ends = query.finished_offsets()
@@ -170,7 +170,7 @@ class Commits:
         if not offsets or self._member is None:
             return
         try:
-            # Who owns a partition, and with which stores it was processed, stays as it is: no record was.
+            # The metadata, which names owner and stores of a partition, is kept: no record was processed.
             found = self._admin.committed_stable(self._group, list(offsets), timeout=self._timeout)
             metadata = {place: committed.metadata for place, committed in found.items()}
             self._member.commit(offsets, generation=self._generation, metadata=metadata)

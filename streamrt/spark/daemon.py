@@ -1,11 +1,12 @@
-"""The process that Spark forks its Python workers from: PySpark's own, with what all workers need imported already.
+"""The process from which Spark forks its Python workers: PySpark's daemon, with the workers' imports already done.
 
-Spark starts it as `python -m streamrt.spark.daemon pyspark.worker`, when it has something to do for the first time. To import
-everything takes a second then, for which an application would wait. So `Prepared` starts such a process beside Spark's JVM,
-and what Spark starts hands over to it: its standard streams, its environment, its working directory.
+Spark starts it as `python -m streamrt.spark.daemon pyspark.worker` for its first job. The imports would then take a
+second, for which an application would wait. `Prepared` therefore starts such a process in parallel with Spark's JVM.
+The process that Spark starts passes its standard streams, its environment and its working directory to the prepared
+one.
 
-No module may start a thread on import, because threads do not survive a fork: so pyarrow, which micro-batches need, is not
-imported here.
+No module may start a thread on import, because threads do not survive a fork. That is why pyarrow, which micro-batches
+need, is not imported here.
 """
 
 import contextlib
@@ -28,48 +29,48 @@ _ACCEPTED = b"+"
 _END_S = 5.0
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _OF_THE_INTERPRETER = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "PYTHONUTF8", "PYTHONWARNINGS", "LD_PRELOAD")
-"""What counts at the start of an interpreter only."""
+"""Variables that take effect only at the start of an interpreter."""
 
 
 class Prepared:
-    """A process that imports what workers need, until Spark takes it over, or `close`.
+    """A process that imports the workers' modules, until Spark takes it over, or until `close`.
 
     Args:
-        python: the Python of workers.
-        environment: that of Spark's JVM; it gets the variable that tells where the process is.
-        directory: where its socket lies; only this user can read it.
+        python: the Python of the workers.
+        environment: the environment of Spark's JVM; the variable with the process's address is added to it.
+        directory: directory of its socket; only this user can read it.
     """
 
     def __init__(self, python: str, environment: dict[str, str], directory: Path) -> None:
-        # As Spark has it for workers: all have the same hashes of texts, and what they write is seen at once.
+        # As Spark does for workers: all have the same string hashes, and their output is unbuffered.
         own = {**environment, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "PYTHONUNBUFFERED": "YES"}
         address = str(directory / "workers")
         self._process: subprocess.Popen[bytes] | None = None
         Path(address).unlink(missing_ok=True)
-        # A Python that cannot be started is told of by Spark, which starts it later.
+        # Spark reports a Python that cannot be started, because it starts it later.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as listener:
-            # Here, so that whoever comes while the process begins waits for it.
+            # Bound here, so that a process that connects early waits for it.
             listener.bind(address)
             listener.listen()
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
+            self._process = subprocess.Popen(  # noqa: S603 - StreamRT's module
                 [python, "-m", "streamrt.spark.daemon", str(listener.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=own,
                 pass_fds=(listener.fileno(),),
-                # Ctrl+C in a terminal is for this process alone.
+                # Ctrl+C in a terminal is only for this process.
                 preexec_fn=_own_group,
             )
             environment[_ADDRESS] = address
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process is still running."""
         return self._process is not None and self._process.poll() is None
 
     def close(self, timeout_s: float = _END_S) -> None:
-        """Let the process end; Spark, if it has taken it over, is over.
+        """Let the process end; if Spark has taken it over, Spark has stopped.
 
         Args:
             timeout_s: seconds after which it is killed.
@@ -90,10 +91,10 @@ def _own_group() -> None:
 
 
 def hand_over(address: str) -> bool:
-    """Hand what Spark has given to this process over to the one that is prepared, and wait until that ends.
+    """Pass this process's streams and environment to the prepared process, and wait until that ends.
 
     Returns:
-        False if there is none.
+        False if there is no prepared process.
     """
     with socket.socket(socket.AF_UNIX) as link:
         try:
@@ -106,7 +107,7 @@ def hand_over(address: str) -> bool:
                 return False
         except OSError:
             return False
-        # Spark holds the standard streams of this process for those of the other one.
+        # Spark takes the standard streams of this process for those of the other one.
         for number in (_STDIN, _STDOUT):
             os.close(number)
         while link.recv(1):
@@ -115,13 +116,13 @@ def hand_over(address: str) -> bool:
 
 
 def take_over(listener: socket.socket) -> socket.socket | None:
-    """Wait for a process that Spark has started, and go on in its place.
+    """Wait for a process that Spark has started, and continue in its place.
 
     Returns:
-        The connection, which tells it by its end that this process has ended; None if there is nothing to wait for any more.
+        The connection, which ends with this process and so reports its end; None if nothing is left to wait for.
     """
     while True:
-        # Whoever has prepared this closes its end of the standard input when Spark does not need it any more.
+        # The process that prepared this one closes its end of standard input when Spark no longer needs it.
         if _STDIN in select.select([_STDIN, listener.fileno()], [], [])[0]:
             return None
         link, _ = listener.accept()
@@ -156,7 +157,7 @@ def _become(environment: Mapping[str, str], directory: str, arguments: list[str]
 
 
 def work() -> None:
-    """Import what workers need, and fork workers until Spark ends."""
+    """Import the workers' modules, and fork workers until Spark ends."""
     _import()
     from pyspark.daemon import manager
 
@@ -167,16 +168,16 @@ def _import() -> None:
 
     import streamrt.joins
     import streamrt.spark.resident_task
-    import streamrt.windows  # noqa: F401 - they are here to be there
+    import streamrt.windows  # noqa: F401 - loaded for the workers
     from streamrt.state import load_rocksdb
 
     load_rocksdb()
-    # Collections that look through these objects would copy the pages that they lie on.
+    # Garbage collections would touch these objects and so copy their memory pages.
     gc.freeze()
 
 
 def main() -> None:
-    """Be what the arguments say: prepared for Spark, or started by it."""
+    """Run as the arguments require: prepared for Spark, or started by Spark."""
     if not sys.argv[1].isdigit():
         address = os.environ.pop(_ADDRESS, None)
         if address is None or not hand_over(address):

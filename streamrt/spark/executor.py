@@ -1,7 +1,7 @@
 """The code that runs inside Spark's Python workers: one call for each Spark task.
 
-Spark reuses a worker for any task of any partition, and ends workers that were idle for a while. What is kept here
-between calls is a cache: producers, and the closures of the operators. Nothing relies on it.
+Spark reuses a worker for any task of any partition, and ends workers that are idle for a while. Workers keep only a
+cache between calls: producers, and the closures of the operators. Nothing relies on it.
 """
 
 import contextlib
@@ -36,29 +36,29 @@ logger = logging.getLogger("streamrt")
 _COMMITS_AT_ONCE = 8
 
 _KEPT_APPLICATIONS = 4
-"""Each has connections, producers and their threads."""
+"""Each application has connections, producers and their threads."""
 _UNUSED_S = 60.0
 _FILES = 65_536
 
 _GC_THRESHOLD = (100_000, 50, 1_000)
-"""State makes many objects that live on and are in no cycles: looking through them all again and again is half the time. So
-that happens only when it is asked for: Spark's worker does so after each task, and resident tasks as
-`streamrt.runtime.upkeep` says."""
+"""State makes many objects that live long and are in no cycles. To scan them all repeatedly takes half of the time, so
+garbage is collected only on request: by Spark's worker after each task, and in resident tasks by
+`streamrt.runtime.upkeep`."""
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """How tasks reach Kafka. Holds secrets: never log it, never pickle it.
+    """Kafka clients of tasks. Contains secrets: never log it, never pickle it.
 
     Attributes:
-        connection: the brokers and how to log in.
+        connection: the brokers and the credentials.
         group: the consumer group.
-        producer_options: the user's options for the producer, in librdkafka's words.
-        producer_poll_timeout: seconds that the producer may wait for events each time it is polled.
-        secrets: secrets that the specification of the tasks refers to.
-        member_options: options of the user for members of the group and for consumers, in librdkafka's words; for tasks
-            that are such.
-        link: where the driver listens, for tasks that talk to it.
+        producer_options: the user's producer options, with librdkafka's names.
+        producer_poll_timeout: seconds that the producer may wait for events in one poll.
+        secrets: secrets that the task specification refers to.
+        member_options: the user's options for group members and consumers, with librdkafka's names; for tasks that are
+            members.
+        link: address of the driver, for tasks that connect to it.
     """
 
     connection: ConnectionConfig = field(repr=False)
@@ -70,7 +70,7 @@ class ClientSettings:
     link: LinkAddress | None = None
 
     def to_json(self) -> str:
-        """Return the settings with their secrets as text, for a file that nobody else can read."""
+        """Return the settings with their secrets as text, for a file that only its owner can read."""
         document = {
             "connection": self.connection.to_secret_json(),
             "group": self.group,
@@ -84,7 +84,7 @@ class ClientSettings:
 
     @classmethod
     def from_json(cls, text: str) -> "ClientSettings":
-        """Read what `to_json` wrote."""
+        """Read the result of `to_json`."""
         document = json.loads(text)
         connection = ConnectionConfig.from_secret_json(document.pop("connection"))
         link = document.pop("link")
@@ -97,20 +97,21 @@ class ClientSettings:
             self.group,
             self.producer_options,
             self.producer_poll_timeout,
-            # Resident tasks have all of their transactions open side by side.
+            # Resident tasks have all of their transactions open at the same time.
             kept_writers=KEPT_WRITERS if self.link is None else None,
         )
 
 
 @dataclass(frozen=True)
 class SpecReference:
-    """How a task finds its specification and the connection.
+    """Reference from which a task loads its specification and the connection.
 
     Attributes:
         id: unique for each run of an application.
         spec: the pickled `TaskSpec`.
-        clients: a `ClientSettings` as JSON. It holds secrets: Spark keeps values of broadcast variables in files that only
-            their owner reads, and removes them from all machines when they are destroyed; closures it keeps as it likes.
+        clients: a `ClientSettings` as JSON. It contains secrets. Spark keeps broadcast variables in files that only
+            their owner can read, and removes them from all machines when they are destroyed; closures have no such
+            protection.
         loglevel: level of the `streamrt` logger.
         state_part: on a cluster, the application's part of a state directory: `<group>/<n>`. A machine whose environment
             has `STREAMRT_STATE_DIR` keeps state in that part of its own directory; the others use the driver's path.
@@ -123,7 +124,7 @@ class SpecReference:
     state_part: str | None = None
 
     def load(self) -> TaskSpec:
-        """Return the specification as it holds on this machine."""
+        """Return the specification as it applies to this machine."""
         spec = TaskSpec.loads(self.spec)
         own_dir = os.environ.get("STREAMRT_STATE_DIR")
         if spec.state is None or self.state_part is None or not own_dir:
@@ -132,7 +133,7 @@ class SpecReference:
 
 
 class TickTasks:
-    """Lets time pass for partitions without records, for `run_on_numbers`: numbers of partitions in, one report out."""
+    """Ticks partitions without records, for `run_on_numbers`: numbers of partitions in, one report out."""
 
     def __init__(self, reference: SpecReference, places: Sequence[TopicPartition], context: BatchContext) -> None:
         self._reference = reference
@@ -140,13 +141,13 @@ class TickTasks:
         self._context = context
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Tick the tasks whose numbers come."""
+        """Tick the tasks of the given numbers."""
         places = [self._places[number] for number in numbers]
         yield from work_of_worker(self._reference, self._context, lambda tasks, context: tasks.tick(places, context))
 
 
 class RestoreStores:
-    """Another function for `run_on_numbers`: numbers of shares of the tasks in, reports about their restore out."""
+    """Restores stores, for `run_on_numbers`: numbers of shares of the tasks in, reports about their restore out."""
 
     def __init__(
         self, reference: SpecReference, shares: Sequence[Sequence[TopicPartition]], context: BatchContext
@@ -156,7 +157,7 @@ class RestoreStores:
         self._context = context
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Restore the stores of the tasks in the shares whose numbers come."""
+        """Restore the stores of the tasks in the given shares."""
         tasks = WorkerProcess.current(self._reference).tasks
         places = [place for number in numbers for place in self._shares[number]]
         if places:
@@ -164,14 +165,14 @@ class RestoreStores:
 
 
 class Lines(io.TextIOBase):
-    """A text stream that hands on each line when it is complete."""
+    """A text stream that passes on each complete line."""
 
     def __init__(self, take: Callable[[str], None]) -> None:
         self._take = take
         self._rest = ""
 
     def write(self, text: str) -> int:
-        """Take some text."""
+        """Add text."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._take(line)
@@ -179,14 +180,14 @@ class Lines(io.TextIOBase):
 
 
 class WorkerProcess:
-    """What this worker keeps between calls for one application; it keeps a few of them.
+    """The cache of this worker for one application; a worker keeps several.
 
     Args:
-        reference: what tasks do.
+        reference: reference to the task specification.
     """
 
     _kept: ClassVar["OrderedDict[str, WorkerProcess]"] = OrderedDict()
-    """By the id of the run; the one that was used last comes last."""
+    """By the id of the run; the most recently used comes last."""
 
     def __init__(self, reference: SpecReference) -> None:
         self.id = reference.id
@@ -199,8 +200,8 @@ class WorkerProcess:
         self._pool = None if self.settings.link is None else ThreadPoolExecutor(_COMMITS_AT_ONCE, "streamrt-commit")
         self._watchdog = _watchdog(spec)
         self.tasks = Tasks(spec, self.clients, pool=self._pool, watchdog=self._watchdog)
-        # Spark's worker collects garbage after each task; what was imported until now need not be looked at again. What was
-        # frozen for another application may be garbage by now.
+        # Spark's worker collects garbage after each task: exclude the modules imported until now. Objects that were
+        # frozen for another application may have become garbage.
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -209,11 +210,11 @@ class WorkerProcess:
 
     @classmethod
     def current(cls, reference: SpecReference) -> "WorkerProcess":
-        """Return what is kept for an application, ready to be used.
+        """Return the cache of an application, ready to use.
 
-        Two applications of a process take turns in its workers: to close and open clients at each turn takes half a second.
-        The application that was used least recently makes room, and so does each that was not used for a minute: it may have
-        ended.
+        Two applications of a process take turns in its workers. To close and open clients at each turn takes half a
+        second, so the cache is kept. The least recently used application is removed to make room, and so is each that
+        was unused for a minute: it may have ended.
         """
         process = cls._kept.get(reference.id)
         now = time.monotonic()
@@ -227,12 +228,12 @@ class WorkerProcess:
         cls._kept.move_to_end(reference.id)
         if process._loglevel is not None:
             logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
-        # Each application has chosen its own.
+        # Each application has its own level.
         logger.setLevel(logging.NOTSET if process._loglevel is None else process._loglevel)
         return process
 
     def forget(self) -> None:
-        """Let go of everything that is kept for this application."""
+        """Release everything that is cached for this application."""
         if self._kept.get(self.id) is self:
             del self._kept[self.id]
         if self._pool is not None:
@@ -243,7 +244,7 @@ class WorkerProcess:
 
 
 def _watchdog(spec: TaskSpec) -> Watchdog | None:
-    """Return what ends functions that do not return. Its notes are for other workers of the same executor."""
+    """Return the watchdog for functions that do not return. Its notes are for other workers of the same executor."""
     if spec.processing_timeout is None:
         return None
     notes = Notes(Path(SparkFiles.getRootDirectory()) / f"streamrt-ended-{spec.run_id}")
@@ -251,7 +252,7 @@ def _watchdog(spec: TaskSpec) -> Watchdog | None:
 
 
 def _allow_files() -> None:
-    """Allow this process to open as many files as the system lets it: each open store has some ten of them."""
+    """Raise the limit of open files of this process to the system's maximum: each open store has some ten of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -264,19 +265,19 @@ def _of_attempt(context: BatchContext) -> BatchContext:
     attempt = TaskContext.get()
     if attempt is None:
         return context
-    # Of all attempts of all tasks in this Spark context, those that begin later have higher numbers.
+    # Numbers count all attempts of all tasks in this Spark context; later attempts have higher numbers.
     context = replace(context, attempt=attempt.taskAttemptId())
-    # The attempt before may have taken the transactional ids: what this worker has of them is fenced.
+    # The previous attempt may have taken the transactional ids, so the producers of this worker are fenced.
     return replace(context, workers={}) if attempt.attemptNumber() > 0 else context
 
 
 def work_of_worker(
     reference: SpecReference, context: BatchContext, work: Callable[[Tasks, BatchContext], Report]
 ) -> Iterator[bytes]:
-    """Let the tasks of this worker do something, and yield what they report, if anything."""
+    """Let the tasks of this worker do some work, and yield their report, if any."""
     process = WorkerProcess.current(reference)
     context = _of_attempt(context)
-    # What users' functions print belongs on the standard output of the process that called run().
+    # The prints of users' functions belong on the standard output of the process that called run().
     with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
         report = work(process.tasks, context)
     if process.clients.failed:

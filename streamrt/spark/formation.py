@@ -1,13 +1,13 @@
-"""How the tasks of a job come into the consumer group: together, so that the group forms once.
+"""Gathers the tasks of a job before they join the consumer group, so that the group forms once.
 
-A task joins the group when it is told `Welcome`. If the first one joined alone, it would be given all partitions, open all of
-their stores, and have to give most of them back when the next one joins. So::
+A task joins the group after `Welcome`. If the first task joined alone, it would be assigned all partitions, open all of
+their stores, and have to return most of them when the next task joins. So::
 
     the first task connects --> all have connected --> all join --> all know what they are assigned --> all begin
                                      (or patience is over)                (or patience is over)
 
-Brokers with `group.initial.rebalance.delay.ms=0` give everything to the first member whoever joins a moment later. The second
-wait is for them.
+Brokers with `group.initial.rebalance.delay.ms=0` assign everything to the first member, even if others join a moment
+later. The second wait is for these brokers.
 """
 
 import time
@@ -16,18 +16,18 @@ from collections.abc import Callable
 __all__ = ["FORMATION_S", "HANDOVER_S", "Formation"]
 
 FORMATION_S = 10.0
-"""Python workers start within a second of each other. Where Spark has no slot for a task, the others wait in vain for it."""
+"""Python workers start within a second of each other. If Spark has no slot for a task, the others wait in vain."""
 HANDOVER_S = 15.0
-"""A task lets go of parked stores sooner (`runtime.parking`). One that is stuck must not hold the next one up for ever."""
+"""A task releases parked stores sooner (`runtime.parking`). A stuck task must not block the next one forever."""
 
 
 class Formation:
-    """Decides how long the tasks of a job wait for each other; each decision is for good.
+    """Decides how long the tasks of a job wait for each other; each decision is final.
 
     Args:
         count: number of tasks.
         patience_s: seconds for each of the two waits.
-        clock: gives seconds; only differences count.
+        clock: returns seconds; only differences count.
 
     Example:
         >>> formation = Formation(2, patience_s=10.0)
@@ -44,10 +44,10 @@ class Formation:
         self._formed = False
 
     def gathered(self, connected: int) -> bool:
-        """Tell whether tasks may join the group.
+        """Return whether tasks may join the group.
 
         Args:
-            connected: how many have connected; at least one.
+            connected: number of connected tasks; at least one.
         """
         if self._forming_until is not None:
             return True
@@ -60,10 +60,10 @@ class Formation:
         return True
 
     def formed(self, *, all_know: bool) -> bool:
-        """Tell whether tasks may begin with what they are assigned.
+        """Return whether tasks may begin to process their assigned partitions.
 
         Args:
-            all_know: whether each task that has connected knows what it is assigned.
+            all_know: whether each connected task knows its assignment.
         """
         now = self._clock()
         over = self._forming_until is not None and now >= self._forming_until

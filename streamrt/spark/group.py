@@ -1,8 +1,8 @@
-"""What librdkafka cannot do with a consumer group, and the Java client in Spark's JVM can.
+"""Consumer group operations that librdkafka lacks, by the Java client in Spark's JVM.
 
-It leaves the group on behalf of static members: one that stops keeps its partitions until its session times out, so that a
-restart finds them again, and after a clean stop that would make the other instances wait. And it describes the group: with
-librdkafka 2.16, that ends the process if the coordinator goes away meanwhile.
+The client removes static members from the group. A static member that stops keeps its partitions until its session
+times out, so that a restart finds them again; after a clean stop the other instances would wait for that. The client
+also describes the group: with librdkafka 2.16, that ends the process if the coordinator goes away in the meantime.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ class Member(NamedTuple):
     """A member of a consumer group.
 
     Attributes:
-        client: the name of its client.
-        host: where it is.
-        topics: the topics that it is assigned partitions of.
+        client: name of its client.
+        host: its host.
+        topics: topics of its assigned partitions.
     """
 
     client: str
@@ -35,7 +35,7 @@ class Member(NamedTuple):
 def leave_group(
     session: SparkSession, bootstrap_servers: str, options: Mapping[str, str], group: str, instance_ids: Iterable[str]
 ) -> None:
-    """Remove static members from their group. A failure is logged only: then the session time-out does the same.
+    """Remove static members from their group. A failure is only logged: the session timeout has the same effect later.
 
     Args:
         session: gives access to the JVM.
@@ -58,14 +58,14 @@ def leave_group(
             client.removeMembersFromConsumerGroup(group, request).all().get(
                 _LEAVE_S, jvm.java.util.concurrent.TimeUnit.SECONDS
             )
-    except Exception as error:  # noqa: BLE001 - stopping goes on whatever the JVM says
+    except Exception as error:  # noqa: BLE001 - stopping continues after any error of the JVM
         logger.debug("the members could not leave group %s: %s", group, error)
 
 
 def members_of_group(
     session: SparkSession, bootstrap_servers: str, options: Mapping[str, str], group: str
 ) -> list[Member] | None:
-    """Return the members of a consumer group; None if it is just sharing out its partitions, or does not tell.
+    """Return the members of a consumer group; None during a rebalance or if the request fails.
 
     Args:
         session: gives access to the JVM.
@@ -100,5 +100,5 @@ def _admin(jvm: Any, bootstrap_servers: str, options: Mapping[str, str]) -> Iter
     try:
         yield client
     finally:
-        # By default, it waits for the answers of brokers that are away; with 0, for its thread however long that takes.
+        # By default, it waits for brokers that are away. With 0, it would wait for its thread without limit.
         client.close(jvm.java.time.Duration.ofSeconds(1))

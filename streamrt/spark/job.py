@@ -1,4 +1,4 @@
-"""Spark jobs that read nothing: their tasks are given numbers. One may run for long, in a thread of its own."""
+"""Spark jobs without input: their tasks get numbers. A job may run for long, in a separate thread."""
 
 import logging
 import threading
@@ -13,15 +13,16 @@ logger = logging.getLogger("streamrt")
 def run_on_numbers(
     context: SparkContext, work: Callable[[Iterable[int]], Iterator[bytes]], count: int, tasks: int
 ) -> list[bytes]:
-    """Run a function in Python workers; return all that it yields.
+    """Run a function in Python workers; return all results.
 
-    It is a job on an RDD: for one on a DataFrame Spark would load its optimizer and its code generator, which takes seconds.
+    The job is on an RDD: for a job on a DataFrame, Spark would load its optimizer and its code generator, which takes
+    seconds.
 
     Args:
-        context: where it runs.
-        work: is given its share of the numbers from 0, once in each task.
-        count: how many numbers there are.
-        tasks: how many tasks share them.
+        context: the Spark context.
+        work: called once in each task with its share of the numbers from 0.
+        count: number of numbers.
+        tasks: number of tasks that share them.
     """
     found: list[bytes] = context.parallelize(range(count), tasks).mapPartitions(work).collect()
     return found
@@ -31,9 +32,9 @@ class SparkJob:
     """Runs a job, which can be cancelled.
 
     Args:
-        context: where it runs.
-        description: what Spark calls the job.
-        run: does what makes Spark run the job, and returns when it is over.
+        context: the Spark context.
+        description: Spark's description of the job.
+        run: makes Spark run the job, and returns when it is over.
     """
 
     def __init__(self, context: SparkContext, description: str, run: Callable[[], object]) -> None:
@@ -55,7 +56,7 @@ class SparkJob:
         return self._done.wait(timeout_s)
 
     def cancel(self) -> None:
-        """Let Spark kill the tasks of the job, also if it is only about to begin."""
+        """Let Spark kill the tasks of the job, even if it is only about to begin."""
         try:
             self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
         except Exception as error:  # noqa: BLE001 - without its JVM the job is over, too
@@ -63,10 +64,10 @@ class SparkJob:
 
     def _work(self) -> None:
         try:
-            # It holds for this thread, and for the thread of the JVM that serves it.
+            # The job group applies to this thread and to the JVM thread that serves it.
             self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
             self._run()
-        except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
+        except Exception as error:  # noqa: BLE001 - passed to the thread that waits for it
             self.error = error
         finally:
             self._done.set()

@@ -1,4 +1,4 @@
-"""What both runners do around their tasks: write settings, clear up after dead tasks, tell Spark's errors."""
+"""Shared by both runners: write settings, clean up after dead tasks, explain Spark's errors."""
 
 import contextlib
 import re
@@ -34,10 +34,10 @@ _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|Warning): \S|KeyboardIn
 def remove_members(
     environment: SparkEnvironment, config: ApplicationConfig, settings: RunSettings, instance_ids: Iterable[str]
 ) -> None:
-    """Remove static members from the application's group, so that nobody waits until their sessions are over."""
+    """Remove static members from the application's group, so that no instance waits for their session timeout."""
     brokers = settings.connection.bootstrap_servers
     arguments = (environment.session, brokers, settings.java_options, config.consumer_group, list(instance_ids))
-    # A courtesy to others: whatever the JVM and the brokers do, the application goes on, or ends.
+    # Only for other instances: after any error of the JVM or the brokers, the application continues, or ends.
     thread = threading.Thread(target=leave_group, args=arguments, name="streamrt-leave-group", daemon=True)
     thread.start()
     thread.join(_LEAVE_S)
@@ -50,7 +50,7 @@ def look_for_strangers(
     topics: Collection[str],
     over: threading.Event,
 ) -> None:
-    """Begin to look for other applications in the group, in a thread that nobody waits for, until the run is over."""
+    """Look for other applications in the group, in a background thread, until the run is over."""
     brokers, group = settings.connection.bootstrap_servers, config.consumer_group
     members = partial(members_of_group, environment.session, brokers, settings.java_options, group)
     arguments = (group, topics, members, over.wait)
@@ -58,7 +58,7 @@ def look_for_strangers(
 
 
 def client_settings(config: ApplicationConfig, settings: RunSettings) -> ClientSettings:
-    """Return how tasks reach Kafka."""
+    """Return the settings of the tasks' Kafka clients."""
     return ClientSettings(
         settings.connection, config.consumer_group, settings.producer_options, config.producer_poll_timeout
     )
@@ -73,15 +73,15 @@ def make_reference(
     member_options: Mapping[str, Any] | None = None,
     link: LinkAddress | None = None,
 ) -> SpecReference:
-    """Return what tells tasks where all they need is; `discard_reference` removes it.
+    """Broadcast the settings; return the reference that tasks load them from. `discard_reference` removes them.
 
     Args:
-        environment: where tasks run.
+        environment: the Spark environment of the tasks.
         config: the application's configuration.
         settings: clients.
-        spec: what tasks do.
+        spec: the task specification.
         member_options: for tasks that are members of the consumer group.
-        link: for tasks that talk to the driver.
+        link: for tasks that connect to the driver.
     """
     with collect_secrets() as collected:
         dumped = spec.dumps()
@@ -97,21 +97,21 @@ def make_reference(
 
 
 def discard_reference(reference: SpecReference) -> None:
-    """Remove what tasks were given from all machines; they are over."""
-    with contextlib.suppress(Exception):  # without its JVM there is nothing left
+    """Remove the broadcast settings from all machines; the tasks are over."""
+    with contextlib.suppress(Exception):  # without its JVM nothing is left
         reference.clients.destroy()
 
 
 def fence(clients: ClientSettings, metadata: CommitMetadata, places: Iterable[TopicPartition]) -> None:
-    """End the transactions that dead tasks have left open, and claim for this version what another one had.
+    """End the transactions that dead tasks left open, and take over the claims of other versions.
 
     Args:
-        clients: how to reach Kafka.
-        metadata: composes what this version stores with its offsets.
+        clients: settings of the clients.
+        metadata: builds this version's offset metadata.
         places: the input partitions.
 
     Raises:
-        TransactionError: if Kafka does not let that happen.
+        TransactionError: if Kafka does not allow it.
         KafkaRequestError: if the group's offsets cannot be read.
     """
 
@@ -127,7 +127,7 @@ def fence(clients: ClientSettings, metadata: CommitMetadata, places: Iterable[To
 
 
 def spark_cause(error: Exception) -> str:
-    r"""Return the sentence that matters in one of Spark's long error messages.
+    r"""Return the relevant sentence of one of Spark's long error messages.
 
     Example:
         >>> spark_cause(Exception("Job aborted\n  File ...\nOSError: disk full\nat org.apache..."))

@@ -1,4 +1,4 @@
-"""A JVM for Spark that outlives the programs that use it: one process has it, and lends it to one program after the other."""
+"""A JVM for Spark that outlives its programs: one process owns it and lends it to one program after another."""
 
 import os
 import sys
@@ -16,18 +16,18 @@ from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
 __all__ = ["Borrowed", "LentJvm", "LentSpark", "accept_lender", "borrow"]
 
 _SHAPING = ("spark.driver.memory", "spark.driver.extraJavaOptions")
-"""Settings of Spark that a JVM that runs cannot take any more."""
+"""Spark settings that a running JVM can no longer apply."""
 
 
 @dataclass(frozen=True)
 class LentJvm:
-    """How a program reaches the JVM.
+    """Access of a program to the JVM.
 
     Attributes:
-        port: where its py4j gateway listens.
-        secret: what the gateway wants to hear.
-        environment: the environment that its Python workers have, unless the program wants another one.
-        directory: where its sockets lie; Spark asks for it once in the life of a JVM.
+        port: port of its py4j gateway.
+        secret: secret of the gateway.
+        environment: the environment of its Python workers, unless the program sets another one.
+        directory: directory of its sockets; Spark reads this setting once in the life of a JVM.
     """
 
     port: int
@@ -37,10 +37,10 @@ class LentJvm:
 
 
 class LentSpark:
-    """A JVM that boots in the background, and that programs use one after the other.
+    """A JVM that boots in the background, for the use of one program after another.
 
     Args:
-        mode: the processing mode, by which the archive of classes is chosen.
+        mode: the processing mode, which selects the class archive.
     """
 
     def __init__(self, mode: str) -> None:
@@ -50,12 +50,12 @@ class LentSpark:
         self._starting = self._start()
 
     def jvm(self) -> LentJvm:
-        """Return how to reach it, when it has booted; one that has died meanwhile is booted again.
+        """Return access to the JVM when it has booted; a JVM that has died is booted again.
 
         Raises:
             RunnerError: if it cannot be started.
             JavaNotFoundError: if there is no Java.
-            JarError: if its libraries are missing and cannot be fetched.
+            JarError: if its libraries are missing and cannot be downloaded.
         """
         if self._starting.done() and (self._starting.exception() or self._starting.result().process.poll() is not None):
             self._starting = self._start()
@@ -63,13 +63,13 @@ class LentSpark:
         return LentJvm(jvm.port, jvm.secret, dict(os.environ), str(self._runtime_dir))
 
     def mute(self, muted: bool) -> None:
-        """Say whether what the JVM and its workers write is passed over: a program that ends leaves nothing that matters."""
+        """Set whether the output of the JVM and its workers is discarded, because a program has ended."""
         if self._ready():
             flag = self._starting.result().muted
             flag.set() if muted else flag.clear()
 
     def prepare_workers(self) -> None:
-        """Have a process ready that the workers of the next program are forked from."""
+        """Prepare a process from which the workers of the next program are forked."""
         if self._ready():
             self._starting.result().prepare_workers()
 
@@ -100,7 +100,7 @@ def accept_lender(lender: Callable[[], LentJvm] | None) -> None:
     """Let this process use the JVM of another one.
 
     Args:
-        lender: returns how to reach it, after waiting for it; None for a JVM of its own.
+        lender: waits for the JVM and returns access to it; None for a separate JVM.
     """
     global _lender
     _lender = lender
@@ -112,8 +112,8 @@ class Borrowed:
 
     Attributes:
         gateway: py4j's gateway to it.
-        environment: what Python workers of this program have in their environment, and those of others have not.
-        directory: where sockets lie.
+        environment: variables of this program's Python workers that other programs' workers do not have.
+        directory: directory of its sockets.
     """
 
     gateway: Any
@@ -122,10 +122,10 @@ class Borrowed:
 
 
 def borrow(settings: Mapping[str, str]) -> Borrowed | None:
-    """Return the JVM that this process was lent, without a Spark context.
+    """Return the JVM lent to this process, without a Spark context.
 
     Args:
-        settings: Spark's settings. Where they shape the JVM, it must be one of its own.
+        settings: Spark's settings. If they shape the JVM, the process needs a separate one.
     """
     if _lender is None or any(name in settings for name in _SHAPING):
         return None
@@ -133,7 +133,7 @@ def borrow(settings: Mapping[str, str]) -> Borrowed | None:
     gateway = connect(lent.port, lent.secret)
     left = getattr(getattr(gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
     if left.isDefined():
-        # A program that was killed could not stop it.
+        # A killed program could not stop its context.
         left.get().stop()
     changed = {name: value for name, value in os.environ.items() if lent.environment.get(name) != value}
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)

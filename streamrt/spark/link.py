@@ -1,8 +1,8 @@
 """The link between resident tasks and the driver: messages of `runtime.link` over `multiprocessing.connection`.
 
-The driver listens: at a Unix socket where tasks run on its machine, at a TCP port elsewhere. Both ends prove that they know a
-random key before anything that comes is opened, since opening a pickle may run code. Each connection of the driver has a
-thread that reads it and one that writes it, so a task that is slow, stuck or gone holds up nobody else.
+The driver listens at a Unix socket if tasks run on its machine, otherwise at a TCP port. Both ends prove that they know
+a random key before any message is unpickled, because unpickling may run code. The driver has a reading and a writing
+thread for each connection, so a task that is slow, stuck or gone does not block the others.
 """
 
 import contextlib
@@ -37,20 +37,20 @@ _BACKLOG = 128
 _AUTHENTICATION_S = 20.0
 _RETRY_S = 0.2
 _LONGEST_SOCKET_PATH = 100
-"""Linux takes 107 bytes, macOS 103."""
+"""Linux allows 107 bytes, macOS 103."""
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A machine that vanishes closes no connection: after half a minute, the other end is told that it is gone."""
+"""A machine that vanishes closes no connection: after half a minute, the other end detects it."""
 _UNANSWERED_MS = 30_000
-"""The same for when something is on its way to that machine: then nobody asks whether it is alive."""
+"""The same while data is on its way to that machine: TCP sends no keepalive probes then."""
 
 
 @dataclass(frozen=True)
 class LinkAddress:
-    """Where the driver listens.
+    """Address of the driver.
 
     Attributes:
         place: path of a Unix socket, or host and port.
-        key: what both ends must know. It is a secret.
+        key: shared key of both ends. It is a secret.
 
     Example:
         >>> LinkAddress(("driver", 4711), b"sesame")
@@ -62,7 +62,7 @@ class LinkAddress:
 
     @property
     def words(self) -> str:
-        """The address as people write it."""
+        """The address in readable form."""
         return self.place if isinstance(self.place, str) else f"{self.place[0]}:{self.place[1]}"
 
     def to_document(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class LinkAddress:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "LinkAddress":
-        """Read what `to_document` returned."""
+        """Read the result of `to_document`."""
         place = document["place"]
         return cls(place if isinstance(place, str) else (place[0], place[1]), bytes.fromhex(document["key"]))
 
@@ -80,7 +80,7 @@ class DriverLink:
     """A task's end of the link. Any thread may use it.
 
     Args:
-        address: where the driver listens.
+        address: address of the driver.
 
     Raises:
         LinkClosed: if the driver on this machine is gone.
@@ -95,13 +95,13 @@ class DriverLink:
             with _in_time(self._connection, late):
                 answer_challenge(self._connection, address.key)
                 deliver_challenge(self._connection, address.key)
-        except (AuthenticationError, AssertionError):  # the latter up to Python 3.11, for what is no challenge
-            raise RunnerError(f"what listens at {address.words} is not the driver of this task") from None
+        except (AuthenticationError, AssertionError):  # the latter up to Python 3.11, for an invalid challenge
+            raise RunnerError(f"the process at {address.words} is not the driver of this task") from None
         except (OSError, EOFError) as error:
             if late.is_set():
-                # It may be frozen. A task that ended now without an error would not be started again.
+                # The driver may be frozen. Spark would not restart a task that ended here without an error.
                 raise RunnerError(
-                    f"the driver at {address.words} does not answer: {_AUTHENTICATION_S:.0f} s were not enough"
+                    f"the driver at {address.words} did not answer within {_AUTHENTICATION_S:.0f} s"
                 ) from None
             if isinstance(address.place, str):
                 raise LinkClosed(f"the driver is gone: {error}") from None
@@ -116,7 +116,7 @@ class DriverLink:
         threading.Thread(target=self._read, name="streamrt-link", daemon=True).start()
 
     def send(self, message: FromTask) -> None:
-        """Send a message; what cannot travel is left out of it.
+        """Send a message, without the parts that cannot be pickled.
 
         Raises:
             LinkClosed: if the driver is gone.
@@ -129,13 +129,13 @@ class DriverLink:
             raise LinkClosed(f"the driver is gone: {error}") from None
 
     def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
-        """Return the messages that have come, in order; wait for the first one.
+        """Return the messages that have arrived, in order; wait for the first one.
 
         Args:
             timeout_s: seconds to wait if there is none.
 
         Raises:
-            LinkClosed: if the driver is gone, and all that it sent was returned.
+            LinkClosed: if the driver is gone and all its messages were returned.
         """
         with self._changed:
             if timeout_s > 0:
@@ -146,7 +146,7 @@ class DriverLink:
             return received
 
     def close(self) -> None:
-        """Close the link. The driver gets what was sent before."""
+        """Close the link. The driver still receives earlier messages."""
         _shut_down(self._connection)
 
     def _read(self) -> None:
@@ -158,8 +158,8 @@ class DriverLink:
                     self._changed.notify_all()
         except (OSError, EOFError):
             pass
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing more can be read
-            logger.error("what the driver has sent cannot be read: %r", error)
+        except Exception as error:  # noqa: BLE001 - after any error, nothing more can be read
+            logger.error("a message of the driver cannot be read: %r", error)
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -168,7 +168,7 @@ class DriverLink:
 
 
 class TaskLink:
-    """The driver's end of the link with one task.
+    """The driver's end of the link to one task.
 
     Args:
         connection: the connection; the task has proved that it knows the key.
@@ -181,11 +181,11 @@ class TaskLink:
         self._writer.start()
 
     def send(self, message: ToTask) -> None:
-        """Send a message soon. One to a task that is gone is lost."""
+        """Send a message soon. A message to a task that is gone is lost."""
         self._outgoing.put(message)
 
     def messages(self) -> Iterator[FromTask]:
-        """Yield the messages of the task, in order, until it is gone. Used by one thread."""
+        """Yield the messages of the task, in order, until it disconnects. For one thread."""
         while True:
             try:
                 data = self._connection.recv_bytes()
@@ -193,8 +193,8 @@ class TaskLink:
                 return
             try:
                 message: FromTask = pickle.loads(data)
-            except Exception as error:  # noqa: BLE001 - users' objects may refuse to be opened in any way
-                message = Failed(RunnerError(f"what a task has sent cannot be read in the process of run(): {error!r}"))
+            except Exception as error:  # noqa: BLE001 - unpickling users' objects may raise anything
+                message = Failed(RunnerError(f"a message of a task cannot be read in the process of run(): {error!r}"))
             yield message
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class TaskLink:
         _shut_down(self._connection)
 
     def release(self) -> None:
-        """Free what the connection uses, after the iterator of messages has ended."""
+        """Free the resources of the connection, after the iterator of messages has ended."""
         self.close()
         self._writer.join()
         self._connection.close()
@@ -215,13 +215,13 @@ class TaskLink:
 
 
 class LinkListener:
-    """Waits for tasks, in threads of its own.
+    """Waits for tasks, in separate threads.
 
     Args:
-        serve: called in a thread of its own for each task that connects and knows the key; the connection ends when it
-            returns. What it raises is logged.
-        directory: for a Unix socket, a directory that only this user can enter; None listens at a port.
-        host: name of this machine as tasks know it.
+        serve: called in a separate thread for each task that connects and knows the key; the connection ends when it
+            returns. Its errors are logged.
+        directory: for a Unix socket, a directory that only this user can access; None listens at a port.
+        host: name of this machine for tasks.
         bind: address of the network interface to listen at; that of `host` by default.
 
     Raises:
@@ -263,7 +263,7 @@ class LinkListener:
         self._thread.start()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """End all connections, and wait until the functions that serve them have returned.
+        """Close all connections, and wait until the functions that serve them have returned.
 
         Args:
             timeout_s: seconds to wait for all of them.
@@ -273,7 +273,7 @@ class LinkListener:
             self._closing.set()
             links, threads = list(self._links), list(self._threads)
         with contextlib.suppress(OSError):
-            # Nothing else wakes a thread that waits for connections on all systems.
+            # Only this wakes a thread that waits for connections, on all systems.
             Client(self._place).close()
         self._thread.join(timeout_s)
         with contextlib.suppress(OSError):
@@ -307,7 +307,7 @@ class LinkListener:
         try:
             self._run_link(connection)
         except Exception:
-            logger.exception("the connection with a task is dropped")
+            logger.exception("dropping the connection to a task")
         finally:
             connection.close()
             with self._lock:
@@ -322,7 +322,7 @@ class LinkListener:
         except (AuthenticationError, OSError, EOFError) as error:
             if not self._closing.is_set():
                 reason = str(error) or "it sent nothing"
-                logger.warning("whoever connected to the driver's %s is no task: %s", self.address.words, reason)
+                logger.warning("rejected connection at %s: authentication failed: %s", self.address.words, reason)
             return
         link = TaskLink(connection)
         with self._lock:
@@ -347,7 +347,7 @@ def _dump(message: FromTask) -> bytes:
 
 
 def _set_up(connection: "Connection[Any, Any]") -> None:
-    """Let small messages go at once, and notice when the other machine is gone."""
+    """Send small messages at once, and detect when the other machine is gone."""
     with _socket_of(connection) as own:
         if own.family == socket.AF_UNIX:
             return
@@ -362,7 +362,7 @@ def _set_up(connection: "Connection[Any, Any]") -> None:
 
 @contextlib.contextmanager
 def _in_time(connection: "Connection[Any, Any]", late: threading.Event | None = None) -> Iterator[None]:
-    """Shut a connection down, and set `late`, unless what is done meanwhile ends in time."""
+    """Shut a connection down, and set `late`, if the block does not end in time."""
 
     def end() -> None:
         if late is not None:
@@ -379,7 +379,7 @@ def _in_time(connection: "Connection[Any, Any]", late: threading.Event | None = 
 
 
 def _shut_down(connection: "Connection[Any, Any]") -> None:
-    """End a connection, also for threads that wait for it, which closing it would not wake."""
+    """Shut a connection down; unlike closing, this wakes threads that wait for it."""
     with contextlib.suppress(OSError), _socket_of(connection) as own:
         own.shutdown(socket.SHUT_RDWR)
 

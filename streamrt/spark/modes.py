@@ -16,7 +16,7 @@ def runner_for(config: ApplicationConfig, topology: Topology) -> type[SparkRunne
         topology: the operators.
 
     Raises:
-        ConfigurationError: if the application has what its processing mode cannot do.
+        ConfigurationError: if the application uses features that its processing mode does not have.
     """
     if config.processing_mode == "micro-batch":
         return SparkRunner

@@ -1,4 +1,4 @@
-"""Where to begin in newly assigned partitions."""
+"""Start positions in newly assigned partitions."""
 
 import contextlib
 import logging
@@ -26,18 +26,17 @@ _SETTLE_S = 0.25
 
 @dataclass(frozen=True)
 class Start:
-    """Where to begin.
+    """Start positions.
 
     Attributes:
         positions: offset of the first record to process, by partition.
-        fresh: what is to be committed before anything is processed: positions that the group does not know yet, and, at least
+        fresh: offsets to commit before anything is processed: positions that the group does not know yet, and, at least
             once, those of partitions with state, whose metadata claim them.
-        metadata: the texts that go with these.
+        metadata: metadata of these offsets.
         claims: at least once, the numbers of the claims of partitions with state.
-        stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
-            common are named as in `Topology.scopes`.
+        stateful: partitions whose commit metadata names a store; merged topics are named as in `Topology.scopes`.
         sent: the highest event time that tasks had sent into exchanges, by task and repartition topic.
-        lost: how many offsets were deleted before they were processed.
+        lost: number of offsets that were deleted before they were processed.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -54,10 +53,10 @@ class StartOffsets:
 
     Args:
         config: the application's configuration.
-        connection: how to reach Kafka.
-        spec: what tasks do.
-        admin: answers questions about topics and offsets.
-        fence: ends the open transactions of the tasks of input partitions, and claims for this version what another one had.
+        connection: connection to Kafka.
+        spec: the task specification.
+        admin: requests topics and offsets.
+        fence: ends the open transactions of the tasks of input partitions, and takes over the claims of other versions.
     """
 
     def __init__(
@@ -75,12 +74,12 @@ class StartOffsets:
         self._fence = fence
 
     def find(self, assigned: Iterable[TopicPartition]) -> Start:
-        """Return where to begin: at the committed offsets; where there are none, where the state is or as configured.
+        """Return the committed offsets; without one, the position of the state or that of `auto_offset_reset`.
 
         Raises:
-            OffsetOutOfRangeError: if an offset is outside of its partition and may not be chosen anew.
+            OffsetOutOfRangeError: if an offset is outside its partition and must not be reset.
             KafkaRequestError: if Kafka does not answer.
-            ChangelogError: if a changelog was made anew since the last commit.
+            ChangelogError: if a changelog was recreated since the last commit.
             TopicConfigurationError: if partitions were added to a topic whose state depends on their number.
         """
         places = sorted(assigned)
@@ -98,7 +97,7 @@ class StartOffsets:
             self._has_records,
         )
         for place, plan in plans.items():
-            # Only now: a refusal changes nothing, so nothing is lost by it.
+            # Not before the checks: a refusal changes nothing, so nothing is lost by it.
             if plan.notice:
                 state = "; its state stays as it is" if self._has_state(place, notes[place]) else ""
                 logger.error("%s%s", plan.notice, state)
@@ -112,7 +111,7 @@ class StartOffsets:
         )
         claims = self._claims(notes)
         fresh |= {place: positions[place] for place in claims}
-        # What is there tells of state, and of who owns the partition; no record was processed since.
+        # The existing metadata names state and owner of the partition, which still hold: no record was processed since.
         former = {place: committed[place].metadata or self._spec.commit_metadata.first(place) for place in fresh}
         metadata = {
             place: claimed(text, claim=claims[place], owner=notes[place].owner) if place in claims else text
@@ -124,13 +123,13 @@ class StartOffsets:
     def _plan(
         self, places: list[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, CommittedOffset], dict[TopicPartition, StartPlan]]:
-        """Return what the group has committed, and where to begin."""
+        """Return the committed offsets and the start positions."""
         committed = self._committed(places)
         check_changelogs(self._spec.state, ((place, committed[place].metadata) for place in places))
         watermarks = self._admin.watermarks(places, timeout=self._config.request_timeout)
         unknown = [place for place in places if committed[place].offset is None]
         if self._spec.transactional and self._held_back(unknown):
-            # A task that died in its first transaction has left it open.
+            # A task that died in its first transaction left it open.
             logger.info("an open transaction holds changelogs back; ending it")
             self._end_transactions(places)
         plans: dict[TopicPartition, StartPlan] = {}
@@ -143,10 +142,10 @@ class StartOffsets:
     def _doubtful(
         self, committed: Mapping[TopicPartition, CommittedOffset], plans: Mapping[TopicPartition, StartPlan]
     ) -> list[TopicPartition]:
-        """Return the inputs whose offsets others may still move.
+        """Return the inputs whose offsets may still be moved by other tasks.
 
-        A task that died may have left a transaction that would move the group back behind what is committed here. One of
-        another version may go on at any time, and commit without the stores that are new here.
+        A dead task may have left a transaction that would move the group back to an offset before the new one. A task
+        of another version may continue at any time, and commit without the stores that are new here.
         """
         ours = self._spec.commit_metadata
         return [
@@ -172,7 +171,7 @@ class StartOffsets:
         return any(note.names_any(name) for name in self._scopes(place.topic))
 
     def _refuse_added(self, places: Iterable[TopicPartition]) -> None:
-        """Refuse partitions that are new to state: whose keys they have depends on how many there are.
+        """Refuse partitions that were added to stateful topics: the partition of a key depends on their number.
 
         Raises:
             TopicConfigurationError: if there are any.
@@ -191,7 +190,7 @@ class StartOffsets:
         )
 
     def _claims(self, notes: Mapping[TopicPartition, CommittedMetadata]) -> dict[TopicPartition, int]:
-        """Return the numbers under which changelog records are written from now on: higher than all former ones."""
+        """Return the claim numbers of further changelog records: higher than all earlier ones."""
         state = self._spec.state
         if self._spec.transactional or state is None:
             return {}
@@ -201,12 +200,12 @@ class StartOffsets:
             if any(source.stores.values())
             for topic in source.topics or (name,)
         }
-        # A tool that sets offsets drops former numbers: they were no higher than the clock.
+        # Tools that set offsets drop earlier numbers, which were no higher than the clock.
         now = time.time_ns() // 1_000_000
         return {place: max(now, note.claim + 1) for place, note in notes.items() if place.topic in logged}
 
     def _scopes(self, topic: str) -> set[str]:
-        """Return the names of what has state that is made from a topic."""
+        """Return the names of the scopes with state from a topic."""
         return {name for name, topics in self._spec.topology.scopes.items() if topic in topics}
 
     def _committed(self, places: list[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
@@ -218,7 +217,7 @@ class StartOffsets:
         except KafkaRequestError as error:
             if not error.retriable:
                 raise
-            # A task that died may have left a transaction which is about to move an offset; its time-out is a minute.
+            # A dead task may have left a transaction that is about to move an offset; its timeout is a minute.
             logger.info("an open transaction holds committed offsets back; ending it")
             self._end_transactions(places)
         return self._admin.committed_stable(group, places, timeout=timeout)
@@ -234,7 +233,7 @@ class StartOffsets:
             return clients.has_records(place, start, end)
 
     def _last_position(self, log: TopicPartition) -> Position | None:
-        """Return the position in a changelog partition."""
+        """Return the last position in a changelog partition."""
         timeout = self._config.request_timeout
         low, high = self._admin.bounds(log, timeout=timeout)
         if low >= high:
@@ -244,14 +243,14 @@ class StartOffsets:
         return None if last is None or last[1] is None else Position.decode(last[1])
 
     def _held_back(self, places: Iterable[TopicPartition]) -> bool:
-        """Return whether changelogs cannot be read to their ends, because transactions are open."""
+        """Return whether open transactions keep changelogs from being read to their ends."""
         logs = {log for place in places for _, log in self._changelogs(place)}
         timeout = self._config.request_timeout
         stable = self._admin.watermarks(sorted(logs), timeout, isolation_level="read_committed") if logs else {}
         return any(stable[log][1] < self._admin.bounds(log, timeout=timeout)[1] for log in logs)
 
     def _changelogs(self, place: TopicPartition) -> list[tuple[SourceState, TopicPartition]]:
-        """Return the changelog partitions of the state that is made from an input partition, each with its source."""
+        """Return the changelog partitions of an input partition's state, each with its source."""
         state = self._spec.state or StateSettings(group="", base_dir=self._config.state_dir)
         scopes = self._scopes(place.topic)
         sources = [source for name, source in state.sources.items() if name in scopes]
@@ -263,7 +262,7 @@ class StartOffsets:
         ]
 
     def _position_of_state(self, place: TopicPartition) -> int | None:
-        """Return the offset that the state of a partition stands for, if it has any.
+        """Return the input offset of a partition's state, if it has any.
 
         The group forgets its offsets when it is empty for a week; changelogs do not.
         """
@@ -275,7 +274,7 @@ class StartOffsets:
         if not found:
             return None
         logger.warning(
-            "group %r has no committed offset for %s any more; going on from offset %d, where its state is",
+            "group %r has no committed offset for %s any more; continuing from offset %d, the position of its state",
             self._config.consumer_group,
             place,
             min(found),

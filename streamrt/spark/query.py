@@ -2,8 +2,8 @@
 
     Kafka source (assigned partitions) -> foreachBatch -> mapInArrow(RunTasks) -> collect reports
 
-`foreachBatch` is where a micro-batch begins and ends: it hands each task its context, collects the reports and tells the
-runner, which commits. Spark's own checkpoint is disposable: a fresh one for each query.
+A micro-batch begins and ends in `foreachBatch`: it passes each task its context, collects the reports and calls the
+runner, which commits. Spark's own checkpoint is disposable: each query has a new one.
 """
 
 import json
@@ -38,14 +38,14 @@ _MUCH_LESS = 2
 
 @dataclass(frozen=True)
 class QuerySettings:
-    """How a query reads.
+    """Settings of a query.
 
     Attributes:
         kafka_options: options of Spark's Kafka source.
         max_records: records of one micro-batch, over all partitions.
-        slice_s: seconds after which all tasks have stopped between two records, so that work is committed and a stop is seen.
-        count: whether outputs are limited; then a batch runs in one task, so that the limit is exact.
-        largest: bound for `max_records` where batches turn out to be quick.
+        slice_s: seconds after which all tasks have stopped between two records, to commit work and to notice a stop.
+        count: whether outputs are limited; a batch then runs in one task, which makes the limit exact.
+        largest: bound for `max_records` when batches are fast.
     """
 
     kafka_options: Mapping[str, str]
@@ -55,14 +55,14 @@ class QuerySettings:
     largest: int
 
     def resized(self, report: Report, seconds: float, partitions: int) -> int | None:
-        """Return a better number of records for a micro-batch, or None if this one does.
+        """Return a better number of records for a micro-batch, or None if the current one is good.
 
-        Tasks that did not finish all of a batch are run again with the same one, unless much less would have fitted. The
-        least that can be read is a record of each partition: that may take more than a slice.
+        Tasks that did not finish a batch run again with the same batch, unless much less would have fitted. The minimum
+        is one record of each partition, which may take more than a slice.
 
         Args:
             report: the last micro-batch.
-            seconds: how long it took.
+            seconds: duration of that micro-batch.
             partitions: number of partitions that are read.
 
         Example:
@@ -89,24 +89,24 @@ class QuerySettings:
 class MicroBatchQuery:
     """Runs tasks for the records of some partitions until it is stopped.
 
-    A micro-batch of which tasks can finish a small part alone within their time slice is cut: the query ends, and `resize`
-    tells how many records would have fitted. Reading the rest in a new query is cheaper than reading all of it again for each
-    slice. Otherwise tasks are run again, slice after slice, until all of the batch is done: so each partition gets its turn,
-    however many of them share a slice.
+    If tasks can finish only a small part of a micro-batch within their time slice, the micro-batch is cut: the query
+    ends, and `resize` is the number of records that would have fitted. To read the rest in a new query is cheaper than
+    to read all of it again for each slice. Otherwise tasks run again, slice after slice, until the batch is done. Each
+    partition thus gets its turn, however many of them share a slice.
 
     Args:
-        environment: where to run.
-        reference: what tasks do.
-        settings: how to read.
+        environment: the Spark environment.
+        reference: reference to the task specification.
+        settings: settings of the query.
         positions: offset of the first record to read, per partition.
         topology: the operators, resolved.
-        stateful: partitions whose committed offsets tell that they have state, as in `Start`.
+        stateful: partitions whose committed offsets name a store, as in `Start`.
         claims: at least once, the numbers of the claims of partitions with state, as in `Start`.
-        workers: the process that made the last commit, by task; kept up to date here.
-        event_time: tells which tasks must hear that time has passed; kept up to date here.
-        requests: asks Kafka what event time must know.
-        unfinished: tells which tasks have work left over; kept up to date here.
-        on_report: called after each run of tasks with their merged report.
+        workers: the process that made the last commit, by task; updated here.
+        event_time: knows the tasks that must process the passing of time; updated here.
+        requests: requests data for event time from Kafka.
+        unfinished: knows the tasks with unfinished work; updated here.
+        on_report: called with the merged report after each run of tasks.
         outputs_left: returns the number of outputs that may still come, or None for no limit.
     """
 
@@ -145,13 +145,13 @@ class MicroBatchQuery:
         self._busy = threading.Lock()
         self._query: StreamingQuery | None = None
         self._last_batch = -1
-        # Whether there may have been more records than the last micro-batch had, and somebody wants to know of what.
+        # Whether there may have been more records than in the last micro-batch, and event time needs to know.
         self._full = False
         self.error: Exception | None = None
         self.resize: int | None = None
         self.interrupted: str | None = None
         self.stalled: dict[TopicPartition, float] = {}
-        # Tasks whose stores another process uses, and those that could open theirs.
+        # Tasks whose stores are locked by another process, and tasks that could open theirs.
         self.locked: dict[TopicPartition, str] = {}
         self.opened: set[TopicPartition] = set()
 
@@ -176,17 +176,17 @@ class MicroBatchQuery:
         )
 
     def failure(self) -> Exception | None:
-        """Return why the query ended by itself, or None while it runs."""
+        """Return the error with which the query ended, or None while it runs."""
         if self.error is not None:
             return self.error
         if self._query is None or self._query.isActive:
             return None
-        return self._query.exception() or RuntimeError("the query ended without telling why")
+        return self._query.exception() or RuntimeError("the query ended without an error")
 
     def finished_offsets(self) -> dict[TopicPartition, int]:
         """Return the ends of the last finished micro-batch's offset ranges.
 
-        They can lie above the last record: the markers of transactions take offsets, too.
+        They can be higher than the last record, because transaction markers also take offsets.
         """
         progress = None if self._query is None else self._query.lastProgress
         if progress is None or progress["batchId"] > self._last_batch or self._stopping.is_set():
@@ -194,7 +194,7 @@ class MicroBatchQuery:
         return source_offsets(progress, "endOffset")
 
     def stop(self, timeout_s: float) -> bool:
-        """Stop, at the boundary of a slice if there is time for it.
+        """Stop, at the boundary of a slice if there is time.
 
         Returns:
             Whether the boundary was reached within `timeout_s` seconds.
@@ -202,14 +202,14 @@ class MicroBatchQuery:
         self._stopping.set()
         clean = self._busy.acquire(timeout=timeout_s)
         if clean:
-            # Spark waits for a micro-batch that is just beginning; that one takes this lock and then does nothing.
+            # Spark waits for a micro-batch that is just beginning; it takes this lock and then does nothing.
             self._busy.release()
         if self._query is not None:
             self._query.stop()
         return clean
 
     def between_batches(self, action: Callable[[], None]) -> bool:
-        """Call a function while no tasks run; return False, without calling it, if they run now."""
+        """Call a function while no tasks run; return False, without the call, if tasks are running."""
         if not self._busy.acquire(blocking=False):
             return False
         try:
@@ -219,21 +219,21 @@ class MicroBatchQuery:
         return True
 
     def moved(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note that the group's offsets were moved past what is no record; call it between batches."""
+        """Note that the group's offsets were moved past transaction markers; call it between batches."""
         for place, offset in offsets.items():
             self._positions[place] = max(offset, self._positions[place])
 
     def caught_up(self) -> bool:
-        """Tell whether the query has started and waits for new records."""
+        """Return whether the query has started and waits for new records."""
         return self._query is not None and self._query.status["message"].startswith("Waiting for data")
 
     def tick(self) -> None:
-        """Let time pass for the tasks that wait for it, unless tasks run now."""
+        """Let time pass for the tasks that wait for it, unless tasks are running."""
         if self._event_time.wanted or self._unfinished.tasks:
             self.between_batches(self._pass_time)
 
     def _pass_time(self) -> None:
-        """Take note of what Spark has read, and tick the tasks that are due."""
+        """Apply Spark's read progress to event time, and tick the tasks that are due."""
         if self.caught_up() and not self._unfinished.tasks:
             self._quiet.all_read()
         if self._event_time.passes:
@@ -255,7 +255,7 @@ class MicroBatchQuery:
             self._tick()
 
     def _run_whole(self, batch: DataFrame, batch_id: int) -> int:
-        """Run tasks, slice after slice, until a batch is done, or the query must stop; return the number of records."""
+        """Run tasks, slice after slice, until a batch is done or the query must stop; return the number of records."""
         records = 0
         while not self._stopping.is_set():
             begun = time.monotonic()
@@ -265,7 +265,7 @@ class MicroBatchQuery:
             records += report.records
             if report.complete:
                 self._last_batch = batch_id
-            # If there is work left over, it was not the records that took the time.
+            # If work is left unfinished, the records were not what took the time.
             if not self._stopping.is_set() and not any(report.unfinished.values()):
                 self.resize = self._settings.resized(report, time.monotonic() - begun, len(self._positions))
                 if self.resize is not None:
@@ -277,7 +277,7 @@ class MicroBatchQuery:
         return records
 
     def _tick(self) -> None:
-        """Tick the tasks that have something to do, for one slice."""
+        """Tick the tasks that have work, for one slice."""
         due: set[TopicPartition] = set()
         if self._event_time.wanted:
             foreign = self._requests.foreign(self._event_time)
@@ -290,25 +290,25 @@ class MicroBatchQuery:
             due = self._event_time.due(_now())
         tasks = sorted(due | self._unfinished.tasks)
         if tasks and not self._stopping.is_set():
-            # Several may share a Spark task and its slice, in which the first one gets most: it is another one each time.
+            # Several tasks may share a Spark task and its slice, of which the first gets most: rotate them.
             first = self._turn % len(tasks)
             self._turn += 1
             self._finish(lambda: self._run_ticks(tasks[first:] + tasks[:first]))
 
     def _finish(self, run: Callable[[], Report]) -> Report | None:
-        """Run tasks and take note of their report; return it, or None if that failed."""
+        """Run tasks and process their report; return it, or None after an error."""
         try:
             report = run()
             self._note(report)
             self._on_report(report)
-        except Exception as error:  # noqa: BLE001 - handed to the thread that waits for it
+        except Exception as error:  # noqa: BLE001 - passed to the thread that waits for it
             self.error = error
             self._stopping.set()
             return None
         if report.failure is not None or self._outputs_left() == 0:
             self._stopping.set()
         elif report.stalled or report.interrupted or report.locked:
-            # The rest of the batch waits for a new query, which begins where each partition is.
+            # The rest of the batch waits for a new query, which begins at each partition's position.
             self.stalled = dict(report.stalled)
             self.locked = dict(report.locked)
             self.interrupted = "; ".join(sorted(set(report.interrupted.values()))) or None

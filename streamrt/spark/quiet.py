@@ -1,4 +1,4 @@
-"""What a micro-batch query knows of quiet partitions: which are read to their ends, and for how long."""
+"""Quiet partitions of a micro-batch query: those that are read to their ends, and for how long."""
 
 import json
 import time
@@ -11,10 +11,10 @@ from streamrt.topology import Topology
 
 
 class QuietTimes:
-    """Tells `EventTime` which tasks are at the ends of their inputs.
+    """Reports tasks at the ends of their inputs to `EventTime`.
 
     Args:
-        event_time: is told.
+        event_time: receives the reports.
         topology: knows the inputs of tasks.
     """
 
@@ -25,18 +25,18 @@ class QuietTimes:
         self._ends: dict[TopicPartition, int] = {}
 
     def all_read(self) -> None:
-        """Note that everything there is has been read and processed."""
+        """Note that all available records have been read and processed."""
         self._event_time.at_end(None)
         self._event_time.elapse(self._clock.step(time.monotonic()))
         self._ends.clear()
 
     def planned(self, progress: Mapping[str, Any] | None) -> None:
-        """Note which partitions had nothing more than the last micro-batch, though others may have much more.
+        """Note the partitions that end with the last micro-batch, although others may have many more records.
 
-        A partition whose end is the same as when the micro-batch before was planned was quiet for all of the time between.
+        A partition with the same end as at the planning of the previous micro-batch was quiet since then.
 
         Args:
-            progress: what Spark tells of the last micro-batch that has ended.
+            progress: Spark's progress report of the last finished micro-batch.
         """
         if progress is None:
             return
@@ -53,11 +53,11 @@ class QuietTimes:
 
 
 def source_offsets(progress: Mapping[str, Any], name: str) -> dict[TopicPartition, int]:
-    """Return the offsets of a kind in a progress report of Spark.
+    """Return one kind of offsets from a progress report of Spark.
 
     Args:
         progress: the report.
-        name: such as "endOffset": where the last micro-batch ended, behind all markers of transactions in it.
+        name: such as "endOffset": the end of the last micro-batch, after all transaction markers in it.
     """
     found: dict[TopicPartition, int] = {}
     for source in progress["sources"]:

@@ -1,7 +1,7 @@
-"""Reports on their way from tasks to the driver, as bytes.
+"""Reports from tasks to the driver, as bytes.
 
-They go from our own worker to our own driver: inside Spark's channel, or through a link whose ends have proved that they
-know its key.
+They go from StreamRT's worker to StreamRT's driver: inside Spark's channel, or through a link whose ends have proved
+that they know its key.
 """
 
 import pickle
@@ -17,13 +17,13 @@ __all__ = ["dump_report", "load_report", "merge_reports", "portable"]
 
 
 def dump_report(report: Report) -> bytes:
-    """Pickle a report; what cannot travel is left out of it."""
+    """Pickle a report, without the parts that cannot be pickled."""
     data: bytes = cloudpickle.dumps(portable(report))
     return data
 
 
 def load_report(data: bytes) -> Report:
-    """Read what `dump_report` wrote."""
+    """Read the result of `dump_report`."""
     report = pickle.loads(data)
     if not isinstance(report, Report):
         raise TypeError(f"expected a Report, got {type(report).__name__}")
@@ -31,7 +31,7 @@ def load_report(data: bytes) -> Report:
 
 
 def merge_reports(dumped: Iterable[bytes]) -> Report:
-    """Read what `dump_report` wrote in several tasks, as one report."""
+    """Read the results of `dump_report` of several tasks, as one report."""
     merged = Report()
     for data in dumped:
         merged.merge(load_report(data))
@@ -39,7 +39,7 @@ def merge_reports(dumped: Iterable[bytes]) -> Report:
 
 
 def portable(report: Report) -> Report:
-    """Return the report without the exceptions and outputs that cannot travel: users' objects may refuse anything."""
+    """Return the report without exceptions and outputs that cannot be pickled, such as users' objects."""
     failure = report.failure
     if failure is not None and failure.cause is not None and not travels(failure.cause):
         report = replace(report, failure=replace(failure, cause=None))
@@ -49,9 +49,9 @@ def portable(report: Report) -> Report:
 
 
 def travels(item: Any) -> bool:
-    """Tell whether an object can be pickled here, and opened again."""
+    """Return whether an object can be pickled and unpickled here."""
     try:
         pickle.loads(cloudpickle.dumps(item))
-    except Exception:  # noqa: BLE001 - whatever it is, it cannot travel
+    except Exception:  # noqa: BLE001 - after any error, it cannot be sent
         return False
     return True

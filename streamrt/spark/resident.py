@@ -1,4 +1,4 @@
-"""Runs a topology as resident tasks: one Spark job that lasts as long as the application.
+"""Runs a topology as resident tasks: one Spark job that runs as long as the application.
 
 Life cycle::
 
@@ -6,8 +6,8 @@ Life cycle::
                           ^    |
                           +----+  (the job failed)
 
-The tasks are members of the consumer group, read records and commit (`runtime.resident`). The driver reads nothing: it starts
-the job, serves the tasks (`spark.slots`), and ends the job. The thread that calls `run` looks around ten times a second.
+The tasks are members of the consumer group, read records and commit (`runtime.resident`). The driver reads nothing: it
+starts the job, serves the tasks (`spark.slots`), and ends the job. The thread that calls `run` polls every 0.1 s.
 """
 
 import logging
@@ -52,14 +52,14 @@ _RESTARTS = 3
 _WAITING_S = 30.0
 _WAITING_AGAIN_S = 120.0
 _PATIENCE = 3
-"""Session time-outs after which tasks that Spark has no slot for are not waited for: dead members own nothing by then."""
+"""Session timeouts after which tasks without a Spark slot are ignored: dead members own nothing by then."""
 
 
 class ResidentRunner:
     """Runs one application until it is stopped, fails, or a stop condition holds.
 
     Args:
-        run: the application, and what it runs with.
+        run: the application and its environment.
     """
 
     def __init__(self, run: Run) -> None:
@@ -94,7 +94,7 @@ class ResidentRunner:
         Raises:
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
                 `ProducerError`.
-            RunnerError: if Spark failed for good.
+            RunnerError: if Spark failed finally.
         """
         others = in_background("streamrt-group", self._others_are_there)
         try:
@@ -111,7 +111,7 @@ class ResidentRunner:
         return self._results.collected
 
     def _others_are_there(self) -> bool:
-        """Tell whether the group has members, before this copy has any; if nobody knows, it may have."""
+        """Return whether the group has members before this instance joins; True if that is unknown."""
         try:
             return self._admin.group_is_active(self._config.consumer_group, timeout=self._config.request_timeout)
         except KafkaRequestError:
@@ -122,7 +122,8 @@ class ResidentRunner:
         logger.info("Spark is ready with %d slots", environment.slots)
         look_for_strangers(environment, self._config, self._settings, self._topics, self._closing)
         if not others.done() or others.result():
-            # If this copy was killed in micro-batch mode, its member would keep the partitions until its session is over.
+            # If this instance was killed in micro-batch mode, its old member would keep the partitions until its
+            # session times out.
             arguments = (environment, 0)
             threading.Thread(target=self._remove, args=arguments, name="streamrt-former-member", daemon=True).start()
         restarts = 0
@@ -134,17 +135,17 @@ class ResidentRunner:
             self._recover(trouble, restarts)
 
     def _count(self, environment: SparkEnvironment) -> int:
-        """Return the number of tasks: more than the widest topic has partitions would have nothing to do."""
+        """Return the number of tasks; more than the partitions of the widest topic would be idle."""
         if self._conditions.count:
-            # So that the limit is exact.
+            # Makes the limit exact.
             return 1
         return max(1, min(environment.slots, max(self._settings.partitions.get(name, 1) for name in self._topics)))
 
     def _run_job(self, environment: SparkEnvironment) -> tuple[Exception | None, bool]:
-        """Run a job until it must end, or ends by itself.
+        """Run a job until it must end or has ended.
 
         Returns:
-            Why the job failed, if it did, and whether the task that failed had finished any work.
+            The error of the job, if it failed, and whether the task that failed had finished any work.
         """
         count = self._count(environment)
         self._members = max(self._members, count)
@@ -162,7 +163,7 @@ class ResidentRunner:
             patience_s=_PATIENCE
             * session_timeout_s(self._settings.member_options, static=self._settings.group_instance_id is not None),
         )
-        # Each job has an address and a key of its own: what is left of a former one cannot get in.
+        # Each job has a separate address and key: tasks of a previous job cannot connect.
         listener = self._listen(environment, slots)
         reference: SpecReference | None = None
         try:
@@ -187,7 +188,7 @@ class ResidentRunner:
                 finally:
                     self._end(job, slots)
             except BaseException:
-                # Whoever presses Ctrl+C again does not wait for the end; the job must not outlive the application.
+                # A second Ctrl+C does not wait for the end; the job must not outlive the application.
                 job.cancel()
                 raise
         finally:
@@ -197,7 +198,7 @@ class ResidentRunner:
                 discard_reference(reference)
         if self._stop.is_set():
             return None, False
-        return job.error or RuntimeError("a task ended without telling why"), slots.moved()
+        return job.error or RuntimeError("a task ended without an error"), slots.moved()
 
     def _listen(self, environment: SparkEnvironment, slots: Slots) -> LinkListener:
         context = environment.session.sparkContext
@@ -219,7 +220,7 @@ class ResidentRunner:
         )
 
     def _watch(self, job: SparkJob, slots: Slots, environment: SparkEnvironment) -> None:
-        """Look around until the job is over or must end."""
+        """Poll until the job is over or must end."""
         begun = time.monotonic()
         warn_at = begun + _WAITING_S
         waited = False
@@ -229,11 +230,11 @@ class ResidentRunner:
             slots.tick()
             self._tell_of_start(slots)
             if self._conditions.timeout_s and not waited and slots.quiet and self._results.waited_enough():
-                # Nobody is in a hurry: what is not committed yet takes the time that it needs.
+                # The timeout does not hurry commits: pending ones take the time that they need.
                 waited = True
                 slots.stop(discard=False)
             if slots.gone():
-                # Its connection broke, though Spark has not seen it fail.
+                # Its connection broke, although Spark has not seen it fail.
                 job.cancel()
                 job.wait(_CANCEL_S)
                 return
@@ -241,9 +242,9 @@ class ResidentRunner:
             if slots.joined < slots.count and now >= warn_at:
                 warn_at = now + _WAITING_AGAIN_S
                 logger.warning(
-                    "only %d of %d tasks of %s have begun after %.0f s: either their processes are slow to start, or Spark, "
-                    "with %d slots, has none free for them, because another application or another job holds some; give "
-                    "Spark more slots (spark_master='local[4]'), or run each application in a process of its own",
+                    "only %d of %d tasks of %s have begun after %.0f s: their processes are slow to start, or Spark, "
+                    "with %d slots, has none free, because another application or job holds some; give "
+                    "Spark more slots (spark_master='local[4]'), or run each application in a separate process",
                     slots.joined,
                     slots.count,
                     self._config.consumer_group,
@@ -258,12 +259,12 @@ class ResidentRunner:
         if slots.working:
             self._startup.finish()
         elif slots.joined < slots.count:
-            self._startup.waits_for(f"Python workers to start ({slots.joined} of {slots.count} are there)")
+            self._startup.waits_for(f"Python workers to start ({slots.joined} of {slots.count} have started)")
         else:
             self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
 
     def _end(self, job: SparkJob, slots: Slots) -> None:
-        """Let the tasks end at a boundary if there is time for it, and the job in any case."""
+        """Let the tasks end at a boundary if there is time, and end the job in any case."""
         begun = time.monotonic()
         if not job.done:
             slots.stop(self._discard.is_set())
@@ -274,31 +275,31 @@ class ResidentRunner:
         if not job.done:
             if not slots.empty():
                 logger.warning(
-                    "the running tasks did not reach a boundary in time; the records since the last commit will repeat"
+                    "the running tasks did not reach a boundary in time; uncommitted records will be reprocessed"
                 )
             job.cancel()
             job.wait(_CANCEL_S)
-        # What they sent last is under way.
+        # Their last messages are on the way.
         slots.empty(max(_TICK_S, begun + _STOP_S - time.monotonic()))
         logger.debug("stopping the job took %.2f s", time.monotonic() - begun)
 
     def _recover(self, trouble: Exception, restarts: int) -> None:
-        """Decide whether another job is worth a try; otherwise raise."""
+        """Decide whether to start another job; otherwise raise."""
         cause = spark_cause(trouble)
         self._admin.wait_for_broker(self._config.broker_availability_timeout)
         if restarts >= _RESTARTS:
             raise RunnerError(f"Spark gave the tasks up {restarts} times without progress: {cause}") from trouble
-        logger.warning("Spark gave the tasks up (%s); going on from the committed offsets", cause)
+        logger.warning("Spark gave the tasks up (%s); restarting from the committed offsets", cause)
 
     def _fail(self, error: BaseException) -> None:
-        """Note what must end the application; called by the threads that serve tasks."""
+        """Store the error that must end the application; called by the threads that serve tasks."""
         with self._lock:
             if (
                 self._stop.is_set()
                 and isinstance(error, SinkError)
                 and isinstance(error.__cause__, SinkBackpressureError)
             ):
-                # Nothing failed: the application was stopped while a sink paused. Its records are not committed.
+                # Not a failure: the application was stopped while a sink paused. Its records are not committed.
                 return
             self._error = self._error or error
         self._stop.set()
@@ -308,7 +309,7 @@ class ResidentRunner:
             self._remove(environment, self._members)
 
     def _remove(self, environment: SparkEnvironment, slots: int) -> None:
-        """Remove static members of this copy from the group: those of slots, or, for 0, the one that micro-batch mode has."""
+        """Remove static members of this instance from the group: those of slots, or for 0 that of micro-batch mode."""
         own = self._settings.group_instance_id
         if own is not None:
             members = [member_of_slot(own, slot) for slot in range(slots)] or [own]

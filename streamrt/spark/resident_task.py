@@ -21,23 +21,23 @@ __all__ = ["ResidentOptions", "RunResident", "member_of_slot", "session_timeout_
 logger = logging.getLogger("streamrt")
 
 _SESSION = {"session.timeout.ms": 10_000}
-"""For members without a static id: a task that died is started again by Spark, and waits for the session of its dead self."""
+"""For dynamic members: Spark restarts a task that died, and the new task waits for the session of the dead one."""
 _STATIC_SESSION = {"session.timeout.ms": 45_000}
-"""librdkafka's default. A static member takes its place back at once. If its session times out while a broker is away, it
+"""librdkafka's default. A static member regains its place at once. If its session times out while a broker is away, it
 may fence itself: librdkafka 2.16 may send a heartbeat without a member id before it joins again."""
 
 
 @dataclass(frozen=True)
 class ResidentOptions:
-    """What all resident tasks of an application need beside their specification and their clients.
+    """Settings of an application's resident tasks besides their specification and their clients.
 
     Attributes:
         topics: names of the topics to read.
-        group_instance_id: of the application, for static membership; None for dynamic members.
+        group_instance_id: id of the application, for static membership; None for dynamic members.
         poll_timeout: seconds that a member of the group waits in one poll.
         broker_availability_timeout: seconds without any broker after which a member fails; 0 for never.
         commit_interval: seconds between two commits.
-        commit_every: commit after this many records already; 0 leaves it to the interval.
+        commit_every: number of records after which to commit earlier; 0 for the interval alone.
         transaction_interval: exactly once, seconds after which a transaction closes at the latest.
     """
 
@@ -53,8 +53,8 @@ class ResidentOptions:
 def member_of_slot(instance_id: str, slot: int) -> str:
     """Return the id of the static member of a slot.
 
-    Partitions are given to members in the order of their ids. Where there are fewer of them than members, each copy of the
-    application gets its share only if the slots of all copies take turns.
+    The group assigns partitions to members in the order of their ids. If there are fewer partitions than members, each
+    instance of the application gets its share only if the slots of all instances alternate.
 
     Example:
         >>> sorted(member_of_slot(copy, slot) for copy in ("shop-0", "shop-1") for slot in (0, 1))
@@ -64,10 +64,10 @@ def member_of_slot(instance_id: str, slot: int) -> str:
 
 
 def session_timeout_s(member_options: Mapping[str, Any], *, static: bool) -> float:
-    """Return the seconds after which the group gives the partitions of a dead task to others.
+    """Return the seconds after which the group reassigns the partitions of a dead task.
 
     Args:
-        member_options: options of the user, in librdkafka's words.
+        member_options: options of the user, with librdkafka's names.
         static: whether members have static ids.
 
     Example:
@@ -82,11 +82,11 @@ def _session(static: bool) -> dict[str, int]:
 
 
 class RunResident:
-    """The function for `run_on_numbers`: the number of a slot in, nothing out, until the driver says stop.
+    """Runs resident tasks, for `run_on_numbers`: the number of a slot in, nothing out, until the driver stops it.
 
     Args:
-        reference: what tasks do.
-        options: what else they need.
+        reference: reference to the task specification.
+        options: the settings of the task.
     """
 
     def __init__(self, reference: SpecReference, options: ResidentOptions) -> None:
@@ -94,7 +94,7 @@ class RunResident:
         self._options = options
 
     def __call__(self, slots: Iterable[int]) -> Iterator[bytes]:
-        """Run the slots whose numbers come: one for each Spark task."""
+        """Run the given slots: one for each Spark task."""
         for slot in slots:
             self._run(slot)
         yield from ()
@@ -122,11 +122,11 @@ class RunResident:
                     settings,
                     upkeep=Upkeep(garbage=Garbage()),
                 )
-                # What users' functions print belongs on the standard output of the process that called run().
+                # The prints of users' functions belong on the standard output of the process that called run().
                 with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
                     task.run()
         except LinkClosed as closed:
-            # Nobody is left to tell. What was not committed is dropped, and will be processed again.
+            # The driver is gone. Uncommitted work is dropped, and will be reprocessed.
             logger.debug("slot %d ends: %s", slot, closed)
         finally:
             process.forget()
@@ -140,7 +140,7 @@ class RunResident:
     ) -> GroupMember:
         options = self._options
         own = options.group_instance_id
-        # The group names dynamic members after their clients, and orders them by these names.
+        # The group derives the ids of dynamic members from client names, and orders members by id.
         named = {} if clients.connection.client_id else {"client.id": f"{slot:03d}-streamrt"}
         return GroupMember(
             clients.connection,

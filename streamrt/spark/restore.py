@@ -1,4 +1,4 @@
-"""The restore of state before a query begins, in slices: the driver shows progress and can stop in between."""
+"""The restore of state before a query begins, in slices between which the driver shows progress and can stop."""
 
 import logging
 import sys
@@ -18,11 +18,11 @@ from streamrt.spark.session import SparkEnvironment
 logger = logging.getLogger("streamrt")
 
 SLICE_S = 2.0
-"""How long the tasks of one slice restore; then the driver looks around."""
+"""Duration of one slice of a restore; after it the driver checks for a stop."""
 
 
 class RestoreDisplay:
-    """Shows how far restores are: bars with the time left on a terminal, log lines elsewhere."""
+    """Shows the progress of restores: bars with the remaining time on a terminal, log lines elsewhere."""
 
     def __init__(self) -> None:
         self._bars: Progress | None = None
@@ -32,7 +32,7 @@ class RestoreDisplay:
     def update(self, parts: Iterable[tuple[tuple[TopicPartition, str], RestoredPart]]) -> None:
         """Show the progress of some stores."""
         for name, part in parts:
-            # A later slice begins where the former ended: its own count starts at 0 again.
+            # A later slice continues the earlier one, but counts from 0 again.
             before = self._offsets.get(name, 0)
             done, total = before + part.done, before + part.total
             self._offsets[name] = done
@@ -49,7 +49,7 @@ class RestoreDisplay:
             bars.update(self._ids[name], completed=total if part.finished else done, total=total)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
         if self._bars is not None:
             self._bars.stop()
 
@@ -76,11 +76,11 @@ def restore(
     """Restore the stores of tasks, as many at a time as there are slots.
 
     Args:
-        environment: where to run; its workers share the state directory.
-        reference: what tasks do.
+        environment: the Spark environment; its workers share the state directory.
+        reference: reference to the task specification.
         tasks: the tasks.
-        context: where the group is, and how long a slice takes.
-        go_on: asked between slices.
+        context: positions of the group, and the duration of a slice.
+        go_on: returns whether to continue; called between slices.
 
     Returns:
         See `restore_in_slices`.
@@ -106,20 +106,20 @@ def restore_in_slices(
 ) -> Report:
     """Run one slice after the other until all tasks are restored.
 
-    A slice takes as long for two hundred tasks as for two: each slot has a share of those that are left, and stops when its
-    time is over. What was not begun comes in a later slice, and is never begun if the application stops, or its partitions
-    are wanted back: exactly once, beginning takes the transactional id, which may be another's by then.
+    A slice takes as long for two hundred tasks as for two: each slot gets a share of the remaining tasks, and stops
+    when its time is over. The rest comes in a later slice. It is never begun if the application stops or its partitions
+    are revoked: with exactly-once, beginning takes the transactional id, which may belong to another instance by then.
 
     Args:
         tasks: the tasks.
-        slots: how many work at the same time.
-        run: restores the shares for the time of a slice.
-        go_on: asked between slices.
-        show: is given the progress of some stores.
+        slots: number of slots.
+        run: restores the shares for the duration of a slice.
+        go_on: returns whether to continue; called between slices.
+        show: receives the progress of some stores.
 
     Returns:
-        The sum of the reports; complete, or with the failure or the trouble that ended the restore. Tasks whose stores are
-        locked are left out.
+        The sum of the reports: complete, or with the failure or interruption that ended the restore. Tasks with locked
+        stores are left out.
     """
     left = sorted(tasks)
     total = Report()

@@ -1,4 +1,4 @@
-"""What comes of the tasks' work: takes their reports, and knows when enough is done."""
+"""The results of tasks: handles their reports, and detects when a limit is reached."""
 
 import logging
 import threading
@@ -18,14 +18,14 @@ logger = logging.getLogger("streamrt")
 
 
 class Results:
-    """Takes reports, from any thread: writes the driver's sinks, shows, counts, collects, and stops when a limit is reached.
+    """Handles reports, from any thread: writes the driver's sinks, shows, counts, collects, and stops at a limit.
 
     Args:
         topology: has the sinks.
         conditions: when to stop.
-        stop: set when nothing more shall be processed.
-        progress: kept up to date for whoever watches.
-        display: shows what `print` and `print_table` put out.
+        stop: set when no more records must be processed.
+        progress: updated for observers.
+        display: shows the output of `print` and `print_table`.
         on_processed: called with topic, partition and offset of each processed record, by one thread at a time.
     """
 
@@ -50,7 +50,7 @@ class Results:
         self._last_record = 0.0
         self._idle_since: float | None = None
         self._lock = threading.RLock()
-        # A sink may pause for long, and a callback may wait for something: neither keeps others from looking or stopping.
+        # A sink may pause for long, and a callback may block: other threads must still be able to look or stop.
         self._writing = threading.Lock()
         self._telling = threading.Lock()
 
@@ -61,12 +61,12 @@ class Results:
             session: makes Spark DataFrames.
 
         Raises:
-            SinkError: if one cannot be started.
+            SinkError: if a sink cannot be started.
         """
         self._sinks.start(session)
 
     def take(self, report: Report) -> None:
-        """Do everything that must be done before the offsets of a report are committed.
+        """Do all that must precede the commit of a report's offsets.
 
         Raises:
             SinkError: if a sink failed, or the application was stopped while one paused; the records come again.
@@ -76,7 +76,7 @@ class Results:
         self.tell(report)
 
     def write(self, report: Report) -> None:
-        """Write what the driver's sinks shall write.
+        """Write the report's values to the driver's sinks.
 
         Raises:
             SinkError: if a sink failed, or the application was stopped while one paused; the records come again.
@@ -86,11 +86,11 @@ class Results:
                 self._sinks.write(report.sunk, self._stop)
 
     def see(self, report: Report, *, finished: bool = True) -> None:
-        """Show, count and collect what a report brings.
+        """Show, count and collect the results in a report.
 
         Args:
             report: the report.
-            finished: whether it tells of a whole batch, and not of one that is under way.
+            finished: whether the report covers a whole batch, not one in progress.
         """
         with self._lock:
             self._progress.report(report, finished=finished)
@@ -111,7 +111,7 @@ class Results:
                 self._tell(self._on_processed, report.processed)
 
     def fail(self, failure: Failure) -> None:
-        """Note why the application must end; of several reasons the first stays."""
+        """Store the failure that must end the application; the first one counts."""
         with self._lock:
             self.failure = self.failure or failure
             self._stop.set()
@@ -119,28 +119,28 @@ class Results:
     def assigned(
         self, positions: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Note which partitions are read.
+        """Store the partitions that are read.
 
         Args:
-            positions: all of them, and where they began.
-            begun: those of them that begin now.
+            positions: all of them, with their start positions.
+            begun: those that begin now.
         """
         with self._lock:
             known = {**positions, **self._progress.snapshot().positions, **(begun or {})}
             self._progress.assigned({place: known[place] for place in positions})
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note committed offsets: they may lie above the last record, behind markers of transactions."""
+        """Store committed offsets: they may be higher than the last record, after transaction markers."""
         with self._lock:
             known = self._progress.snapshot().positions
             self._progress.processed_to({place: at for place, at in offsets.items() if at > known.get(place, at)})
 
     def outputs_left(self) -> int | None:
-        """Return how many outputs may still come; None for no limit."""
+        """Return the number of outputs that may still come; None for no limit."""
         return max(0, self._conditions.count - self._outputs) if self._conditions.count else None
 
     def waited_enough(self) -> bool:
-        """Tell, while nothing is left to process, whether the time-out for new records is over."""
+        """Return, while there is nothing to process, whether the timeout for new records has passed."""
         now = time.monotonic()
         if self._idle_since is None:
             self._idle_since = now
@@ -148,17 +148,17 @@ class Results:
         return limit > 0 and now - max(self._idle_since, self._last_record) >= limit
 
     def tick(self) -> None:
-        """Print tables that have waited for rows long enough; call it now and then."""
+        """Print tables that have waited for rows long enough; call it regularly."""
         with self._lock:
             self._display.tick()
 
     def close(self) -> None:
-        """Print what is left and give the terminal back."""
+        """Print the rest and release the terminal."""
         with self._lock:
             self._display.close()
 
     def raise_failure(self) -> None:
-        """Raise the reason why the application had to end, if there is one."""
+        """Raise the failure that ended the application, if any."""
         if self.failure is not None:
             logger.debug("%s", self.failure.traceback)
             raise self.failure.error() from self.failure.cause

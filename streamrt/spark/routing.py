@@ -1,9 +1,10 @@
-"""Which rows of a micro-batch go to which Spark task.
+"""Assignment of the rows of a micro-batch to Spark tasks.
 
-Spark's Kafka source makes one Spark task for each input partition. That is what tasks of one topic need: each works on the
-rows that it reads, without a shuffle. Where frames were merged, a task needs the rows of several input partitions, so the
-batch is shuffled: once, by a number that is looked up for each row. Rows of one input partition keep their order, as they
-come from one Spark task and go to one, but those of several come one after the other; the task sorts them (`runtime.merge`).
+Spark's Kafka source makes one Spark task for each input partition. Tasks of one topic need no more: each works on the
+rows that it reads, without a shuffle. Where frames were merged, a task needs the rows of several input partitions, so
+the batch is shuffled once, by a number that is looked up for each row. Rows of one input partition keep their order,
+because they come from one Spark task and go to one. Those of several partitions follow one another; the task sorts them
+(`runtime.merge`).
 """
 
 import logging
@@ -18,7 +19,7 @@ from streamrt.topology import Topology
 logger = logging.getLogger("streamrt")
 
 _TASKS_PER_SLOT = 3
-"""Each Spark task beyond the free slots costs more than 10 ms a batch: with more tasks than this, each takes several."""
+"""Each Spark task beyond the free slots costs more than 10 ms a batch: with more tasks than this, each runs several."""
 
 
 def route(batch: DataFrame, topology: Topology, places: Iterable[TopicPartition], slots: int) -> DataFrame:
@@ -28,7 +29,7 @@ def route(batch: DataFrame, topology: Topology, places: Iterable[TopicPartition]
         batch: rows with the columns `topic` and `partition`.
         topology: the operators, resolved.
         places: the input partitions that are read.
-        slots: how many Spark tasks can run at once.
+        slots: number of Spark tasks that can run at once.
     """
     inputs = sorted(places)
     if topology.merged:
@@ -57,7 +58,7 @@ def waves(topology: Topology, places: Iterable[TopicPartition], slots: int) -> i
 
 
 def _spark_tasks(topology: Topology, places: Iterable[TopicPartition], slots: int) -> int:
-    """Return how many Spark tasks there are for the tasks of some input partitions."""
+    """Return the number of Spark tasks for the tasks of some input partitions."""
     tasks = {topology.task(place) for place in places} if topology.merged else set(places)
     return len(tasks) if len(tasks) <= _TASKS_PER_SLOT * slots else slots
 
@@ -80,10 +81,10 @@ def task_number(numbers: Mapping[TopicPartition, int]) -> str:
 
 
 class WholeTasks:
-    """Keeps back input partitions of tasks that lack others.
+    """Holds back input partitions of tasks that lack other inputs.
 
     The group's assignor gives the partitions of one number of all topics to the same member, as long as all members subscribe
-    to the same topics. While some do not, as an older version of the application in a rolling upgrade, tasks may lack inputs.
+    to the same topics. While some do not, such as an older version in a rolling upgrade, tasks may lack inputs.
 
     Args:
         topology: the operators, resolved.
@@ -94,7 +95,7 @@ class WholeTasks:
         self._told: frozenset[TopicPartition] = frozenset()
 
     def of(self, assigned: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return the partitions whose tasks have all of their inputs; the first time, complain about the others."""
+        """Return the partitions whose tasks have all of their inputs; log a warning about the others once."""
         if not self._topology.merged:
             return assigned
         tasks = {self._topology.task(place) for place in assigned}
@@ -107,7 +108,7 @@ class WholeTasks:
             logger.warning(
                 "not processing %s: %s must be assigned to the same member of the consumer group and is not, because another "
                 "member reads other topics, such as an older version of the application, or because partitions were added to "
-                "one of the topics and not to all; waiting until that is over",
+                "one of the topics and not to all; waiting until all are assigned to one member",
                 ", ".join(map(str, sorted(lacking))),
                 ", ".join(map(str, sorted(needed))),
             )

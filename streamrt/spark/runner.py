@@ -7,8 +7,8 @@ Life cycle::
             |                        +-- failed -------+
             +--> stopping <----------+   (stop, count, timeout, failure)
 
-The thread that calls `run` is the only one that starts and stops queries. Spark's thread runs the micro-batches; the
-group member's thread hears of revoked partitions and waits until they are drained.
+The thread that calls `run` is the only one that starts and stops queries. Spark's thread runs the micro-batches. The
+group member's thread gets revocations, and waits until the revoked partitions are drained.
 """
 
 import logging
@@ -57,14 +57,14 @@ logger = logging.getLogger("streamrt")
 
 _MAX_RECORDS_PER_PARTITION = 100_000
 _MAX_MERGED_RECORDS_PER_PARTITION = 20_000
-"""Merged tasks hold all that is delivered to them in memory, and read on by themselves where it does not reach."""
+"""Merged tasks hold all delivered records in memory, and read further records themselves."""
 _LONGEST_SLICE_S = 4.0
 _SHORTEST_SLICE_S = 0.5
 _STOP_S = 6.0
 _LEAVE_S = 1.0
-"""How long a member that has not begun to work waits for a broker to hear that it leaves."""
+"""How long a member without work waits for a broker when it leaves the group."""
 _DISCARD_S = 1.0
-"""How long an end waits until workers have nothing left of the run; those that are only beginning are not waited for."""
+"""How long an end waits until workers have released everything of the run; workers that are starting are ignored."""
 _REVOKE_S = 30.0
 _TICK_S = 0.1
 _RESTARTS = 3
@@ -77,7 +77,7 @@ class SparkRunner:
     """Runs one application until it is stopped, fails, or a stop condition holds.
 
     Args:
-        run: the application, and what it runs with.
+        run: the application and its environment.
     """
 
     def __init__(self, run: Run) -> None:
@@ -123,7 +123,7 @@ class SparkRunner:
         Raises:
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
                 `ProducerError`.
-            RunnerError: if Spark failed for good.
+            RunnerError: if Spark failed finally.
         """
         # The JVM boots while the group forms.
         self._member = GroupMember(
@@ -159,7 +159,7 @@ class SparkRunner:
 
     def _run_assignments(self, environment: SparkEnvironment) -> None:
         reference = make_reference(environment, self._config, self._settings, self._spec)
-        # Python workers take seconds to start; they do so while Spark plans the query.
+        # Python workers take seconds to start; they start while Spark plans the query.
         arguments = (environment, reference, self._left)
         self._warming = threading.Thread(target=_warm_up, args=arguments, name="streamrt-warm-up", daemon=True)
         self._warming.start()
@@ -182,15 +182,15 @@ class SparkRunner:
             except (GroupFencedError, KafkaRequestError) as away:
                 if isinstance(away, KafkaRequestError) and not away.retriable:
                     raise
-                logger.warning("%s; trying again", away)
+                logger.warning("%s; retrying", away)
                 self._admin.wait_for_broker(self._config.broker_availability_timeout)
                 continue
             if start.lost:
-                # Spark gives a query up when retention overtakes it, as often as that happens; this one goes on behind that.
+                # Spark gives a query up each time retention overtakes it. The next begins after the deleted records.
                 restarts = 0
             self._commits.start(self._group_member(), self._generation, start)
             self._progress.assigned(dict(start.positions))
-            # Tasks that wait for a sink, or for other inputs, hold event time up and cannot be ticked.
+            # Tasks that wait for a sink, or for other inputs, hold event time back and cannot be ticked.
             self._event_time.assign(map(self._spec.topology.task, assigned))
             self._event_time.ready(map(self._spec.topology.task, start.positions))
             self._event_time.processed(start.positions)
@@ -201,25 +201,25 @@ class SparkRunner:
             if trouble is None and self._waiting().isdisjoint(start.positions):
                 trouble = self._run_query(environment, reference, start)
             if trouble is None:
-                # Trials of locked stores are counted until the last one.
+                # Attempts at locked stores are counted until all are open.
                 restarts = restarts if self._locks.waiting else 0
                 continue
             restarts = 0 if self._progress.records > records else restarts + 1
             self._recover(trouble, restarts)
 
     def _prepare(self) -> None:
-        """Do, once, what needs no Spark while it boots, as soon as there is an assignment."""
+        """Do once, after the first assignment, the work that does not need Spark while it boots."""
         self._check_member()
         current = None if self._prepared else self._group_member().current_assignment(timeout=0)
         if current is None:
             return
         self._prepared = True
         if self._spec.transactional and current.partitions:
-            # What died before us may have left transactions, which hold back committed offsets and readers of our outputs.
+            # A dead instance may have left transactions, which hold back committed offsets and readers of the outputs.
             try:
                 unless_stopped(self._stop, lambda: self._fence(current.partitions))
             except (TransactionError, KafkaRequestError) as error:
-                logger.debug("open transactions were not ended ahead: %s", error)
+                logger.debug("open transactions were not ended in advance: %s", error)
         if self._spec.state is not None:
             load_rocksdb()
 
@@ -231,7 +231,7 @@ class SparkRunner:
         if not current.partitions and self._results.waited_enough():
             self._stop.set()
         if self._generation != current.generation:
-            # Others may have worked on all other partitions since.
+            # Other instances may have processed all other partitions in the meantime.
             kept = current.partitions if current.follows(self._generation) else frozenset()
             self._generation = current.generation
             self._unfinished.forget()
@@ -242,23 +242,23 @@ class SparkRunner:
         return current.partitions or None
 
     def _start(self, assigned: frozenset[TopicPartition]) -> Start:
-        """Return where to begin, and commit what the group does not know yet."""
+        """Return start positions, and commit those that the group does not know yet."""
         start = self._offsets.find(assigned)
         if start.fresh:
-            # From now on a restart goes on here, also if "latest" records arrive before the first commit.
+            # From now on a restart begins here, also if "latest" records arrive before the first commit.
             self._group_member().commit(start.fresh, metadata=start.metadata)
         return start
 
     def _waiting(self) -> frozenset[TopicPartition]:
-        """Return the partitions that wait: a sink wants none of their records, or another process uses their stores."""
+        """Return the waiting partitions: a sink paused them, or their stores are locked by another process."""
         now = time.monotonic()
         self._stalled = {place: until for place, until in self._stalled.items() if until > now}
         return frozenset(place for task in self._stalled for place in self._spec.topology.inputs(task))
 
     def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
-        """Restore the stores of tasks that are new here; return why that must be tried again, or None.
+        """Restore the stores of tasks that are new here; return the reason for a retry, or None.
 
-        On a cluster nobody knows ahead which machine will run a task: there, tasks restore by themselves.
+        On a cluster the machine that will run a task is not known in advance: tasks restore their stores there.
         """
         topology = self._spec.topology
         tasks = {topology.task(place) for place in start.positions}
@@ -266,7 +266,7 @@ class SparkRunner:
         if not places or local_slots(environment.session.sparkContext.master) is None:
             return None
         if self._pending_restore(places, start) <= _RESTORED_BY_TASKS:
-            # Less work than a job for it: the tasks do it when they begin.
+            # A job would cost more: the tasks restore when they begin.
             self._restored |= places
             return None
         context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
@@ -286,18 +286,18 @@ class SparkRunner:
         return self._wait_for_locks(report, report.restored)
 
     def _wait_for_locks(self, report: Report, opened: Iterable[TopicPartition]) -> str | None:
-        """Let tasks wait whose stores are locked; return why work must be tried again at once, if anything did not pass."""
+        """Let tasks with locked stores wait; return the reason for an immediate retry, if tasks were interrupted."""
         self._locks.opened(opened)
         now = time.monotonic()
         for task, pause in self._locks.waits(report).items():
-            logger.warning("%s; trying again in %.1f s, without %s until then", report.locked[task], pause, task)
+            logger.warning("%s; retrying in %.1f s, without %s until then", report.locked[task], pause, task)
             self._stalled[task] = now + pause
         return "; ".join(sorted(set(report.interrupted.values()))) or None
 
     def _pending_restore(self, places: Iterable[TopicPartition], start: Start) -> int:
-        """Return how many changelog offsets must be replayed before the stores of these tasks can be used, roughly.
+        """Return roughly how many changelog offsets must be replayed before the stores of these tasks can be used.
 
-        It stops counting when there is enough for a job, when the application stops, or when partitions are wanted back: to
+        The count ends when it is high enough for a job, when the application stops, or when partitions are revoked: to
         open hundreds of stores takes seconds.
         """
         if self._spec.state is None:
@@ -327,7 +327,7 @@ class SparkRunner:
     def _run_query(
         self, environment: SparkEnvironment, reference: SpecReference, start: Start
     ) -> Exception | str | None:
-        """Run a query until it must end; return the error of Spark's or the trouble of a task, if that was why."""
+        """Run a query until it must end; return Spark's error or the reason of a task's interruption, if any."""
         if self._stop.is_set() or self._revoking.is_set():
             return None
         settings = self._query_settings(len(start.positions))
@@ -364,7 +364,7 @@ class SparkRunner:
                     break
                 self._waiting()
                 if len(self._stalled) < stalled:
-                    # A partition that waited is due: the next query reads it, too.
+                    # A partition that waited is due: the next query also reads it.
                     break
                 if not self._startup.over:
                     self._startup.waits_for("Spark to plan its query and to start its Python workers")
@@ -381,17 +381,17 @@ class SparkRunner:
             clean = query.stop(_REVOKE_S if self._revoking.is_set() else _STOP_S)
             if not clean:
                 logger.warning(
-                    "the running tasks did not reach a boundary in time; the records since the last commit will repeat"
+                    "the running tasks did not reach a boundary in time; uncommitted records will be reprocessed"
                 )
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
             if not self._discard.is_set():
                 self._commits.commit()
         now = time.monotonic()
         for place, pause in query.stalled.items():
-            logger.warning("a sink wants no records of %s for %.1f s", place, pause)
+            logger.warning("a sink paused %s for %.1f s", place, pause)
             self._stalled[place] = now + pause
         if query.resize is not None:
-            logger.info("micro-batches are now limited to %d records, after %d", query.resize, settings.max_records)
+            logger.info("micro-batches are now limited to %d records (was %d)", query.resize, settings.max_records)
             self._max_records = query.resize
         interrupted = self._wait_for_locks(Report(locked=query.locked), query.opened) or query.interrupted
         if interrupted:
@@ -399,29 +399,29 @@ class SparkRunner:
         return error or interrupted
 
     def _recover(self, trouble: Exception | str, restarts: int) -> None:
-        """Decide whether work that was given up is worth another try; otherwise raise."""
+        """Decide whether to retry failed work; otherwise raise."""
         self._unfinished.forget()
         self._admin.wait_for_broker(self._config.broker_availability_timeout)
         if isinstance(trouble, str):
             if restarts >= _ATTEMPTS:
                 raise RunnerError(f"the tasks were interrupted {restarts} times without progress: {trouble}")
-            logger.warning("the tasks were interrupted (%s); going on from the committed offsets", trouble)
+            logger.warning("the tasks were interrupted (%s); restarting from the committed offsets", trouble)
             self._stop.wait(min(_LONGEST_PAUSE_S, _TICK_S * 2**restarts))
             return
         if isinstance(trouble, SinkError):
             if self._stop.is_set() and isinstance(trouble.__cause__, SinkBackpressureError):
-                # Nothing failed: the application was stopped while a sink paused. Its records are not committed.
+                # Not a failure: the application was stopped while a sink paused. Its records are not committed.
                 return
             raise trouble
         cause = spark_cause(trouble)
         if restarts >= _RESTARTS:
             raise RunnerError(f"Spark gave the query up {restarts} times without progress: {cause}") from trouble
-        logger.warning("Spark gave the query up (%s); going on from the committed offsets", cause)
+        logger.warning("Spark gave the query up (%s); restarting from the committed offsets", cause)
 
     # -- Reports, called by Spark's thread -----------------------------------------------------------------------
 
     def _on_report(self, report: Report) -> None:
-        # Sinks before any offset is committed; the tasks' copies of these sinks hold nothing any more.
+        # Sinks come before any commit of offsets; the tasks' copies of these sinks are already empty.
         self._results.write(report)
         self._results.see(report)
         self._commits.report(report)
@@ -435,17 +435,17 @@ class SparkRunner:
         self._drained.clear()
         self._revoking.set()
         if not self._drained.wait(_REVOKE_S + _STOP_S):
-            logger.warning("the running tasks did not finish in time; their records will repeat on another member")
+            logger.warning("the running tasks did not finish in time; another member will reprocess their records")
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         logger.warning(
-            "no heartbeat has reached the group in time: %s may be with others by now; what is not committed will repeat",
+            "the group session timed out: %s may have been reassigned; uncommitted records will be reprocessed",
             ", ".join(map(str, sorted(partitions))),
         )
         self._revoking.set()
 
     def _finish_revoke(self) -> None:
-        """Let the member's thread go on: no query runs, and what could be committed is."""
+        """Let the member's thread continue: no query is running, and all possible commits are made."""
         self._revoking.clear()
         self._drained.set()
 
@@ -492,10 +492,10 @@ class SparkRunner:
 
 
 def _warm_up(environment: SparkEnvironment, reference: SpecReference, over: threading.Event) -> None:
-    """Get workers ready, and take from them what they were given when the run is over, but never while they begin."""
+    """Prepare workers, and remove their data when the run is over, but never while they start."""
     try:
         run_on_numbers(environment.session.sparkContext, WarmUp(reference), environment.slots, environment.slots)
-    except Exception as error:  # noqa: BLE001 - then the first micro-batch starts the workers, and tells what is wrong
-        logger.debug("the Python workers could not be started ahead: %s", error)
+    except Exception as error:  # noqa: BLE001 - the first micro-batch starts the workers and reports the error
+        logger.debug("the Python workers could not be started in advance: %s", error)
     over.wait()
     discard_reference(reference)

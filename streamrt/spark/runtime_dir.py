@@ -1,7 +1,7 @@
-"""Directories for what must not outlive a process: secrets for its tasks, checkpoints, sockets.
+"""Directories for data that must not outlive a process: secrets for its tasks, checkpoints, sockets.
 
-A process that is killed removes nothing. Each one therefore holds a lock in its directory, and the next one removes the
-directories whose locks nobody holds.
+A killed process removes nothing. Each process therefore locks its directory, and later processes remove directories
+that are not locked.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ _locks: dict[Path, int] = {}
 
 
 def make_runtime_dir(parent: Path | None = None) -> Path:
-    """Make a directory that only this user can enter, and remove those that dead processes of this user have left.
+    """Make a directory that only this user can access, and remove those of this user's dead processes.
 
     Args:
-        parent: where; by default in memory where there is such a place, since checkpoints are small and short-lived.
+        parent: parent directory; by default in memory if possible, because checkpoints are small and short-lived.
     """
     chosen = parent or (_MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir()))
     for left in chosen.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             _remove_if_dead(left)
-    # Nobody looks into it before it is locked.
+    # Others see it under its final name only when it is locked.
     new = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=chosen))
     lock = os.open(new / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,7 +52,7 @@ def _remove_if_dead(path: Path) -> None:
         return
     lock = os.open(path / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        # It fails if a process has it.
+        # Fails if a living process has the lock.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path, ignore_errors=True)
     finally:

@@ -1,4 +1,4 @@
-"""The Spark session that an application runs on: its own JVM, a cluster, or one that the user brings."""
+"""The Spark session of an application: with its own JVM, on a cluster, or passed in by the user."""
 
 import atexit
 import contextlib
@@ -37,12 +37,12 @@ _SHARED = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.minBatchesToRetain": "2",
-    # Workers of jobs with and without it are not the same ones: they differ in an environment variable.
+    # Jobs with and without this setting use different workers, because an environment variable differs.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    # A batch of large values must not be gathered in memory by the number of its rows alone.
+    # The number of rows alone must not limit the memory of a batch of large values.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
-"""Settings of the SQL session; any session takes them at run time."""
+"""Settings of the SQL session, which can be set on any session at run time."""
 
 _FIXED = {
     "spark.speculation": "false",
@@ -58,17 +58,17 @@ _OWN = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
 }
-"""Settings of sessions that we make."""
+"""Settings of sessions that StreamRT makes."""
 
 
 @dataclass(frozen=True)
 class SparkEnvironment:
-    """A session with what the runner needs to know about it.
+    """A session with the properties that the runner needs.
 
     Attributes:
         session: the SQL session, not shared with the user's.
-        slots: tasks that can run at the same time.
-        runtime_dir: directory of this process, for checkpoints, sockets and what a local Spark keeps; mode 0700.
+        slots: number of tasks that can run at the same time.
+        runtime_dir: directory of this process, for checkpoints, sockets and files of a local Spark; mode 0700.
     """
 
     session: SparkSession
@@ -77,7 +77,7 @@ class SparkEnvironment:
 
 
 def local_slots(master: str) -> str | None:
-    """Return the number of slots of a local master as it is written, or None if the master is not local.
+    """Return the number of slots of a local master, as written, or None if the master is not local.
 
     Example:
         >>> local_slots("local[2]"), local_slots("local"), local_slots("spark://host:7077")
@@ -88,10 +88,10 @@ def local_slots(master: str) -> str | None:
 
 
 def worker_python(configured: str | None) -> str:
-    """Return the Python that Spark starts workers with.
+    """Return the Python with which Spark starts workers.
 
-    It is the one that Spark's documentation names: `spark.pyspark.python`, or else `PYSPARK_PYTHON`. Where neither is set,
-    it is the Python of this process: "python3", Spark's own default, may be another one, without the packages that the
+    As in Spark's documentation, it is `spark.pyspark.python`, or else `PYSPARK_PYTHON`. If neither is set, it is the
+    Python of this process: "python3", Spark's own default, may be another one, without the packages that the
     application needs. Driver and executors of a cluster usually come from one image.
 
     Args:
@@ -101,7 +101,7 @@ def worker_python(configured: str | None) -> str:
 
 
 _lock = threading.Lock()
-"""Held while a session is opened or closed: that takes seconds."""
+"""Held while a session is opened or closed, which takes seconds."""
 _counting = threading.Lock()
 _applications = 0
 _adopted: tuple[SparkContext, Path] | None = None
@@ -110,7 +110,7 @@ _open: tuple[tuple[str, tuple[tuple[str, str], ...]], SparkEnvironment] | None =
 
 @contextlib.contextmanager
 def application_runs() -> Iterator[None]:
-    """Keep the Spark of this process as it is while an application runs."""
+    """Keep the Spark of this process unchanged while an application runs."""
     global _applications
     with _counting:
         _applications += 1
@@ -122,7 +122,7 @@ def application_runs() -> Iterator[None]:
 
 
 def give_up(boot: Boot) -> None:
-    """Give the start of a session up, unless another application of this process waits for the same one."""
+    """Abandon the start of a session, unless another application of this process waits for the same session."""
     if _applications <= 1:
         boot.give_up()
 
@@ -139,15 +139,15 @@ def open_session(
 
     Args:
         master: Spark's master URL.
-        settings: additional Spark settings; they win over our defaults.
+        settings: additional Spark settings; they override StreamRT's defaults.
         session: a session to use instead of making one.
         java_properties: system properties that the Kafka client needs in each JVM.
-        boot: lets another thread give the start of a local JVM up.
-        kind: what runs on it, for the archive of classes that a local JVM uses.
+        boot: allows another thread to abandon the start of a local JVM.
+        kind: what runs on it, for the class archive of a local JVM.
 
     Raises:
         ConfigurationError: if a setting would endanger data, the given session lacks the Kafka connector, or another
-            application runs on a Spark with other settings.
+            application uses a Spark with other settings.
         RunnerError: if Spark cannot be started or reached.
     """
     global _open
@@ -168,7 +168,7 @@ def open_session(
             if _applications > 1 and _alive(_open[1]):
                 raise ConfigurationError(
                     "another application of this process runs on a Spark with another spark_master or spark_config, and "
-                    "there is one Spark for all: give both the same, or run each in a process of its own"
+                    "a process has one Spark: give both the same settings, or run each in a separate process"
                 )
             _close()
         runtime_dir = make_runtime_dir()
@@ -187,13 +187,13 @@ def open_session(
 
 
 def close_session() -> None:
-    """Stop the Spark context of this process, if we made one."""
+    """Stop the Spark context of this process, if StreamRT made it."""
     with _lock:
         _close()
 
 
 def _close_at_exit() -> None:
-    """Stop the Spark context, but do not wait for one that is being started: its JVM ends with this process."""
+    """Stop the Spark context, but do not wait for one that is starting: its JVM ends with this process."""
     if _lock.acquire(blocking=False):
         try:
             _close()
@@ -225,13 +225,13 @@ def _alive(environment: SparkEnvironment) -> bool:
 
 
 def _own_jvm() -> Jvm | None:
-    """Return the JVM that the gateway leads to, if this process has started it."""
-    # To `getattr`, py4j makes up a member of Java's for any name.
+    """Return the JVM of the gateway, if this process has started it."""
+    # For `getattr`, py4j would invent a Java member of any name.
     return vars(SparkContext._gateway).get("own_jvm") if SparkContext._gateway is not None else None
 
 
 def _forget_gateway() -> None:
-    """End our JVM; the next session starts a new one. Spark has stopped, and nothing works in it any more."""
+    """End StreamRT's JVM, after Spark has stopped and all work in it is over. The next session starts a new one."""
     gateway, jvm = SparkContext._gateway, _own_jvm()
     if gateway is None or jvm is None:
         return
@@ -262,11 +262,11 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot
     chosen = {**_SHARED, **defaults, **settings}
     for name, value in chosen.items():
         conf.set(name, value)
-    # A plain local[N] would not try a task again.
+    # A plain local[N] would not retry a task.
     conf.setMaster(f"local[{slots},{_TASK_ATTEMPTS}]").setAppName(settings.get("spark.app.name", "streamrt"))
     if SparkContext._active_spark_context is not None:
         raise ConfigurationError(
-            "this process has a Spark context already: give its session to Application(spark_session=...), or stop it"
+            "this process has a Spark context already: pass its session to Application(spark_session=...), or stop it"
         )
     python = worker_python(settings.get("spark.pyspark.python"))
     jvm: Jvm | None = None
@@ -290,7 +290,7 @@ def _local_context(slots: str, settings: dict[str, str], runtime_dir: Path, boot
         boot.end()
     context.pythonExec = python
     if borrowed is not None:
-        # Not by its configuration, which Spark shows and logs.
+        # Not through its configuration, which Spark shows and logs.
         context.environment.update(borrowed.environment)
     return context
 
@@ -337,7 +337,7 @@ def _set_java_properties(session: SparkSession, properties: dict[str, str]) -> N
 
 
 def _keep_secrets_out_of_logs() -> None:
-    """Keep py4j from logging its traffic, which holds the options of Kafka clients, and each end of a connection."""
+    """Keep py4j from logging its traffic, which contains options of Kafka clients, and each end of a connection."""
     py4j = logging.getLogger("py4j")
     py4j.setLevel(max(logging.WARNING, py4j.level))
 
@@ -348,7 +348,7 @@ def _environment(
     _set_java_properties(session, properties)
     for name, value in {**_SHARED, **settings}.items():
         if name.startswith("spark.sql."):
-            with contextlib.suppress(Exception):  # static settings of a given session are its owner's business
+            with contextlib.suppress(Exception):  # the owner of a given session decides on its static settings
                 session.conf.set(name, value)
     return SparkEnvironment(session, session.sparkContext.defaultParallelism, runtime_dir)
 
@@ -361,7 +361,7 @@ def _gateway_errors() -> Iterator[None]:
         raise
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        # py4j says what was called, and in the next line what happened.
+        # py4j names the call first, and the error in the next line.
         cause = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
         raise RunnerError(f"Spark could not be started: {cause}") from error
 

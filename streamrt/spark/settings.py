@@ -1,4 +1,4 @@
-"""What the runner is told beside the configuration."""
+"""The runner's parameters besides the configuration."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -15,17 +15,17 @@ from streamrt.spark.start import SparkStart
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What the runner needs beside the configuration.
+    """The runner's parameters besides the configuration.
 
     Attributes:
-        connection: how to reach Kafka.
-        member_options: options of the group member, in librdkafka's words.
-        java_options: options of Spark's Kafka client, in Java's words.
+        connection: connection to Kafka.
+        member_options: options of the group member, with librdkafka's names.
+        java_options: options of Spark's Kafka client, with Java's names.
         producer_options: the user's options for producers.
         group_instance_id: for static membership; None for a member that leaves when it stops.
         on_message_processed: called in this process with topic, partition and offset of each processed record.
         partitions: number of partitions of each topic.
-        check: called often; raises what must end the application.
+        check: called often; raises errors that must end the application.
     """
 
     connection: ConnectionConfig
@@ -40,11 +40,11 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class StopConditions:
-    """When `run` ends by itself.
+    """Conditions under which `run` ends by itself.
 
     Attributes:
-        count: after this many outputs; 0 for no limit.
-        timeout_s: after this many seconds without a new record; 0 for no limit.
+        count: number of outputs after which it ends; 0 for no limit.
+        timeout_s: seconds without a new record after which it ends; 0 for no limit.
     """
 
     count: int = 0
@@ -58,14 +58,14 @@ class Run:
     Attributes:
         config: the application's configuration.
         settings: clients and Spark.
-        spec: what tasks do.
-        spark: starts, or is there.
-        admin: answers questions about topics and offsets.
+        spec: the task specification.
+        spark: Spark, which is starting or ready.
+        admin: requests topics and offsets.
         conditions: when to stop.
-        stop: set by whoever wants the application to stop.
-        discard: set if what was not committed shall be processed again.
-        progress: kept up to date for whoever watches.
-        display: shows what `print` and `print_table` put out.
+        stop: set to stop the application.
+        discard: set if uncommitted work must be processed again.
+        progress: updated for observers.
+        display: shows the output of `print` and `print_table`.
     """
 
     config: ApplicationConfig

@@ -1,4 +1,4 @@
-"""The driver's side of resident tasks: answers what they ask, takes what they report, and tells them what time it is."""
+"""The driver's side of resident tasks: answers their requests, handles their reports, and sends them event time."""
 
 import logging
 import threading
@@ -49,23 +49,23 @@ _NEVER = float("-inf")
 
 @dataclass(eq=False)
 class _Slot:
-    """What is known of the task of one slot.
+    """State of one slot's task.
 
     Attributes:
         link: the connection; None while there is none.
-        whole: keeps back what the task cannot work on.
+        whole: holds back partitions that the task cannot process.
         attempt: number of the last attempt that has joined.
-        heard: set when nothing more comes from the last attempt that has joined.
-        assigned: its input partitions; None until it has told.
-        question: what it asked last; None until it has asked.
-        asked_at: when it asked that.
+        heard: set when the last attempt that has joined sends nothing more.
+        assigned: its input partitions; None until the task has reported them.
+        question: its last request for start positions; None before the first.
+        asked_at: time of that request.
         holds: input partitions whose stores it may have open.
-        positions: where it was told to begin.
-        quiet: whether all its input is read to the ends now.
+        positions: its start positions.
+        quiet: whether all its input is currently read to the ends.
         moved: whether it has finished any work.
-        lost_at: when the connection was lost, though the task had not ended.
-        watermarks: those of its tasks that it was told last.
-        reminded: when it was told last that tasks are due.
+        lost_at: time at which the connection was lost before the task had ended.
+        watermarks: the last watermarks sent to it.
+        reminded: time of the last message to it that tasks are due.
     """
 
     link: TaskLink | None
@@ -85,7 +85,7 @@ class _Slot:
     reminded: dict[TopicPartition, float] = field(default_factory=dict)
 
     def join(self, link: TaskLink, attempt: int, heard: threading.Event) -> None:
-        """Begin with the next attempt; what the one before was assigned counts until this one tells."""
+        """Begin the next attempt; the assignment of the previous one counts until this one reports its own."""
         if self.link is not None:
             self.link.close()
         self.link, self.attempt, self.heard = link, attempt, heard
@@ -96,23 +96,23 @@ class _Slot:
 
 
 class Slots:
-    """Serves the tasks of one job, each connection in a thread of its own.
+    """Serves the tasks of one job, each connection in a separate thread.
 
     Args:
         count: number of tasks.
         topology: the operators, resolved.
-        results: takes what tasks report.
-        offsets: finds where to begin.
+        results: handles the reports of tasks.
+        offsets: finds start positions.
         wait_for_broker: returns when a broker answers; raises if none does for too long.
-        purge: hears of committed offsets.
+        purge: receives committed offsets.
         event_time: decides about event time; it outlives the jobs.
-        requests: asks Kafka what event time must know.
-        fail: called with what must end the application.
-        transactional: whether tasks commit by themselves what they report.
-        patience_s: seconds after which a task that has not begun is not waited for, because Spark has no slot for it. By
-            then, the group must have given its partitions to those that have begun.
-        formation_s: seconds for which the first tasks wait for the others before they join the group, and then before they
-            begin with what the group has given to fewer tasks than there are.
+        requests: requests data for event time from Kafka.
+        fail: called with an error that must end the application.
+        transactional: whether tasks commit their own work.
+        patience_s: seconds after which tasks that have not begun are ignored, because Spark has no slot for them. By
+            then, the group must have given their partitions to the others.
+        formation_s: seconds that the first tasks wait for the others, once before they join the group, and once before
+            they begin while some tasks have no assignment yet.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Slots:
         self._stopping = threading.Event()
         self._restores = RestoreDisplay()
         self._restoring: set[tuple[TopicPartition, str]] = set()
-        # Never held while anything is asked, written or told to the user.
+        # Never held during a request, a write or a call of user code.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._purging = threading.Lock()
@@ -159,11 +159,11 @@ class Slots:
 
     @property
     def joined(self) -> int:
-        """How many tasks have begun."""
+        """Number of tasks that have begun."""
         return len(self._slots)
 
     def empty(self, timeout_s: float = 0.0) -> bool:
-        """Tell whether no task is there; wait until that is so.
+        """Return whether no task is connected; wait until that is so.
 
         Args:
             timeout_s: seconds to wait.
@@ -173,37 +173,37 @@ class Slots:
 
     @property
     def working(self) -> bool:
-        """Whether a task was told where to begin."""
+        """Whether a task has start positions."""
         with self._lock:
             return any(slot.positions for slot in self._slots.values())
 
     @property
     def idle(self) -> bool:
-        """Whether the tasks are there, and none of them has a partition."""
+        """Whether the tasks are connected and none of them has a partition."""
         with self._lock:
             return self._all(lambda slot: not slot.assigned)
 
     @property
     def quiet(self) -> bool:
-        """Whether the tasks are there, and everything that is assigned to them is read to its end and processed."""
+        """Whether the tasks are connected and have read and processed all assigned partitions to their ends."""
         with self._lock:
             return self._all(lambda slot: slot.quiet)
 
     def gone(self) -> bool:
-        """Tell whether a task is gone for so long that Spark will not start it again."""
+        """Return whether a task has been gone for so long that Spark will not restart it."""
         now = time.monotonic()
         with self._lock:
             return any(slot.lost_at is not None and now - slot.lost_at >= _GONE_S for slot in self._slots.values())
 
     def moved(self) -> bool:
-        """Tell, after the job has failed, whether the task that was to blame had finished any work in it."""
+        """Return, after the job has failed, whether the task that failed first had finished any work in it."""
         with self._lock:
             lost = [(slot.lost_at, slot.moved) for slot in self._slots.values() if slot.lost_at is not None]
-            # When a job fails, Spark kills the other tasks, too: the first one that was lost is to blame.
+            # When a job fails, Spark also kills the other tasks: the first lost task is the cause.
             return self._complete() and bool(lost) and min(lost)[1]
 
     def stop(self, discard: bool) -> None:
-        """Tell all tasks to end; those that begin later are told so, too.
+        """Send all tasks, and those that begin later, the request to end.
 
         Args:
             discard: drop what was processed since the last commit.
@@ -217,13 +217,13 @@ class Slots:
                     slot.link.send(self._stop)
 
     def tick(self) -> None:
-        """Let event time go on; call it often."""
+        """Advance event time; call it often."""
         event_time, now = self._time, time.monotonic()
         if not event_time.wanted:
             return
         with self._lock:
             if not self._all(lambda slot: slot.assigned is not None):
-                # What a task that has not begun is assigned holds watermarks up, and is not known yet.
+                # The partitions of a task that has not begun hold watermarks back, and are not known yet.
                 return
             event_time.elapse(self._clock.step(now))
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
@@ -236,11 +236,11 @@ class Slots:
         with self._lock:
             if barrier is not None and ends is not None:
                 event_time.add_barrier(barrier, ends)
-            # What was assigned meanwhile is known better.
+            # Do not overwrite newer knowledge of tasks that were assigned in the meantime.
             event_time.peers({task: peer for task, peer in peers.items() if task in event_time.foreign_tasks()})
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
         with self._lock:
             self._restores.close()
             self._time.assign(())
@@ -248,7 +248,7 @@ class Slots:
     # -- For the threads of the connections ------------------------------------------------------------------------
 
     def serve(self, link: TaskLink) -> None:
-        """Answer a task until it is gone."""
+        """Serve a task until it disconnects."""
         slot: _Slot | None = None
         heard = threading.Event()
         try:
@@ -260,10 +260,10 @@ class Slots:
                 if slot.link is link:
                     self._hear(slot, link, message)
                 elif not self._transactional:
-                    # Another attempt has taken its place, and does everything again that is not committed.
+                    # Another attempt has replaced this one, and repeats all uncommitted work.
                     return
                 elif isinstance(message, Worked):
-                    # That attempt begins behind this, and waits until it is taken.
+                    # The other attempt begins after this work, and waits until it is handled.
                     self._results.take(message.report)
         except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
             self._fail(error)
@@ -277,13 +277,13 @@ class Slots:
                     self._changed.notify_all()
 
     def _join(self, joined: Joined, link: TaskLink, heard: threading.Event) -> _Slot | None:
-        """Let a task begin, unless a later attempt has begun already."""
+        """Let a task begin, unless a later attempt has already begun."""
         with self._lock:
             slot = self._slots.get(joined.slot)
             if slot is None:
                 slot = self._slots[joined.slot] = _Slot(None, WholeTasks(self._topology))
             if joined.attempt < slot.attempt:
-                logger.warning("attempt %d of the task of slot %d woke up too late", joined.attempt, joined.slot)
+                logger.warning("ignoring stale attempt %d of the task of slot %d", joined.attempt, joined.slot)
                 return None
             before = slot.heard
             slot.join(link, joined.attempt, heard)
@@ -294,7 +294,7 @@ class Slots:
         with self._lock:
             stop = self._stop
         if joined.attempt:
-            logger.warning("Spark has started the task of slot %d again, attempt %d", joined.slot, joined.attempt)
+            logger.warning("Spark has restarted the task of slot %d (attempt %d)", joined.slot, joined.attempt)
         link.send(Welcome(self._results.outputs_left()))
         if stop is not None:
             link.send(stop)
@@ -317,7 +317,7 @@ class Slots:
         elif isinstance(message, Committed):
             self._results.committed(message.offsets)
             if self._purging.acquire(blocking=False):
-                # Whoever finds it taken does not wait: later offsets cover these.
+                # A thread that finds the lock taken does not wait: later offsets include these.
                 try:
                     self._purge.offer(message.offsets)
                 finally:
@@ -328,16 +328,16 @@ class Slots:
             slot.ended = True
 
     def _note(self, slot: _Slot, report: Report) -> None:
-        """Note what a report tells of event time, restores, waiting, and whether the task gets on."""
+        """Apply a report to event time, restores, waits and progress."""
         for task, pause in report.stalled.items():
-            logger.warning("a sink wants no records of %s for %.1f s", task, pause)
+            logger.warning("a sink paused %s for %.1f s", task, pause)
         for task, reason in report.interrupted.items():
-            logger.warning("the task of %s was interrupted (%s); going on from the committed offsets", task, reason)
+            logger.warning("the task of %s was interrupted (%s); restarting from the committed offsets", task, reason)
         for task, reason in report.locked.items():
-            logger.warning("%s; trying again, without %s until then", reason, task)
+            logger.warning("%s; retrying, without %s until then", reason, task)
         with self._lock:
             slot.moved = slot.moved or any(done.end > done.start for done in report.ranges.values())
-            # They begin again where they are committed, and tell anew what they see.
+            # These tasks restart at the committed offsets, and report their event times again.
             self._time.restart((*report.stalled, *report.interrupted, *report.locked))
             self._time.report(report.times, report.sent)
             self._time.processed({place: done.end for place, done in report.ranges.items()})
@@ -349,14 +349,14 @@ class Slots:
                 self._restored({name for name, part in report.restores.items() if part.finished})
 
     def _note_progress(self, slot: _Slot, seen: Seen) -> None:
-        """Note how far a task has come, and which of its partitions are read to their ends."""
+        """Store how far a task has come, and which of its partitions are read to their ends."""
         with self._lock:
             if seen.ended is not None:
                 self._time.at_end(seen.ended, self._tasks(slot.positions))
             self._time.processed(seen.positions)
 
     def _begin(self, slot: _Slot, link: TaskLink, wanted: Wanted) -> None:
-        """Tell a task where to begin in what it is assigned."""
+        """Handle a task's request for start positions in its assigned partitions."""
         with self._lock:
             if slot.link is not link:
                 return
@@ -365,12 +365,12 @@ class Slots:
             own = self._tasks(self._assigned())
             self._time.assign(own)
             self._time.restart(self._tasks(wanted.assigned - wanted.kept))
-            # Other copies of the application go on with these.
+            # Other instances of the application continue these restores.
             self._restored({name for name in self._restoring if name[0] not in own})
             self._changed.notify_all()
             waits = not self._may_begin(slot, wanted)
         if waits:
-            # The task may ask again meanwhile, and this thread must hear it.
+            # The task may send another request in the meantime, which this thread must receive.
             threading.Thread(
                 target=self._answer_later, args=(slot, wanted), name="streamrt-answer", daemon=True
             ).start()
@@ -386,7 +386,7 @@ class Slots:
             self._fail(error)
 
     def _answer(self, slot: _Slot, wanted: Wanted) -> None:
-        """Find where a task begins, and tell it, unless it has asked something else meanwhile."""
+        """Find the start positions of a task and send them, unless it has sent another request in the meantime."""
         with self._lock:
             if slot.question is not wanted:
                 return
@@ -404,7 +404,7 @@ class Slots:
             positions = {place: at for each in self._slots.values() for place, at in each.positions.items()}
         self._results.assigned(positions, start.positions)
         if kept:
-            logger.info("going on with %s", ", ".join(map(str, sorted(kept))))
+            logger.info("continuing with %s", ", ".join(map(str, sorted(kept))))
         if start.positions:
             begun = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
             logger.info("processing %s", begun)
@@ -412,7 +412,7 @@ class Slots:
         link.send(Begin(wanted.generation, *found))
 
     def _find(self, places: frozenset[TopicPartition]) -> Start | None:
-        """Return where to begin, or None once the application stops."""
+        """Return start positions, or None once the application stops."""
         if not places:
             return Start({}, {}, frozenset())
         while not self._stopping.is_set():
@@ -421,7 +421,7 @@ class Slots:
             except (GroupFencedError, KafkaRequestError) as away:
                 if isinstance(away, KafkaRequestError) and not away.retriable:
                     raise
-                logger.warning("%s; trying again", away)
+                logger.warning("%s; retrying", away)
                 self._wait_for_broker()
                 self._stopping.wait(_RETRY_S)
         return None
@@ -429,13 +429,13 @@ class Slots:
     # -- With the lock -----------------------------------------------------------------------------------------------
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, or the application stops; others get the lock meanwhile."""
+        """Wait until a condition holds or the application stops; the lock is released while waiting."""
         while not condition() and not self._stopping.is_set():
-            # Patience ends without anything that would wake this thread.
+            # The end of patience wakes no thread.
             self._changed.wait(_RETRY_S)
 
     def _may_begin(self, slot: _Slot, wanted: Wanted) -> bool:
-        """Tell whether a task may work on what it is assigned: the others know their shares, and have let go of this one."""
+        """Return whether a task may begin: the others know their partitions and have released those of this task."""
         others = [each for each in self._slots.values() if each is not slot and each.link is not None]
         if not self._formation.formed(all_know=all(each.assigned is not None for each in others)):
             return False
@@ -443,18 +443,18 @@ class Slots:
         return not held or time.monotonic() >= slot.asked_at + HANDOVER_S
 
     def _all(self, condition: Callable[[_Slot], bool]) -> bool:
-        """Tell whether the tasks are there, know what is assigned to them, and fulfil a condition."""
+        """Return whether the tasks are connected, know their partitions, and fulfil a condition."""
         return self._complete() and all(
             slot.link is not None and slot.assigned is not None and condition(slot) for slot in self._slots.values()
         )
 
     def _complete(self) -> bool:
-        """Tell whether all tasks have begun, or those that have not need not be waited for."""
+        """Return whether all tasks have begun, or the others are no longer waited for."""
         begun = len(self._slots)
         return begun == self.count or (begun > 0 and time.monotonic() >= self._patient_until)
 
     def _restored(self, names: set[tuple[TopicPartition, str]]) -> None:
-        """Give the terminal back when nothing is restored here any more."""
+        """Release the terminal when no restore is running here."""
         if names:
             self._restoring -= names
             if not self._restoring:
@@ -479,7 +479,7 @@ class Slots:
         now: float,
     ) -> None:
         own = self._tasks(slot.positions)
-        # One that is due, and does not say so any more, may have given up what it did.
+        # A task that was due and has not answered may have dropped its work: remind it.
         new = {task for task in own.intersection(due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
         marks = {task: watermarks[task] for task in own if task in watermarks}
         if slot.link is None or not (new or marks != slot.watermarks):

@@ -1,4 +1,4 @@
-"""Starts Spark beside everything else that an application does at its start."""
+"""Starts Spark in parallel with the rest of an application's start."""
 
 import contextlib
 import threading
@@ -21,16 +21,17 @@ _CLEAR_S = 0.5
 
 
 class SparkStart:
-    """Spark, which is started, or reached, in a thread of its own.
+    """Spark, which is started, or connected to, in a separate thread.
 
-    An application has it for as long as the block lasts. A start that is not over when the block ends is given up.
+    An application has it for as long as the block lasts. A start that is unfinished at the end of the block is
+    abandoned.
 
     Args:
         config: the application's configuration.
-        connection: how to reach Kafka.
+        connection: connection to Kafka.
         spark_config: additional Spark settings.
         spark_session: a session to use instead of starting Spark.
-        progress: is told what is waited for.
+        progress: receives what the start waits for.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class SparkStart:
             self._runs.__exit__(None, None, None)
 
     def wait(self, stop: threading.Event, meanwhile: Callable[[], None] | None = None) -> SparkEnvironment | None:
-        """Wait until Spark is ready; return None as soon as the application is stopped before that.
+        """Wait until Spark is ready; return None if the application is stopped before.
 
         Args:
-            stop: set when the application shall stop.
-            meanwhile: called about ten times a second; it may end with `StoppedError`.
+            stop: set when the application must stop.
+            meanwhile: called about ten times a second; it may end the wait with `StoppedError`.
 
         Raises:
-            ConfigurationError: if a setting would endanger data, or cannot be honoured.
+            ConfigurationError: if a setting would endanger data or cannot be applied.
             RunnerError: if Spark cannot be started or reached.
         """
         while not self._answer.done():
@@ -91,11 +92,11 @@ class SparkStart:
 
     @property
     def environment(self) -> SparkEnvironment | None:
-        """What it has come to; None if that is nothing, or nothing yet."""
+        """The environment; None if there is none, or none yet."""
         usable = self._answer.done() and self._answer.exception() is None
         return self._answer.result() if usable else None
 
     def _give_up(self) -> None:
-        """Have a JVM that starts killed, and wait a moment until what belongs to it is cleared away."""
+        """Kill a JVM that is starting, and wait a moment until its resources are released."""
         give_up(self._boot)
         wait([self._answer], _CLEAR_S)

@@ -1,4 +1,4 @@
-"""What an application that starts tells its user: a start takes seconds, and somebody waits for it."""
+"""Log messages about a start: it takes seconds, and the user waits for it."""
 
 import logging
 import time
@@ -13,12 +13,12 @@ _TOLD = float("inf")
 
 
 class Startup:
-    """Tells every few seconds what an application is waiting for, until it has begun to work; and why it has no work.
+    """Logs every few seconds what an application waits for until it begins to work, and why it has no work.
 
     Args:
         group: the consumer group.
-        clock: gives seconds; only differences count.
-        progress: is told of it, too.
+        clock: returns seconds; only differences count.
+        progress: receives the same.
 
     Example:
         >>> startup = Startup("shop", clock=lambda: 0.0)
@@ -38,7 +38,7 @@ class Startup:
         self.over = False
 
     def waits_for(self, what: str) -> None:
-        """Say what is waited for now; call it again and again. It is told if nothing was for a few seconds."""
+        """Set what the application waits for; call it repeatedly. It is logged every few seconds."""
         now = self._clock()
         if self.over:
             return
@@ -49,14 +49,14 @@ class Startup:
         logger.info("starting, %.0f s so far: waiting for %s", now - self._begun, what)
 
     def finish(self) -> None:
-        """Tell of no start any more."""
+        """Log no more about the start."""
         self.over = True
         self._progress.waiting_for = ""
 
     def has_partitions(self, assigned: bool) -> None:
-        """Say whether the group has given partitions to this copy of the application; call it again and again.
+        """Set whether this instance of the application has partitions; call it repeatedly.
 
-        That it has none is told once, and only after a while: many a rebalance comes in two steps.
+        Having none is logged once, after some time, because a rebalance may take two steps.
         """
         if assigned:
             self._idle_since = None
@@ -68,7 +68,7 @@ class Startup:
             self._idle_since = _TOLD
             self.finish()
             logger.info(
-                "this copy of the application has nothing to do: the other members of the consumer group %s have all "
-                "partitions of the topics; it goes on when one of them leaves",
+                "this instance of the application has no partitions: the other members of the consumer group %s have "
+                "all partitions of the topics; this instance takes over when one of them leaves",
                 self._group,
             )

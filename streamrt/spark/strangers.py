@@ -1,4 +1,4 @@
-"""Whether another application is in the consumer group: both share the partitions of what both read."""
+"""Detects other applications in the consumer group, which take partitions of the topics that both read."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable
@@ -9,7 +9,7 @@ from streamrt.topics.internal import repartition_prefix
 logger = logging.getLogger("streamrt")
 
 _FIRST_S = 5.0
-"""An application that starts has other things to do, and its group to form."""
+"""Delay of the first look, because an application has more urgent work at its start."""
 _LONGEST_S = 600.0
 
 
@@ -19,15 +19,15 @@ def watch_strangers(
     members: Callable[[], Iterable[Member] | None],
     wait: Callable[[float], bool],
 ) -> None:
-    """Look at the members of the group now and then, and warn once of those that read other topics.
+    """Look at the members of the group from time to time, and warn once of those that read other topics.
 
-    Mostly they are there when an application starts, so that the pauses between two looks become longer.
+    The pauses between two looks grow, because such members are mostly there when an application starts.
 
     Args:
         group: the consumer group.
         topics: the topics that the application reads.
-        members: returns the members of the group, or None if that is not known now.
-        wait: waits for so many seconds; returns whether to end.
+        members: returns the members of the group, or None if they are unknown.
+        wait: waits for a number of seconds; returns whether to end.
     """
     pause_s = _FIRST_S
     while not wait(pause_s):
@@ -35,7 +35,7 @@ def watch_strangers(
         if found:
             logger.warning(
                 "consumer group %r has members that read topics which this application does not read: %s; applications in "
-                "one group share the partitions of the topics that both read, so that each misses records: give each "
+                "one group share the partitions of topics that both read, so each misses records: give each "
                 "application another consumer_group, or run the same version of it everywhere",
                 *(group, "; ".join(found)),
             )
@@ -44,9 +44,9 @@ def watch_strangers(
 
 
 def strangers(members: Iterable[Member], topics: Collection[str], group: str) -> list[str]:
-    """Return a few words about each member that reads topics which an application does not read.
+    """Return a description of each member that reads topics which an application does not read.
 
-    Repartition topics of the group are passed over: another version of the application may have more of them.
+    Repartition topics of the group are ignored: another version of the application may have more of them.
 
     Args:
         members: the members of the group.

@@ -1,4 +1,4 @@
-"""What the driver asks Kafka about event time: where repartition topics end, and what other instances have committed."""
+"""The driver's requests to Kafka for event time: ends of repartition topics, and commits of other instances."""
 
 import logging
 import time
@@ -19,10 +19,10 @@ _TIMEOUT_S = 2.0
 
 
 class TimeRequests:
-    """Answers the questions of `EventTime`, not too often. While no broker answers, watermarks behind exchanges wait.
+    """Requests data for `EventTime`, at limited rates. While no broker answers, watermarks behind exchanges wait.
 
     Args:
-        admin: asks Kafka.
+        admin: sends requests to Kafka.
         group: the consumer group.
         topology: the operators, resolved.
     """
@@ -34,32 +34,32 @@ class TimeRequests:
         self._ends_at = self._peers_at = 0.0
 
     def barrier(self, event_time: EventTime) -> Barrier | None:
-        """Return the next question for ends of repartition topics, if it is time for one."""
+        """Return the next request for the ends of repartition topics, if it is due."""
         return event_time.barrier() if time.monotonic() >= self._ends_at else None
 
     def ends(self, barrier: Barrier) -> Mapping[TopicPartition, int] | None:
-        """Return the high watermarks of the partitions of a barrier; None if no broker tells them now."""
+        """Return the high watermarks of the partitions of a barrier; None if no broker returns them now."""
         self._ends_at = time.monotonic() + _ENDS_EVERY_S
         try:
             found = self._admin.watermarks(barrier.partitions, timeout=_TIMEOUT_S)
         except KafkaRequestError as error:
-            logger.debug("the ends of repartition topics are not known: %s", error)
+            logger.debug("the ends of repartition topics are unknown: %s", error)
             return None
         return {place: high for place, (_, high) in found.items()}
 
     def foreign(self, event_time: EventTime) -> set[TopicPartition]:
-        """Return the tasks of other instances that must be asked about now."""
+        """Return the tasks of other instances whose commits must be requested now."""
         return event_time.foreign_tasks() if event_time.passes and time.monotonic() >= self._peers_at else set()
 
     def peers(self, tasks: Collection[TopicPartition]) -> Mapping[TopicPartition, Peer]:
-        """Return what is known of tasks of other instances; nothing if no broker tells it now."""
+        """Return the known state of other instances' tasks; nothing if no broker returns it now."""
         self._peers_at = time.monotonic() + _PEERS_EVERY_S
         places = [place for task in tasks for place in self._topology.inputs(task)]
         try:
             committed = self._admin.committed_now(self._group, places, timeout=_TIMEOUT_S)
             ends = self._admin.watermarks(places, timeout=_TIMEOUT_S, isolation_level="read_committed")
         except KafkaRequestError as error:
-            logger.debug("what other instances have committed is not known: %s", error)
+            logger.debug("the commits of other instances are unknown: %s", error)
             return {}
         notes = {place: CommittedMetadata.decode(committed[place].metadata) for place in places}
         sent = sent_before(notes, self._topology)
@@ -73,7 +73,7 @@ class TimeRequests:
                 for told in (notes[place].sent_into(topic) for place in inputs)
                 if told is not None and told.pending
             }
-            # Where nothing was committed there may be records that its owner begins with.
+            # Without a commit there may be records with which its owner begins.
             at_end = all(offsets.get(place, ends[place][0]) >= ends[place][1] for place in inputs)
             found[task] = Peer(at_end, sent.get(task, {}), frozenset(pending), offsets)
         return found

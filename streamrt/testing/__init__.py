@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from streamrt.testing.driver import TestRecord, TopologyTestDriver
     from streamrt.testing.kafka import EmbeddedKafka
 
-# Imported when they are used: pytest loads the plugin in this package at every start.
+# Imported at first use: pytest loads the plugin in this package at every start.
 _HOMES = {
     "EmbeddedKafka": "streamrt.testing.kafka",
     "TestRecord": "streamrt.testing.driver",

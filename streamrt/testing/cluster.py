@@ -1,4 +1,4 @@
-"""A cluster in memory, as an application sees it that starts: its topics, and what groups have committed. A double."""
+"""Test double of a cluster, in memory, for the start of an application: its topics and committed offsets."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,10 +10,10 @@ __all__ = ["MemoryCluster"]
 
 
 class MemoryCluster:
-    """Implements `ClusterAdministration`: keeps the settings of topics. It has one broker, and no group has committed.
+    """Implements `ClusterAdministration`: stores the settings of topics. It has one broker and no committed offsets.
 
     Args:
-        topics: settings of the topics that exist already, by name.
+        topics: settings of the existing topics, by name.
 
     Example:
         >>> from streamrt.topics import Topic
@@ -33,10 +33,10 @@ class MemoryCluster:
     def create_topics(
         self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
     ) -> None:
-        """Create topics, with one partition and one copy where that is left to the cluster; those that exist stay.
+        """Create topics, by default with one partition and one replica; existing ones are unchanged.
 
         Raises:
-            TopicCreationError: if Kafka would refuse a topic; it tells all of them. Those that it takes are created.
+            TopicCreationError: if Kafka would refuse topics; it lists all of them. The others are created.
         """
         refused: dict[str, str] = {}
         for topic in topics:
@@ -57,13 +57,13 @@ class MemoryCluster:
         return {name: name if name in self.topics else None for name in topic_names}
 
     def broker_count(self, timeout: float = 30) -> int:
-        """Return 1: nobody expects several copies of anything."""
+        """Return 1: no topic needs several replicas."""
         return 1
 
     def committed_stable(
         self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return for each partition that nothing is committed."""
+        """Return None for each partition: nothing is committed."""
         return {partition: CommittedOffset(None) for partition in partitions}
 
     committed_now = committed_stable
@@ -77,7 +77,7 @@ class MemoryCluster:
         ):
             if number is not None and number < 1:
                 return f"{name} is {number} and must be 1 or more"
-        # Kafka's names of metrics have "_" for ".", so it refuses topics whose metrics could not be told apart.
+        # Kafka's metric names have "_" for ".", so it refuses topics with the same metric names.
         alike = [name for name in self.topics if name != topic.name and _metric(name) == _metric(topic.name)]
         return (
             f"its name collides with that of topic {alike[0]}: Kafka takes '.' and '_' for the same" if alike else None

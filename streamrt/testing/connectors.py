@@ -1,7 +1,7 @@
-"""Conformance suites for sinks and sources: ours run them, and yours can. And stand-ins for what a source is given.
+"""Conformance suites for sinks and sources, StreamRT's and yours, and test doubles for sources.
 
-Subclass a suite in a test module, give the subclass a name that begins with `Test`, and say what it is about. pytest
-collects the tests that come with it.
+Subclass a suite in a test module, give the subclass a name that begins with `Test`, and define what it tests. pytest
+collects the inherited tests.
 
 Example:
     ```python
@@ -54,15 +54,15 @@ _TOPIC = "conformance"
 
 
 class Written(NamedTuple):
-    """What a sink has written, as the suite compares it. Fields that the system outside does not keep are None.
+    """A value at the destination of a sink. Fields that the external system does not store are None.
 
     Attributes:
         value: the value.
-        key: the key, in the form in which it was written.
+        key: the key, in its written form.
         timestamp: milliseconds since the Unix epoch.
         topic: topic of the input record.
-        partition: its partition.
-        offset: its offset.
+        partition: partition of the input record.
+        offset: offset of the input record.
     """
 
     value: Any
@@ -74,12 +74,12 @@ class Written(NamedTuple):
 
 
 class BatchingSinkConformance:
-    """What every `BatchingSink` promises, driver sinks included.
+    """The contract of every `BatchingSink`, driver sinks included.
 
     Attributes:
         values: values that the sink can write, at least three, all different.
         keys: keys that it can write.
-        many: how many items a large batch has.
+        many: number of items of a large batch.
     """
 
     values: ClassVar[Sequence[Any]] = ({"n": 1}, {"n": 2, "text": "größer 🚆"}, {"n": 3, "list": [1, None, "\n"]}, {})
@@ -87,21 +87,21 @@ class BatchingSinkConformance:
     many: ClassVar[int] = 10_000
 
     def make(self) -> BatchingSink:
-        """Return a sink that writes to where `written` reads, and that has not been started."""
+        """Return a sink that is not started and writes to the destination of `written`."""
         raise NotImplementedError
 
     def written(self) -> list[Written]:
-        """Return what is at the destination, in the order in which it was written."""
+        """Return the values at the destination, in the order in which they were written."""
         raise NotImplementedError
 
     def started(self) -> BatchingSink:
-        """Return a sink as a task has it: it has travelled, and is started."""
+        """Return a sink in the state of a task: unpickled and started."""
         sink: BatchingSink = pickle.loads(cloudpickle.dumps(self.make()))
         sink.start()
         return sink
 
     def test_it_can_be_pickled_before_it_is_started(self) -> None:
-        """A sink travels to the processes that run tasks; what it connects to is made there."""
+        """A sink is sent to the processes that run tasks, and connects there."""
         sink = self.make()
         again = pickle.loads(cloudpickle.dumps(sink))
         assert type(again).__name__ == type(sink).__name__
@@ -117,7 +117,7 @@ class BatchingSinkConformance:
         assert calls == ["setup", "success"]
 
     def test_a_failed_setup_is_told_to_the_callback(self) -> None:
-        """Without a callback the error leaves; a callback that returns has dealt with it."""
+        """Without a callback the error propagates; a callback that returns has handled it."""
         sink = self.make()
         problem = ConnectionError("nobody is there")
         heard: list[Exception] = []
@@ -134,20 +134,20 @@ class BatchingSinkConformance:
         assert heard == [problem]
 
     def test_nothing_is_written_before_flush(self) -> None:
-        """What is added belongs to a commit that may be given up."""
+        """Added values belong to a commit that may be abandoned."""
         sink, before = self.started(), self.written()
         self._add(sink, 0, 3)
         assert self.written() == before
 
     def test_flush_writes_what_was_added_in_order(self) -> None:
-        """Each value once, in the order in which they came."""
+        """Each value once, in the order of arrival."""
         sink, before = self.started(), self.written()
         self._add(sink, 0, 3)
         sink.flush()
         self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
 
     def test_flush_empties(self) -> None:
-        """A second flush has nothing to write; the next values are a batch of their own."""
+        """A second flush has nothing to write; later values form another batch."""
         sink = self.started()
         self._add(sink, 0, 2)
         sink.flush()
@@ -159,13 +159,13 @@ class BatchingSinkConformance:
         self._same(self.written()[len(once) :], [(0, 2)])
 
     def test_a_flush_without_values_is_fine(self) -> None:
-        """Commits happen also where nothing reaches the sink."""
+        """Commits also happen when nothing reaches the sink."""
         sink, before = self.started(), self.written()
         sink.flush()
         assert self.written() == before
 
     def test_partitions_are_batches_of_their_own(self) -> None:
-        """Each batch comes from one partition and tells its offsets."""
+        """Each batch comes from one partition and has its offsets."""
         sink = self.started()
         batches = _spy_on(sink, "write", lambda batch: batch)
         for offset in (7, 8, 9):
@@ -180,7 +180,7 @@ class BatchingSinkConformance:
             assert [item.offset for item in batch] == [7, 8, 9]
 
     def test_several_values_may_have_one_offset(self) -> None:
-        """An operator may make several values of one record."""
+        """An operator may make several values from one record."""
         sink, before = self.started(), self.written()
         for _ in range(3):
             self._add(sink, 5, 6)
@@ -199,7 +199,7 @@ class BatchingSinkConformance:
         self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
 
     def test_on_paused_is_allowed_at_any_time(self) -> None:
-        """Another sink may be the reason, before this one got anything."""
+        """Another sink may fail before this one got anything."""
         sink = self.started()
         sink.on_paused()
         sink.on_paused()
@@ -229,7 +229,7 @@ class BatchingSinkConformance:
         self._same(self.written()[len(before) :], [(0, offset) for offset in range(2)])
 
     def test_all_kinds_of_keys_and_values(self) -> None:
-        """Keys may be missing, empty, text or bytes; values may be as large and as odd as the suite says."""
+        """Keys may be missing, empty, text or bytes; values may be as large and as unusual as the suite defines."""
         sink, before = self.started(), self.written()
         pairs = [(value, key) for key in self.keys for value in self.values]
         for offset, (value, key) in enumerate(pairs):
@@ -241,7 +241,7 @@ class BatchingSinkConformance:
             assert item.timestamp in (None, 1_000 + offset)
 
     def test_a_large_batch(self) -> None:
-        """Sinks write in chunks, and lose nothing between two."""
+        """Sinks write in chunks, and lose nothing between them."""
         sink, before = self.started(), self.written()
         self._add(sink, 0, self.many)
         sink.flush()
@@ -282,7 +282,7 @@ class SourceRecord(NamedTuple):
         value: the value's bytes, or None.
         key: the key's bytes, or None.
         headers: the headers, or None.
-        partition: the partition, or None where the key decides.
+        partition: the partition, or None if the key decides.
         timestamp: milliseconds since the Unix epoch, or None for the time of producing.
     """
 
@@ -295,12 +295,12 @@ class SourceRecord(NamedTuple):
 
 
 class RecordingProducer:
-    """A double of a producer: it keeps what a source produces, and how much of it was flushed.
+    """Test double of a producer: records the output of a source, and how much of it was flushed.
 
     Attributes:
-        records: what was produced, in order.
-        flushed: how many of the records were there at the last flush.
-        undelivered: what `flush` says is still on its way; set it to see what a source makes of that.
+        records: the produced records, in order.
+        flushed: number of records at the last flush.
+        undelivered: number of undelivered records that `flush` returns; set it to test how a source reacts.
 
     Example:
         >>> producer = RecordingProducer()
@@ -327,27 +327,27 @@ class RecordingProducer:
         poll_timeout: float = 30.0,
         buffer_error_max_tries: int = 10,
     ) -> None:
-        """Keep one record; the arguments are those of `Source.produce`, and there is always room."""
+        """Store one record; the arguments are those of `Source.produce`, and there is always space."""
         pairs: Any = headers.items() if isinstance(headers, dict) else headers
         data, raw_key = (item.encode() if isinstance(item, str) else item for item in (value, key))
         kept = None if pairs is None else list(pairs)
         self.records.append(SourceRecord(topic, data, raw_key, kept, partition, timestamp))
 
     def flush(self, timeout: float | None = None) -> int:
-        """Note how many records there are; return `undelivered`.
+        """Note the number of records; return `undelivered`.
 
         Args:
-            timeout: has no meaning here.
+            timeout: ignored.
         """
         self.flushed = len(self.records)
         return self.undelivered
 
 
 class MemorySourceStore:
-    """A double of the store of a stateful source: real state without a changelog, and each commit counted.
+    """Test double of a stateful source's store: real state without a changelog. It counts commits.
 
     Attributes:
-        commits: how many times `commit` was called.
+        commits: number of calls of `commit`.
 
     Example:
         >>> store = MemorySourceStore()
@@ -364,7 +364,7 @@ class MemorySourceStore:
         self._transaction: StoreTransaction | None = None
 
     def state(self) -> State:
-        """Return the state, changes since the last commit included."""
+        """Return the state, including changes since the last commit."""
         if self._transaction is None:
             self._transaction = StoreTransaction(self._partition)
         return self._transaction.state(None, time.time_ns() // 1_000_000)
@@ -373,7 +373,7 @@ class MemorySourceStore:
         """Keep the changes.
 
         Args:
-            timeout: has no meaning here.
+            timeout: ignored.
         """
         self.commits += 1
         if self._transaction is not None:
@@ -383,20 +383,20 @@ class MemorySourceStore:
 
 
 class BaseSourceConformance:
-    """What every source promises; for those that derive from `BaseSource` directly.
+    """The contract of every source, for those that derive from `BaseSource` directly.
 
     Attributes:
-        patience: seconds after which a source that does not do what it should has failed.
+        patience: time limit in seconds for what a source has to do.
     """
 
     patience: ClassVar[float] = 10.0
 
     def make(self) -> BaseSource:
-        """Return a source that has something to produce and has not been configured."""
+        """Return a source that is not configured and has something to produce."""
         raise NotImplementedError
 
     def arrived(self) -> BaseSource:
-        """Return a source as its process has it: after the journey."""
+        """Return a source in the state of its process: unpickled."""
         source: BaseSource = pickle.loads(cloudpickle.dumps(self.make()))
         return source
 
@@ -406,8 +406,8 @@ class BaseSourceConformance:
         """Return a source that is ready to start.
 
         Args:
-            producer: what it produces with.
-            store: where a stateful source keeps its state.
+            producer: its producer.
+            store: the store of a stateful source.
         """
         source = self.arrived()
         topic = Topic(_TOPIC, value_serializer="json", key_serializer="str")
@@ -418,24 +418,24 @@ class BaseSourceConformance:
         return source
 
     def test_it_can_be_pickled_before_it_is_configured(self) -> None:
-        """A source travels to its process; what it connects to is made there."""
+        """A source is sent to its process, and connects there."""
         assert type(self.arrived()).__name__ == type(self.make()).__name__
 
     def test_it_has_a_default_topic(self) -> None:
-        """The application uses it if it is given no topic."""
+        """The application uses it if it gives no topic."""
         topic = self.make().default_topic()
         assert isinstance(topic, Topic)
         assert topic.name == self.make().default_topic().name
 
     def test_it_has_no_topic_and_no_producer_before_configure(self) -> None:
-        """The error says so in a sentence."""
+        """The error message explains it."""
         source = self.make()
         for ask in (lambda: source.producer, lambda: source.producer_topic):
             with pytest.raises(InvalidOperationError):
                 ask()
 
     def test_it_produces_to_its_topic(self) -> None:
-        """Something arrives, and all of it in the topic that was given."""
+        """Records arrive, all of them in the given topic."""
         producer = RecordingProducer()
         with self._running(self.configured(producer)):
             self._until(lambda: producer.records, "produced nothing")
@@ -451,14 +451,14 @@ class BaseSourceConformance:
         assert time.monotonic() - begun <= getattr(source, "shutdown_timeout", 10)
 
     def test_stop_may_come_twice_and_after_the_end(self) -> None:
-        """The application and the system may both ask for it."""
+        """Both the application and the system may stop it."""
         source = self.configured()
         with self._running(source):
             source.stop()
         source.stop()
 
     def test_what_was_produced_is_flushed_in_the_end(self) -> None:
-        """What a source has produced before it was stopped is not lost."""
+        """Records that were produced before the stop are not lost."""
         producer = RecordingProducer()
         with self._running(self.configured(producer)):
             self._until(lambda: producer.records, "produced nothing")
@@ -475,18 +475,18 @@ class BaseSourceConformance:
 
 
 class SourceConformance(BaseSourceConformance):
-    """What every `Source` promises."""
+    """The contract of every `Source`."""
 
     def make(self) -> Source:
-        """Return a source that has something to produce and has not been configured."""
+        """Return a source that is not configured and has something to produce."""
         raise NotImplementedError
 
     def configured(self, producer: RecordingProducer | None = None, store: MemorySourceStore | None = None) -> Source:
         """Return a source that is ready to start.
 
         Args:
-            producer: what it produces with.
-            store: where a stateful source keeps its state.
+            producer: its producer.
+            store: the store of a stateful source.
         """
         source = super().configured(producer, store)
         assert isinstance(source, Source)
@@ -501,7 +501,7 @@ class SourceConformance(BaseSourceConformance):
         assert calls == [False]
 
     def test_cleanup_is_called_after_a_failure(self) -> None:
-        """Also then there are connections to let go of; the failure leaves `start`."""
+        """A failed source also has connections to close; `start` raises the failure."""
         source = self.configured()
         calls = _spy_on(source, "cleanup", lambda failed: failed)
 
@@ -522,7 +522,7 @@ class SourceConformance(BaseSourceConformance):
         assert producer.records == []
 
     def test_flush_tells_what_was_not_delivered(self) -> None:
-        """A source must not believe that all is well."""
+        """A source must learn of undelivered records."""
         producer = RecordingProducer()
         source = self.configured(producer)
         producer.undelivered = 3
@@ -531,10 +531,10 @@ class SourceConformance(BaseSourceConformance):
 
 
 class StatefulSourceConformance(SourceConformance):
-    """What every `StatefulSource` promises."""
+    """The contract of every `StatefulSource`."""
 
     def make(self) -> StatefulSource:
-        """Return a source that has something to produce and has not been configured."""
+        """Return a source that is not configured and has something to produce."""
         raise NotImplementedError
 
     def test_state_is_committed_after_its_records(self) -> None:
@@ -549,7 +549,7 @@ class StatefulSourceConformance(SourceConformance):
 
 
 class _Running:
-    """Runs a source in a thread; stops it at the end and raises what it raised."""
+    """Runs a source in a thread; at the end stops it and raises its error."""
 
     def __init__(self, source: BaseSource, patience: float) -> None:
         self._source = source
@@ -587,7 +587,7 @@ def _failing_write(sink: BatchingSink, error: Exception) -> Iterator[None]:
 
 
 def _spy_on(item: Any, name: str, note: Callable[..., T]) -> list[T]:
-    """Let a method of an object be noted before it is called; return the notes."""
+    """Call a function before each call of a method; return the results."""
     notes: list[T] = []
     method = getattr(item, name)
 

@@ -1,7 +1,7 @@
 """`TopologyTestDriver`: an application in this process, without Kafka, Spark or Java.
 
-The driver feeds records to the same tasks that run in production and keeps what they produce. Only the edges differ:
-records come from `pipe`, and go to memory.
+The driver feeds records to the same tasks that run in production and keeps their output. Only the edges differ:
+`pipe` supplies the records, and they are written to memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from streamrt.app import Application
 
 _SLICE_S = 1.0
-"""Where a record closes very many windows, they are closed in portions, as in production."""
+"""Time limit of one work unit: a record that closes very many windows closes them in portions, as in production."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class TestRecord:
         key: the key.
         value: the value.
         timestamp: milliseconds since the Unix epoch.
-        headers: the headers, or None where there are none.
+        headers: the headers, or None if there are none.
         raw_key: the key's bytes.
         raw_value: the value's bytes, or None for a tombstone.
     """
 
-    __test__ = False  # pytest must not take the class for a test
+    __test__ = False  # pytest must not collect the class as a test
 
     key: Any
     value: Any
@@ -78,26 +78,26 @@ class TestRecord:
 class TopologyTestDriver:
     """Runs the dataframes of an application record by record, synchronously.
 
-    Values are serialized and deserialized as in production, and errors go to the application's callbacks. What an application
-    is refused for when it starts, it is refused for here, too: the driver runs the same checks on a cluster in memory, in
-    which missing topics are created. Functions run in this process, so they may append to lists of a test.
+    Values are serialized and deserialized as in production, and errors go to the application's callbacks. Applications
+    that would fail at their start fail here, too: the driver runs the same checks on a cluster in memory, which creates
+    missing topics. Functions run in this process, so they may append to lists of a test.
 
-    State goes through the same transactions, commits and changelogs as in production; stores of RocksDB keep their data in
-    memory here. Records are fed as the application's `processing_mode` says: each piped record is a micro-batch of its own,
-    or is taken by a resident task, whose stores stay open from record to record; in both modes all is committed when `pipe`
-    returns. Topics have as many partitions as they are declared with, 1 if that is open.
+    State uses the same transactions, commits and changelogs as in production; RocksDB stores keep their data in memory
+    here. Records are fed as in the application's `processing_mode`: in micro-batch mode each piped record is one
+    micro-batch; in resident mode a resident task processes it, and its stores stay open between records. In both modes
+    all is committed when `pipe` returns. Topics have their declared number of partitions, or 1 if none is declared.
 
     Args:
         app: the application; its broker is never contacted.
-        start: wall clock of the driver at the beginning, in milliseconds since the Unix epoch. Records that are piped
-            without a timestamp get the wall clock, which `advance` moves; it does not move by itself.
+        start: start of the driver's wall clock, in milliseconds since the Unix epoch. Records that are piped
+            without a timestamp get the wall clock. Only `advance` moves it.
 
     Raises:
-        UnpicklableOperatorError: if an operator could not be sent to the processes that run tasks.
+        UnpicklableOperatorError: if an operator cannot be pickled for the processes that run tasks.
         InvalidOperationError: if the application has no dataframe.
-        TopicConfigurationError: if topics that meet in state have different numbers of partitions.
-        TopicCreationError: if Kafka would not create a topic as it is declared.
-        ConfigurationError: if the guarantee cannot be given.
+        TopicConfigurationError: if topics that share state have different numbers of partitions.
+        TopicCreationError: if Kafka would refuse to create a topic as it is declared.
+        ConfigurationError: if the processing guarantee is not possible.
 
     Example:
         ```python
@@ -119,7 +119,7 @@ class TopologyTestDriver:
             raise InvalidOperationError("there is nothing to test: the application has no dataframe")
         self._app = app
         self._now = start
-        # Nothing of ours is written there, but users' stores may want a place.
+        # StreamRT writes nothing there, but users' stores may need a directory.
         directory = tempfile.mkdtemp(prefix="streamrt-test-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         cluster = MemoryCluster()
@@ -159,10 +159,10 @@ class TopologyTestDriver:
         return self._now
 
     def advance(self, by: timedelta | int) -> None:
-        """Move the wall clock on; what waits for time to pass happens.
+        """Advance the wall clock and run what is due.
 
         Args:
-            by: how far, as a timedelta or in milliseconds; not negative.
+            by: a timedelta or milliseconds; not negative.
         """
         step = milliseconds("advance(by=...)", by)
         self._now += step
@@ -187,7 +187,7 @@ class TopologyTestDriver:
             key: the key, serialized by the topic's key serializer.
             timestamp: milliseconds since the Unix epoch; the wall clock by default.
             headers: the headers.
-            partition: the partition to send it to.
+            partition: partition of the record.
 
         Raises:
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError` and
@@ -215,7 +215,7 @@ class TopologyTestDriver:
         headers: Headers | None = None,
         partition: int = 0,
     ) -> None:
-        """Send one record of raw bytes through the application: for testing what bad input does.
+        """Send one record of raw bytes through the application, to test the handling of invalid input.
 
         Args:
             topic: an input topic.
@@ -223,12 +223,12 @@ class TopologyTestDriver:
             key: the key's bytes.
             timestamp: milliseconds since the Unix epoch; the wall clock by default.
             headers: the headers.
-            partition: the partition to send it to.
+            partition: partition of the record.
 
         Raises:
             ProcessingError: if an operator failed and no callback skipped the record; likewise `ConsumerError`,
                 `ProducerError`, `SinkError` and `StateError`.
-            SinkBackpressureError: if a sink wants no records now; then the record is not taken.
+            SinkBackpressureError: if a sink pauses the partition; the record is then not accepted.
         """
         name = topic if isinstance(topic, str) else topic.name
         if name not in self._topology.sources:
@@ -254,15 +254,15 @@ class TopologyTestDriver:
     def state(
         self, topic: Topic | str, key: Any, *, store: str = DEFAULT_STORE, partition: int | None = None
     ) -> StateView:
-        """Return a view of what a store holds for a key.
+        """Return a view of a store's values for a key.
 
         Args:
-            topic: the topic whose dataframe has the state. For what is behind a `group_by`, that is `sdf.topics[0]` of the
-                grouped dataframe, whether its records go through a repartition topic here or not; for what is behind a
-                `concat` or a join, it is the `sdf.stream_id` of the new dataframe.
+            topic: the topic whose dataframe has the state. After a `group_by`, that is `sdf.topics[0]` of the grouped
+                dataframe, whether or not its records pass through a repartition topic here. After a `concat` or a join,
+                it is the `sdf.stream_id` of the new dataframe.
             key: the record's key, as operators see it.
             store: name of the store; names of groupings at its end may be left out.
-            partition: the partition; by default 0, and that of the key for a repartition topic.
+            partition: the partition; by default 0, or the key's partition for a repartition topic.
 
         Raises:
             InvalidOperationError: if there is no such store, or more than one.
@@ -283,7 +283,7 @@ class TopologyTestDriver:
         return StateView(self._catalog.store(place, spec), partition, key)
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
-        """Return value, key, timestamp and headers of what left the branches since the last call."""
+        """Return value, key, timestamp and headers of the results of all branches since the last call."""
         outputs, self._outputs = self._outputs, []
         return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
 
@@ -307,14 +307,14 @@ class TopologyTestDriver:
         self.close()
 
     def _find_store(self, topic: str, store: str) -> tuple[str, StoreSpec]:
-        """Return the topics, named together, that a store belongs to, and the store."""
+        """Return the source topics of a store, as one name, and the store."""
         if topic not in self._declared.scopes:
             raise ArgumentValueError(
                 f"no dataframe reads topic {topic!r}; the application reads {', '.join(self._declared.scopes)}"
             )
         stores, place = self._topology, topic
         if topic not in self._topology.scopes:
-            # Where all records are in one partition, what is behind a group_by is part of the input's task.
+            # If all records are in one partition, the part after a group_by belongs to the input's task.
             stores, place = self._declared, stream_id(self._declared.origins(topic))
         known = stores.stores(topic)
         found = [spec for spec in known if spec.name == store]
@@ -326,7 +326,7 @@ class TopologyTestDriver:
         return place, found[0]
 
     def _partition(self, topic: str, key: Any) -> int:
-        """Return the partition in which records of a key are."""
+        """Return the partition of the records of a key."""
         grouped = [name for name in self._topology.scopes[topic] if name in self._topology.exchanges]
         if not grouped or key is None:
             return 0
@@ -340,14 +340,14 @@ class TopologyTestDriver:
             waiting.extend(self._repartition())
 
     def _tick(self) -> None:
-        """Let time pass for the tasks that wait for it; what they put out may let it pass for those behind a group_by."""
+        """Let time pass for the tasks that wait for it; their output may do the same for tasks after a group_by."""
         if not self._event_time.wanted:
             return
         self._feeding.get_ready(self._context())
         for _ in self._topology.sources:
             barrier = self._event_time.barrier()
             if barrier is not None:
-                # All that was sent through repartition topics is processed.
+                # All records sent through repartition topics are processed.
                 ends = {place: self._offsets.get(place, 0) for place in barrier.partitions}
                 self._event_time.add_barrier(barrier, ends)
             tasks = sorted(self._event_time.due(self._now))
@@ -378,12 +378,12 @@ class TopologyTestDriver:
         try:
             self._feeding.process(chunk, self._context())
         except SinkBackpressureError:
-            # The record was not taken: the next one is in its place.
+            # The record was not accepted: the next record gets its offset.
             self._offsets[place] = offset
             raise
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
-        """Return the records that group_by has sent on since the last call."""
+        """Return the records that group_by has forwarded since the last call."""
         found: list[tuple[TopicPartition, WrittenRecord]] = []
         for name in self._topology.exchanges:
             written = self._clients.written(name)

@@ -1,4 +1,4 @@
-"""How records of the test driver get to its tasks: as they would in the application's processing mode."""
+"""Feeds records to the tasks of the test driver, in the same way as the application's processing mode."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,20 +17,20 @@ from streamrt.testing.resident import MemoryClock, MemoryFeed, MemoryLink, Memor
 __all__ = ["Feeding", "MicroBatches", "ResidentFeeding", "Take", "feeding_of"]
 
 Take = Callable[[Report], None]
-"""What the driver does with a report; it raises what the report says that an application ends for."""
+"""Handler of a report; it raises the errors that would stop an application."""
 
 _LONG_S = 10_000.0
 _MOST_STEPS = 10_000
 
 
 class Feeding(Protocol):
-    """Has tasks process records, and lets time pass for them. All is committed when a method returns."""
+    """Lets tasks process records and the passing of time. All is committed when a method returns."""
 
     def get_ready(self, context: BatchContext) -> None:
-        """Have tasks begin, or begin again, that keep something open; their times are told then.
+        """Open the tasks that stay open between calls, also after an error; they report their event times.
 
         Args:
-            context: where the group is, and what time it is.
+            context: positions of the group and current time.
         """
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:
@@ -38,10 +38,10 @@ class Feeding(Protocol):
 
         Args:
             chunk: the records.
-            context: where the group is, and what time it is.
+            context: positions of the group and current time.
 
         Raises:
-            SinkBackpressureError: if a sink wants no records now.
+            SinkBackpressureError: if a sink pauses the partition.
         """
 
     def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> None:
@@ -49,34 +49,34 @@ class Feeding(Protocol):
 
         Args:
             places: the tasks.
-            context: what time it is.
+            context: current time.
         """
 
     def close(self) -> None:
-        """Let the stores go."""
+        """Close the stores."""
 
 
 def feeding_of(
     mode: ProcessingMode, tasks: Tasks, clients: MemoryClients, places: Iterable[TopicPartition], take: Take
 ) -> Feeding:
-    """Return what feeds tasks in a processing mode.
+    """Return the feeding of a processing mode.
 
     Args:
         mode: the processing mode.
         tasks: the tasks.
-        clients: their edges towards Kafka.
+        clients: the clients of the tasks.
         places: the input partitions.
-        take: takes the reports.
+        take: handles the reports.
     """
     return ResidentFeeding(tasks, clients, places, take) if mode == "resident" else MicroBatches(tasks, take)
 
 
 class MicroBatches:
-    """Makes a micro-batch of its own of each call.
+    """Makes one micro-batch of each call.
 
     Args:
         tasks: the tasks.
-        take: takes the reports.
+        take: handles the reports.
     """
 
     def __init__(self, tasks: Tasks, take: Take) -> None:
@@ -84,7 +84,7 @@ class MicroBatches:
         self._take = take
 
     def get_ready(self, context: BatchContext) -> None:
-        """Do nothing: all that a micro-batch needs begins with it."""
+        """Do nothing: tasks open at the start of a micro-batch."""
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:
         """Process records of one partition."""
@@ -97,7 +97,7 @@ class MicroBatches:
         self._finish(self._tasks.tick(places, context), context)
 
     def _finish(self, report: Report, context: BatchContext) -> None:
-        """Take a report, and have tasks do what they had to leave over."""
+        """Handle a report, and let tasks finish what they had to leave unfinished."""
         self._take(report)
         positions = dict(context.positions)
         while left := [task for task, unfinished in report.unfinished.items() if unfinished]:
@@ -110,15 +110,15 @@ class MicroBatches:
 
 
 class ResidentFeeding:
-    """Has a resident task run, whose sessions stay open from call to call.
+    """Runs a resident task, whose sessions stay open between calls.
 
-    After an error the task ends, as it would with the application; the next call begins with another one.
+    After an error the task ends, as in an application; the next call starts another one.
 
     Args:
         tasks: the tasks.
-        clients: their edges towards Kafka.
+        clients: the clients of the tasks.
         places: the input partitions.
-        take: takes the reports.
+        take: handles the reports.
     """
 
     def __init__(self, tasks: Tasks, clients: MemoryClients, places: Iterable[TopicPartition], take: Take) -> None:
@@ -134,13 +134,13 @@ class ResidentFeeding:
         self._running: ResidentTask | None = None
 
     def get_ready(self, context: BatchContext) -> None:
-        """Have all tasks open, and their times told."""
+        """Open all tasks; they report their event times."""
         self._context = context
         with self._task() as task:
-            # Long enough for whatever waits for time to pass, such as a task whose sink wanted a pause.
+            # Long enough for all waits, such as that of a task whose sink asked for a pause.
             self._clock.seconds += _LONG_S
             _step(task, lambda: self._feed.reading)
-            # Nothing is told twice in a moment.
+            # The task reports at most once in a moment.
             self._clock.seconds += _LONG_S
             task.step()
 
@@ -149,7 +149,7 @@ class ResidentFeeding:
         place, end = TopicPartition(chunk.topic, chunk.partition), chunk.offsets[-1] + 1
         inputs = self._tasks.inputs(self._tasks.place(place))
         if not self._places.issuperset(inputs):
-            # Tests need not declare partitions that they use: to the task it is a new assignment.
+            # Tests need not declare the partitions that they use: the task sees a new assignment.
             self.close()
             self._places.update(inputs)
         self._processing = True
@@ -171,7 +171,7 @@ class ResidentFeeding:
         self._end(Stop())
 
     def _work(self, time: Time, ends: Mapping[TopicPartition, int]) -> None:
-        """Tell the task what time it is, and let it work until all is committed, and it has heard so."""
+        """Pass the time to the task, and let it work until all is committed and acknowledged."""
         committed = self._clients.offsets
 
         def done() -> bool:
@@ -184,7 +184,7 @@ class ResidentFeeding:
 
     @contextlib.contextmanager
     def _task(self) -> Iterator[ResidentTask]:
-        """Give the task, or a new one. It ends if anything goes wrong."""
+        """Yield the task, or a new one; an error ends it."""
         task = self._running = self._running or ResidentTask(
             self._tasks,
             self._feed,
@@ -221,7 +221,7 @@ def _step(task: ResidentTask, done: Callable[[], bool]) -> None:
         if done():
             return
         task.step()
-    raise RuntimeError("the resident task does not get ahead")
+    raise RuntimeError("the resident task makes no progress")
 
 
 def _refuse_stalled(report: Report) -> None:

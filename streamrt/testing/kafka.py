@@ -8,7 +8,7 @@ Life cycle:
                       v   |
                      crashed --stop()--> new
 
-A crashed broker keeps its data and its ports, which is what tests of failures need.
+A crashed broker keeps its data and its ports, as tests of failures require.
 """
 
 import atexit
@@ -44,8 +44,8 @@ __all__ = ["EmbeddedKafka"]
 logger = logging.getLogger(__name__)
 
 _HOST = "127.0.0.1"
-# Below the range from which the system takes the ports of outgoing connections (32768 and up on Linux): a
-# client that tries to reach a killed broker could otherwise be given that very port and connect to itself.
+# Below the system's port range for outgoing connections (32768 and up on Linux): otherwise a client that tries to
+# reach a killed broker could get that very port and connect to itself.
 _PORTS = range(20_000, 32_000)
 _START_ATTEMPTS = 3
 _STOP_TIMEOUT_S = 15.0
@@ -59,7 +59,7 @@ _JVM_OPTIONS = (
     "-Xshare:auto",
     "-Djava.awt.headless=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-    # The one line at this level that says that the broker is ready.
+    # The only line at this level that reports that the broker is ready.
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
@@ -69,21 +69,20 @@ _JVM_OPTIONS = (
 class EmbeddedKafka:
     """A single Kafka broker (KRaft, broker and controller in one JVM) on this machine.
 
-    It needs a Java runtime (see `streamrt.jvm.java.find_java`) and fetches Kafka's libraries when they are
-    used for the first time. Topics are not created automatically. The broker ends with this process, however
-    this process ends.
+    It needs a Java runtime (see `streamrt.jvm.java.find_java`) and downloads Kafka's libraries at first use. Topics are
+    not created automatically. The broker ends with this process, also after a crash.
 
     Args:
         port: port of the plaintext listener on 127.0.0.1; a free one by default.
-        data_dir: directory that keeps the data; a new start on the same directory finds the topics again.
+        data_dir: directory that keeps the data; a later start with the same directory finds the topics again.
             By default a temporary directory that `stop` removes.
         config: broker settings that are added to the default ones and override them.
-        extra_listeners: security protocols ("SSL", "SASL_PLAINTEXT", "SASL_SSL") for each of which one more
-            listener is opened on a free port, see `address`. What they need goes into `config`.
-        timeout_s: how long `start` may take, in seconds.
+        extra_listeners: security protocols ("SSL", "SASL_PLAINTEXT", "SASL_SSL"), each with one additional
+            listener on a free port, see `address`. `config` contains their settings.
+        timeout_s: time limit of `start` in seconds.
 
     Raises:
-        ConfigurationError: `port` is no port.
+        ConfigurationError: if `port` is not a valid port.
 
     Example:
         >>> with EmbeddedKafka() as kafka:
@@ -120,10 +119,10 @@ class EmbeddedKafka:
 
     @property
     def data_dir(self) -> Path:
-        """Directory that holds the data, the settings (`server.properties`) and the log (`kafka.log`).
+        """Directory with the data, the settings (`server.properties`) and the log (`kafka.log`).
 
         Raises:
-            KafkaStartError: the directory is temporary and the broker was not started.
+            KafkaStartError: if the directory is temporary and the broker was not started.
         """
         directory = self._wanted_dir or self._dir
         if directory is None:
@@ -132,7 +131,7 @@ class EmbeddedKafka:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the broker, or None if it does not run."""
+        """Process id of the broker, or None if it is not running."""
         return self._process.pid if self._process is not None and self.is_alive() else None
 
     def address(self, listener: str) -> str:
@@ -142,21 +141,21 @@ class EmbeddedKafka:
             listener: "PLAINTEXT" or one of `extra_listeners`.
 
         Raises:
-            KafkaStartError: the broker was not started, so its ports are not chosen yet.
+            KafkaStartError: if the broker has never been started and so has no ports.
         """
         if listener not in self._ports:
             raise KafkaStartError(f"the embedded Kafka broker has no listener {listener} before it is started")
         return f"{_HOST}:{self._ports[listener]}"
 
     def is_alive(self) -> bool:
-        """Return whether the broker's process runs."""
+        """Return whether the broker's process is running."""
         return self._process is not None and self._process.poll() is None
 
     def logs(self, lines: int = 50) -> list[str]:
-        """Return the last lines that the broker logged since it was started last.
+        """Return the last lines that the broker logged since its last start.
 
         Args:
-            lines: how many lines at most.
+            lines: maximum number of lines.
 
         Example:
             >>> EmbeddedKafka().logs()
@@ -176,12 +175,12 @@ class EmbeddedKafka:
     def start(self) -> Self:
         """Start the broker and wait until it accepts connections.
 
-        Does nothing if it runs. After `kill`, the data and the ports are those of before.
+        Does nothing if it is running. After `kill`, it has the same data and ports.
 
         Raises:
-            JavaNotFoundError: there is no Java 17 or newer.
-            JarError: Kafka's libraries cannot be fetched.
-            KafkaStartError: the port is taken, or the broker ended or was not ready in time.
+            JavaNotFoundError: if there is no Java 17 or newer.
+            JarError: if Kafka's libraries cannot be downloaded.
+            KafkaStartError: if the port is taken, or the broker ended or was not ready in time.
         """
         if self.is_alive():
             return self
@@ -195,7 +194,7 @@ class EmbeddedKafka:
         deadline = time.monotonic() + self._timeout_s
         try:
             if "," in str(self.data_dir):
-                raise KafkaStartError(f"{self.data_dir} cannot hold Kafka's data: its name has a comma")
+                raise KafkaStartError(f"{self.data_dir} cannot hold Kafka's data: its name contains a comma")
             self.data_dir.mkdir(parents=True, exist_ok=True)
             keep_ports = bool(self._ports)
             for attempt in range(1, _START_ATTEMPTS + 1):
@@ -207,7 +206,7 @@ class EmbeddedKafka:
                     problem = self._run(command, lock, deadline)
                 if problem is None:
                     return self
-                # Someone else may take a port between our choice and the start of the broker.
+                # Another process may take a port between the choice and the start of the broker.
                 lost_a_race = "Address already in use" in problem and self._wanted_port is None
                 if not lost_a_race or keep_ports or attempt == _START_ATTEMPTS:
                     raise KafkaStartError(f"the embedded Kafka broker did not start: {problem}")
@@ -220,8 +219,8 @@ class EmbeddedKafka:
         return self
 
     def stop(self) -> None:
-        """Shut the broker down and remove its data directory if that is temporary. May be called twice."""
-        # A forked child inherits this object and its exit handlers, but not the broker.
+        """Shut the broker down, and remove its data directory if that is temporary. May be called twice."""
+        # A forked child inherits this object and its exit handlers, but does not own the broker.
         if self._owner not in (0, os.getpid()):
             return
         atexit.unregister(self.stop)
@@ -232,22 +231,22 @@ class EmbeddedKafka:
             self._dir = None
 
     def kill(self) -> None:
-        """End the broker at once (SIGKILL), as a crash does; `start` brings back its data and ports.
+        """Kill the broker (SIGKILL), as in a crash; `start` uses its data and ports again.
 
-        A start after this takes some 3 s longer, until the controller gives the old broker up.
+        The next start takes some 3 s longer, until the controller gives the old broker up.
         """
         self._end(signal.SIGKILL)
 
     def wait(self) -> None:
-        """Wait until the broker's process ends, which it does not by itself unless it fails."""
+        """Wait until the broker's process ends, which happens only after a failure or a signal."""
         if self._process is not None:
             self._process.wait()
 
     def restart(self) -> None:
-        """Shut the broker down in good order and start it again with its data and ports.
+        """Shut the broker down cleanly and start it again with its data and ports.
 
         Raises:
-            KafkaStartError: the broker did not come back.
+            KafkaStartError: if the broker did not start again.
         """
         self._end(signal.SIGTERM)
         self.start()
@@ -292,7 +291,7 @@ class EmbeddedKafka:
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.data_dir / "data"),
             "auto.create.topics.enable": False,
-            # One broker can hold one copy.
+            # One broker can hold one replica.
             "default.replication.factor": 1,
             "min.insync.replicas": 1,
             "offsets.topic.replication.factor": 1,
@@ -300,14 +299,14 @@ class EmbeddedKafka:
             "transaction.state.log.min.isr": 1,
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
-            # Few partitions of internal topics, and groups that do not wait for more members: faster tests.
+            # Faster tests: internal topics have few partitions, and groups do not wait for more members.
             "offsets.topic.num.partitions": 4,
             "transaction.state.log.num.partitions": 4,
             "share.coordinator.state.topic.num.partitions": 4,
             "group.initial.rebalance.delay.ms": 0,
-            # Tests write records with timestamps of long ago, which retention by time would delete.
+            # Tests write records with old timestamps, which retention by time would delete.
             "log.retention.ms": -1,
-            # A killed broker is accepted again only after its old session has ended; Kafka's default is 9 s.
+            # A killed broker is accepted again only after its old session ends; Kafka's default is 9 s.
             "broker.session.timeout.ms": 3_000,
             "broker.heartbeat.interval.ms": 500,
             "num.network.threads": 2,
@@ -345,12 +344,12 @@ class EmbeddedKafka:
             raise KafkaStartError(f"the embedded Kafka broker could not format {first_log_dir}: {reason}")
 
     def _run(self, command: list[str], lock: int, deadline: float) -> str | None:
-        """Start the JVM and wait; return what went wrong, or None if the broker is ready."""
+        """Start the JVM and wait; return the error, or None if the broker is ready."""
         log_file = self.data_dir / "kafka.log"
         begun = time.monotonic()
         with log_file.open("ab") as log:
             self._log_start = log.tell()
-            # A session of its own: Ctrl+C in the terminal is for this process, which then stops the broker.
+            # A separate session: Ctrl+C in the terminal goes to this process, which then stops the broker.
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 [
                     *(sys.executable, "-I", "-S", kafka_guard.__file__),
@@ -385,23 +384,23 @@ class EmbeddedKafka:
 
 
 def end_guarded(process: "subprocess.Popen[bytes]", how: signal.Signals, timeout_s: float, name: str) -> None:
-    """End a process that runs under the guard; one that does not listen is killed.
+    """End a process that runs under the guard, and kill it if it does not end in time.
 
     Args:
         process: the process.
         how: the signal that asks it to end.
-        timeout_s: how many seconds it may take.
-        name: what it is, for the log.
+        timeout_s: time limit in seconds.
+        name: its name, for the log.
     """
     process.send_signal(how)
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        logger.warning("the %s did not shut down within %g s and is killed", name, timeout_s)
+        logger.warning("the %s did not shut down within %g s; killing it", name, timeout_s)
         process.kill()
         process.wait()
     finally:
-        # Only now, because the guard takes the end of this pipe for the end of this process.
+        # Not before, because the guard takes the closing of this pipe for the end of this process.
         if process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
@@ -411,15 +410,15 @@ def end_guarded(process: "subprocess.Popen[bytes]", how: signal.Signals, timeout
 def _locked(directory: Path) -> Iterator[int]:
     """Lock `directory` against a second broker; a process that inherits the descriptor keeps the lock.
 
-    Kafka has a lock of its own, but takes it only after the second broker has written into the first one's
-    log of metadata.
+    Kafka has its own lock, but a second broker takes it only after it has written into the metadata log of the
+    first.
     """
     descriptor = os.open(directory / "broker.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise KafkaStartError(f"{directory} is in use by another Kafka broker: end that or choose another") from None
+        raise KafkaStartError(f"{directory} is in use by another Kafka broker: end it or choose another") from None
     try:
         yield descriptor
     finally:
@@ -427,7 +426,7 @@ def _locked(directory: Path) -> Iterator[int]:
 
 
 def _escaped(value: str) -> str:
-    """Return `value` as a Java properties file has it, which knows Latin-1 only."""
+    """Return `value` in the form of a Java properties file, which is Latin-1."""
     escaped = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
     units = escaped.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[place : place + 2], "big") for place in range(0, len(units), 2)]
@@ -435,7 +434,7 @@ def _escaped(value: str) -> str:
 
 
 def _cluster_id() -> str:
-    # Kafka's tool takes an id that begins with a dash for an option.
+    # Kafka's tool would take an id that begins with a dash for an option.
     while True:
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not name.startswith("-"):
@@ -444,7 +443,7 @@ def _cluster_id() -> str:
 
 def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Java does; otherwise the closed connections of an earlier broker would look like a taken port.
+        # As Java does; otherwise the closed connections of an earlier broker would make a port look taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((_HOST, port))
@@ -454,7 +453,7 @@ def _is_free(port: int) -> bool:
 
 
 def _free_port(taken: set[int]) -> int:
-    # Random, so that brokers which start at the same moment rarely choose the same port.
+    # Random, so that brokers that start at the same moment rarely choose the same port.
     for port in random.sample(_PORTS, k=200):
         if port not in taken and _is_free(port):
             return port
@@ -462,7 +461,7 @@ def _free_port(taken: set[int]) -> int:
 
 
 def _cause(lines: Sequence[str]) -> str:
-    """Return the line of a Java log that says best why the program ended."""
+    """Return the line of a Java log that best explains why the program ended."""
     causes = [line.partition("Caused by:")[2].strip() for line in lines if "Caused by:" in line]
     if causes:
         return causes[-1]
@@ -472,7 +471,7 @@ def _cause(lines: Sequence[str]) -> str:
         if re.search(r"\b(ERROR|FATAL|Exception|Error)\b|Exception:|Error:", line)
         and not line.lstrip().startswith("at ")
     ]
-    # A stack trace begins with the exception; the line before it only says who reports it.
+    # A stack trace begins with the exception; the line before it only names its reporter.
     exceptions = [line for line in errors if re.match(r"(Exception in thread|[\w.$]+(Exception|Error)\b)", line)]
     if exceptions or errors:
         return (exceptions or errors)[-1].removeprefix('Exception in thread "main" ')

@@ -1,11 +1,10 @@
 """Run a command that does not outlive the process that started it.
 
-`python kafka_guard.py OWNER SCRATCH LOCK COMMAND...` forks a watcher and then *becomes* the command, so that
-the command has the process id that the owner knows, and keeps the open file with the number LOCK for itself.
-As soon as the owner is gone, the watcher kills the command and removes the directory SCRATCH if that is not
-empty text. It learns that from standard input, a pipe whose other end the owner holds, and on Linux also from
-the owner's process descriptor, because the pipe stays open as long as anything that the owner forked holds a
-copy of it.
+`python kafka_guard.py OWNER SCRATCH LOCK COMMAND...` forks a watcher and then *becomes* the command. The command
+therefore has the process id that the owner knows. It alone keeps the open file with the number LOCK. When the owner has
+ended, the watcher kills the command and removes the directory SCRATCH, unless that is an empty string. The watcher
+detects the end on standard input, a pipe whose other end the owner holds. On Linux it also uses the owner's process
+descriptor, because the pipe stays open as long as any process forked by the owner has a copy of it.
 
 `PR_SET_PDEATHSIG` would need no watcher, but it fires when the *thread* that started the command ends.
 
@@ -28,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """Fork the watcher and become the command.
 
     Args:
-        arguments: process id of the owner, directory to remove with it (or ""), number of the open file that
+        arguments: process id of the owner, directory to remove after it (or ""), number of the open file that
             only the command keeps, the command.
 
     Returns:
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             os._exit(0)
         for descriptor in watched:
             os.close(descriptor)
-        os.open(os.devnull, os.O_RDONLY)  # becomes standard input, the lowest number that is free
+        os.open(os.devnull, os.O_RDONLY)  # becomes standard input, the lowest free number
         os.execv(command[0], command)  # noqa: S606 - the owner's command
     return 1
 
@@ -55,16 +54,16 @@ def main(arguments: Sequence[str]) -> int:
 def _descriptors(*processes: int) -> list[int]:
     if not hasattr(os, "pidfd_open"):
         return []
-    # Old kernels and some sandboxes do not have it; the pipe still works there.
+    # Old kernels and some sandboxes lack it; the pipe still works there.
     with contextlib.suppress(OSError):
         return [os.pidfd_open(process) for process in processes]
     return []
 
 
 def _watch(watched: list[int], command: int, scratch: str) -> None:
-    # Owner and command may have ended between the fork and here; then the answer comes at once.
+    # Owner and command may have ended since the fork; the answer then comes at once.
     select.select(watched, [], [])
-    # When the command has ended, this process has another parent; then there is nothing to do.
+    # When the command has ended, this process has another parent, and there is nothing to do.
     if os.getppid() != command:
         return
     with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Kafka's part in the test driver: topics, changelogs and committed offsets in memory. A double, and named so."""
+"""Test double of Kafka for the test driver: topics, changelogs and committed offsets in memory."""
 
 import contextlib
 import uuid
@@ -15,14 +15,14 @@ __all__ = ["MemoryClients", "WrittenRecord"]
 
 @dataclass(frozen=True)
 class WrittenRecord:
-    """A record as it was produced.
+    """A produced record.
 
     Attributes:
         value: the value's bytes; None is a tombstone.
         key: the key's bytes.
         timestamp: milliseconds since the Unix epoch.
         headers: the headers.
-        partition: the partition that the producer asked for; -1 where the key decides.
+        partition: the partition that the producer chose; -1 if the key decides.
     """
 
     value: bytes | None
@@ -43,7 +43,7 @@ class _Batch:
 
 @dataclass
 class _Log:
-    """What is in one topic; partitions matter for changelogs alone."""
+    """The records of one topic; only changelogs have partitions."""
 
     records: list[WrittenRecord] = field(default_factory=list)
     partitions: dict[int, list[WrittenRecord | None]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class _Log:
 
 
 class MemoryClients:
-    """Implements `TaskClients` without Kafka: what is produced stays in memory.
+    """Implements `TaskClients` without Kafka: records stay in memory.
 
     Args:
         now: returns the wall clock in milliseconds since the Unix epoch.
@@ -70,47 +70,47 @@ class MemoryClients:
 
     @property
     def worker(self) -> str:
-        """Tells this process from others."""
+        """Identifies this process."""
         return self._worker
 
     def written(self, topic: str) -> list[WrittenRecord]:
-        """Return what was produced to a topic."""
+        """Return the records produced to a topic."""
         log = self._logs.get(topic)
         return [] if log is None else log.records
 
     def writer(self) -> RecordWriter:
-        """Return the writer of tasks that produce at least once."""
+        """Return the writer of at-least-once tasks."""
         return self
 
     def kept(self, task: TopicPartition) -> TransactionWriter | None:
         """Return None: a new writer costs nothing here."""
 
     def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
-        """Return the writer of a task."""
+        """Return the exactly-once writer of a task."""
         return _MemoryTransaction(self)
 
     @contextlib.contextmanager
     def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
-        """Return a writer for a moment."""
+        """Yield a temporary writer."""
         yield _MemoryTransaction(self)
 
     @property
     def delivered(self) -> bool:
-        """Return True: all that was produced is there."""
+        """Return True: all records are delivered at once."""
         return True
 
     def hurry(self) -> None:
-        """Do nothing: all that was produced is there."""
+        """Do nothing: there are no lingering records."""
 
     def release(self, task: TopicPartition) -> None:
-        """Do nothing: there is no connection to let go of."""
+        """Do nothing: there is no connection to close."""
 
     def committed(self, place: TopicPartition) -> int | None:
         """Return the committed offset of an input partition; 0 at the beginning."""
         return self.offsets.get(place, 0)
 
     def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of input partitions, with what was stored with them."""
+        """Return the committed offsets of input partitions, with their metadata."""
         return {place: CommittedOffset(self.offsets.get(place, 0), self.metadata.get(place) or "") for place in places}
 
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
@@ -126,7 +126,7 @@ class MemoryClients:
         yield _Batch(keys, [record.value for record in found], [record.timestamp for record in found], end, epochs)
 
     def log_end(self, place: TopicPartition) -> int:
-        """Return 0: whoever has records hands them over at once, and there is nothing to read ahead."""
+        """Return 0: the test passes records in directly, so there is nothing to read ahead."""
         return 0
 
     def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
@@ -134,7 +134,7 @@ class MemoryClients:
         yield from ()
 
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
-        """Tell whether an input partition has records in a range: in memory there are no markers."""
+        """Return whether an input partition has records in a range: in memory there are no transaction markers."""
         return start < end
 
     def now(self) -> int:
@@ -151,12 +151,12 @@ class MemoryClients:
         partition: int = -1,
     ) -> None:
         """Keep a record."""
-        # librdkafka takes 0 for "now".
+        # A timestamp of 0 means "now" to librdkafka.
         record = WrittenRecord(value, key, timestamp or self._now(), headers, partition)
         self._logs.setdefault(topic, _Log()).append(record)
 
     def flush(self) -> list[Exception]:
-        """Return no errors: nothing gets lost."""
+        """Return no errors: no record is lost."""
         return []
 
     def end_transaction(
@@ -168,7 +168,7 @@ class MemoryClients:
         self.commit_offsets(offsets, metadata)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> None:
-        """Keep offsets, and what is stored with them."""
+        """Store offsets and their metadata."""
         self.offsets.update(offsets)
         for place in offsets:
             self.metadata[place] = metadata.get(place) if isinstance(metadata, Mapping) else metadata

@@ -1,7 +1,7 @@
-"""Fixtures for pytest, available in every test suite of an environment that has StreamRT installed.
+"""Fixtures for pytest, available in every test suite of an environment with StreamRT.
 
-pytest imports this module on every start, so it imports nothing heavy: what a fixture needs is imported
-inside the fixture.
+pytest imports this module on every start, so it imports nothing heavy: fixtures import what they need inside their
+functions.
 """
 
 import os
@@ -19,7 +19,7 @@ __all__ = ["ExternalKafka", "KafkaBroker", "kafka_broker", "topology_driver"]
 
 
 class KafkaBroker(Protocol):
-    """What every broker that a test gets can tell."""
+    """The interface of the broker that a test gets."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -43,11 +43,10 @@ class ExternalKafka:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """A Kafka broker for the whole test run, started when the first test asks for it.
+    """A Kafka broker for the whole test run, started when the first test requests it.
 
-    It is a `streamrt.testing.kafka.EmbeddedKafka`; if the environment variable `STREAMRT_TEST_BROKER` holds
-    the address of a broker, that one is used instead. Topics live as long as the broker, so give them unique
-    names.
+    It is a `streamrt.testing.kafka.EmbeddedKafka`, unless the environment variable `STREAMRT_TEST_BROKER` contains
+    the address of another broker. Topics live as long as the broker, so give them unique names.
     """
     address = os.environ.get("STREAMRT_TEST_BROKER")
     if address:

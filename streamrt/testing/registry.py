@@ -40,7 +40,7 @@ _JVM_OPTIONS = (
     "-Xshare:auto",
     "-Djava.awt.headless=true",
     f"-Dquarkus.http.host={_HOST}",
-    # Health and metrics; port 0 takes any that is free.
+    # Health and metrics; port 0 selects any free port.
     f"-Dquarkus.management.host={_HOST}",
     "-Dquarkus.management.port=0",
 )
@@ -49,11 +49,11 @@ _JVM_OPTIONS = (
 class EmbeddedSchemaRegistry:
     """A schema registry on this machine that keeps its schemas in memory.
 
-    It needs Java 21 or newer (see `streamrt.jvm.java.find_java`) and fetches Apicurio (160 MB) when it is used for the
-    first time. It ends with this process, however this process ends.
+    It needs Java 21 or newer (see `streamrt.jvm.java.find_java`) and downloads Apicurio (160 MB) at first use. It ends
+    with this process, also after a crash.
 
     Args:
-        timeout_s: how long `start` may take, in seconds, without the download.
+        timeout_s: time limit of `start` in seconds, without the download.
 
     Example:
         ```python
@@ -74,7 +74,7 @@ class EmbeddedSchemaRegistry:
         """Address for `SchemaRegistryClientConfig`.
 
         Raises:
-            SchemaRegistryUnavailableError: the registry was not started, so its port is not chosen yet.
+            SchemaRegistryUnavailableError: if the registry has never been started and so has no port.
         """
         return f"http://{self.address}{_API}"
 
@@ -83,21 +83,21 @@ class EmbeddedSchemaRegistry:
         """Host and port.
 
         Raises:
-            SchemaRegistryUnavailableError: the registry was not started, so its port is not chosen yet.
+            SchemaRegistryUnavailableError: if the registry has never been started and so has no port.
         """
         if self._port is None:
             raise SchemaRegistryUnavailableError("the embedded schema registry has no address before it is started")
         return f"{_HOST}:{self._port}"
 
     def is_alive(self) -> bool:
-        """Return whether the registry's process runs."""
+        """Return whether the registry's process is running."""
         return self._process is not None and self._process.poll() is None
 
     def logs(self, lines: int = 50) -> list[str]:
         """Return the last lines that the registry logged.
 
         Args:
-            lines: how many lines at most.
+            lines: maximum number of lines.
         """
         if self._dir is None:
             return []
@@ -108,12 +108,12 @@ class EmbeddedSchemaRegistry:
     def start(self) -> Self:
         """Start the registry and wait until it answers.
 
-        Does nothing if it runs. After `kill`, the port is that of before, and the schemas are gone.
+        Does nothing if it is running. After `kill`, the port is the same, and the schemas are gone.
 
         Raises:
-            JavaNotFoundError: there is no Java 21 or newer.
-            JarError: Apicurio cannot be fetched.
-            SchemaRegistryUnavailableError: the registry ended or was not ready in time.
+            JavaNotFoundError: if there is no Java 21 or newer.
+            JarError: if Apicurio cannot be downloaded.
+            SchemaRegistryUnavailableError: if the registry ended or was not ready in time.
         """
         if self.is_alive():
             return self
@@ -143,7 +143,7 @@ class EmbeddedSchemaRegistry:
 
     def stop(self) -> None:
         """Shut the registry down. May be called twice."""
-        # A forked child inherits this object and its exit handlers, but not the registry.
+        # A forked child inherits this object and its exit handlers, but does not own the registry.
         if self._owner not in (0, os.getpid()):
             return
         atexit.unregister(self.stop)
@@ -154,7 +154,7 @@ class EmbeddedSchemaRegistry:
             self._dir = None
 
     def kill(self) -> None:
-        """End the registry at once (SIGKILL), as a crash does; `start` brings back its port."""
+        """Kill the registry (SIGKILL), as in a crash; `start` uses the same port again."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> Self:
@@ -215,7 +215,7 @@ class EmbeddedSchemaRegistry:
 
 
 def _unpacked() -> Path:
-    """Return the directory with the registry's files; it is unpacked once and kept."""
+    """Return the directory with the registry's files, which are unpacked once and kept."""
     (archive,) = locked_jars("registry")
     cache = cache_directory()
     target = cache / f"{archive.artifact}-{archive.version}-{archive.sha256[:12]}"
@@ -223,7 +223,7 @@ def _unpacked() -> Path:
         return target
     (path,) = fetch_jars("registry")
     cache.mkdir(parents=True, exist_ok=True)
-    # Unpacked beside and renamed: neither a process that is killed nor two at once leave half of it behind.
+    # Unpacked into another directory and renamed: a killed process, or two at once, leave no partial directory.
     staging = Path(tempfile.mkdtemp(dir=cache, prefix=".unpacking-"))
     try:
         with tarfile.open(path) as files:

@@ -1,6 +1,6 @@
-"""What surrounds a resident task, in memory: its feed, its place in the group, and its driver. Doubles, and named so.
+"""Test doubles of a resident task's surroundings, in memory: its feed, its group member and its driver.
 
-None of them waits: they have what there is at once, and time passes when it is told to.
+None of them waits: all data is available at once, and time passes on request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ __all__ = ["MemoryClock", "MemoryFeed", "MemoryLink", "MemoryMember"]
 
 
 class MemoryClock:
-    """Gives seconds to a resident task; they pass when a test says so.
+    """Clock of a resident task in seconds, which a test moves.
 
     Example:
         >>> clock = MemoryClock()
@@ -42,30 +42,30 @@ class MemoryFeed:
 
     @property
     def reading(self) -> bool:
-        """Whether there are partitions to read, and none of them is paused."""
+        """Whether there are partitions to read, none of them paused."""
         return bool(self._next) and not self._paused
 
     def hold(self, chunk: Chunk) -> None:
-        """Hold records; they are behind those that were held before."""
+        """Hold records, after those that are already held."""
         self._held.append(chunk)
 
     def forget(self) -> None:
-        """Drop all records, be they polled or not."""
+        """Drop all records, polled or not."""
         self._held.clear()
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, too, from these offsets on, once they are resumed."""
+        """Read these partitions, too, from these offsets on, after `resume`."""
         self._next.update(positions)
         self._paused.update(positions)
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
-        """Read these partitions no longer."""
+        """Stop reading these partitions."""
         for place in places:
             self._next.pop(place, None)
             self._paused.discard(place)
 
     def poll(self, timeout_s: float, records: int) -> list[tuple[TopicPartition, InputBatch]]:
-        """Return what is held, chunk by chunk."""
+        """Return the held records, chunk by chunk."""
         found: list[tuple[TopicPartition, InputBatch]] = []
         for chunk in self._held:
             place = TopicPartition(chunk.topic, chunk.partition)
@@ -79,7 +79,7 @@ class MemoryFeed:
         return found
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on at another offset."""
+        """Continue at another offset."""
         self._next[place] = offset
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -91,19 +91,19 @@ class MemoryFeed:
         self._paused.difference_update(places)
 
     def ends(self) -> Mapping[TopicPartition, int]:
-        """Return where the partitions end that are read: each poll reads all."""
+        """Return the ends of the partitions: each poll reads all."""
         return {place: at for place, at in self._next.items() if place not in self._paused}
 
     def close(self) -> None:
-        """Do nothing: there is no connection to let go of."""
+        """Do nothing: there is no connection to close."""
 
 
 class MemoryMember:
-    """Implements `Member`: has its partitions from the start, and for ever.
+    """Implements `Member`: owns its partitions from the start, forever.
 
     Args:
         places: the partitions.
-        clients: keeps the committed offsets.
+        clients: holds the committed offsets.
     """
 
     away = False
@@ -113,7 +113,7 @@ class MemoryMember:
         self._clients = clients
 
     def start(self) -> None:
-        """Do nothing: the member is in its group already."""
+        """Do nothing: the member is already in its group."""
 
     def current_assignment(self, timeout: float) -> GroupAssignment:
         """Return all partitions."""
@@ -127,19 +127,19 @@ class MemoryMember:
         timeout: float = 30.0,
         metadata: OffsetMetadata = None,
     ) -> None:
-        """Keep offsets."""
+        """Store offsets."""
         self._clients.commit_offsets(offsets, metadata)
 
     def close(self) -> None:
-        """Do nothing: nobody else wants the partitions."""
+        """Do nothing: there is no other member."""
 
 
 class MemoryLink:
-    """Implements `Link`: the driver takes each report before `send` returns, and its answer is there at once.
+    """Implements `Link`: the driver handles each report before `send` returns, and its answer is available at once.
 
     Args:
-        positions: returns where tasks begin.
-        take: takes reports; what it raises comes out of the task.
+        positions: returns the start positions of tasks.
+        take: handles reports; its errors are raised in the task.
     """
 
     def __init__(self, positions: Callable[[], Mapping[TopicPartition, int]], take: Callable[[Report], None]) -> None:
@@ -149,19 +149,19 @@ class MemoryLink:
 
     @property
     def answered(self) -> bool:
-        """Whether there are messages that the task has not heard yet."""
+        """Whether there are messages that the task has not received yet."""
         return bool(self._answers)
 
     def say(self, message: ToTask) -> None:
-        """Tell the task something that it did not ask for."""
+        """Send the task a message that it did not request."""
         self._answers.append(message)
 
     def forget(self) -> None:
-        """Take back what the task has not heard yet."""
+        """Remove the messages that the task has not received yet."""
         self._answers.clear()
 
     def send(self, message: FromTask) -> None:
-        """Take a message, and put the answer by."""
+        """Handle a message, and queue the answer."""
         if isinstance(message, Wanted):
             self._answers.append(Begin(message.generation, self._positions()))
         elif isinstance(message, Worked):

@@ -1,7 +1,7 @@
-"""Conformance suites for serializers and deserializers: ours run them, and yours can.
+"""Conformance suites for serializers and deserializers, StreamRT's and yours.
 
-Subclass a suite in a test module, give the subclass a name that begins with `Test`, and say what it is about. pytest
-collects the tests that come with it. The suites need the packages pytest and hypothesis.
+Subclass a suite in a test module, give the subclass a name that begins with `Test`, and define what it tests. pytest
+collects the inherited tests. The suites need the packages pytest and hypothesis.
 
 Example:
     ```python
@@ -36,7 +36,7 @@ __all__ = ["DeserializerConformance", "SerializerConformance"]
 _TOPIC = "conformance"
 _HEADERS: tuple[Headers | None, ...] = (None, [("name", b"\xff"), ("name", None)])
 
-# The same test runs for each subclass, which hypothesis takes for an accident unless told otherwise.
+# The same test runs for each subclass, which hypothesis reports as a mistake by default.
 _thoroughly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
 
 _SCALARS = st.one_of(
@@ -60,14 +60,14 @@ _ANYTHING = st.recursive(
 
 
 class _Outcome:
-    """What a call gave: a result, or an exception."""
+    """The outcome of a call: a result or an exception."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.error: Exception | None = None
         self.result: Any = None
         try:
             self.result = call()
-        except Exception as error:  # noqa: BLE001 - which exceptions are allowed is up to the tests
+        except Exception as error:  # noqa: BLE001 - the tests decide which exceptions are allowed
             self.error = error
 
     def same_as(self, other: "_Outcome") -> bool:
@@ -75,17 +75,17 @@ class _Outcome:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    # Through repr, because NaN differs from itself.
+    # Compared by repr, because NaN differs from itself.
     return type(one) is type(other) and (one == other or repr(one) == repr(other))
 
 
 class SerializerConformance:
-    """What every `Serializer` promises.
+    """The contract of every `Serializer`.
 
     Attributes:
         accepted: pairs of a value and its bytes.
         refused: values that must raise `SerializationError`.
-        none: what None becomes: None for a tombstone, or bytes such as those of JSON's `null`.
+        none: serialized form of None: None for a tombstone, or bytes such as those of JSON's `null`.
     """
 
     accepted: ClassVar[Sequence[tuple[Any, bytes | None]]]
@@ -97,30 +97,30 @@ class SerializerConformance:
         raise NotImplementedError
 
     def test_values_become_their_bytes(self) -> None:
-        """Each accepted value gives the bytes that go with it, as key and as value."""
+        """Each accepted value gives its bytes, as key and as value."""
         serializer = self.make()
         for value, data in self.accepted:
             for field in MessageField:
                 assert serializer(value, SerializationContext(_TOPIC, field)) == data
 
     def test_results_are_bytes_or_none(self) -> None:
-        """Kafka's producer takes nothing else."""
+        """Kafka's producer accepts nothing else."""
         for value, _ in self.accepted:
             assert type(self.make()(value, SerializationContext(_TOPIC, MessageField.VALUE))) in (bytes, type(None))
 
     def test_none_has_one_representation(self) -> None:
-        """None becomes a tombstone, or whatever the format says."""
+        """None becomes a tombstone, or the null of the format."""
         assert self.make()(None, SerializationContext(_TOPIC, MessageField.VALUE)) == self.none
 
     def test_refused_values_raise_a_serialization_error(self) -> None:
-        """The message is not empty: users read it."""
+        """The message is not empty, because users read it."""
         for value in self.refused:
             with pytest.raises(SerializationError) as caught:
                 self.make()(value, SerializationContext(_TOPIC, MessageField.VALUE))
             assert str(caught.value), f"the error about {value!r} says nothing"
 
     def test_bind_agrees_with_a_call(self) -> None:
-        """Tasks use the bound function; it must not differ."""
+        """Tasks use the bound function, which must not differ."""
         serializer = self.make()
         for field in MessageField:
             bound = serializer.bind(_TOPIC, field)
@@ -130,19 +130,19 @@ class SerializerConformance:
                     assert _Outcome(lambda: bound(value, headers)).same_as(direct), repr(value)  # noqa: B023
 
     def test_it_can_be_pickled(self) -> None:
-        """A serializer travels to the processes that run tasks."""
+        """A serializer is sent to the processes that run tasks."""
         again: Serializer = pickle.loads(cloudpickle.dumps(self.make()))
         bound = again.bind(_TOPIC, MessageField.VALUE)
         for value, data in self.accepted:
             assert bound(value, None) == data
 
     def test_values_are_not_changed(self) -> None:
-        """The value goes on to the next operator."""
+        """The value is passed on to the next operator."""
         for value, _ in self.accepted:
             try:
                 before = copy.deepcopy(value)
             except TypeError:
-                continue  # there is no copy to compare with, such as of a memoryview
+                continue  # some objects cannot be copied, such as a memoryview
             self.make()(value, SerializationContext(_TOPIC, MessageField.VALUE))
             assert _equal(value, before)
 
@@ -155,7 +155,7 @@ class SerializerConformance:
     @given(value=_ANYTHING)
     @_thoroughly
     def test_any_object_gives_bytes_or_a_serialization_error(self, value: Any) -> None:
-        """Other exceptions would reach users as bugs of ours."""
+        """Users would take other exceptions for bugs of StreamRT."""
         outcome = _Outcome(lambda: self.make().bind(_TOPIC, MessageField.VALUE)(value, None))
         if outcome.error is not None:
             assert isinstance(outcome.error, SerializationError), repr(outcome.error)
@@ -164,13 +164,13 @@ class SerializerConformance:
 
 
 class DeserializerConformance:
-    """What every `Deserializer` promises.
+    """The contract of every `Deserializer`.
 
     Attributes:
         accepted: pairs of bytes and their value.
         refused: bytes that must raise `SerializationError`.
-        headers: headers that go with the bytes, for formats that need some.
-        values: what the serializer accepts, for the round trip; None leaves random round trips out.
+        headers: headers for the bytes, for formats that need some.
+        values: strategy of values that the serializer accepts, for the round trip; None skips random round trips.
     """
 
     accepted: ClassVar[Sequence[tuple[bytes, Any]]]
@@ -183,39 +183,39 @@ class DeserializerConformance:
         raise NotImplementedError
 
     def make_serializer(self) -> Serializer | None:
-        """Return the serializer whose bytes it reads; None leaves round trips out."""
+        """Return the serializer for the round trips; None skips them."""
         return None
 
     def test_bytes_become_their_values(self) -> None:
-        """Each of the accepted bytes gives the value that goes with it, of the same type, as key and as value."""
+        """Each of the accepted bytes gives its value, of the same type, as key and as value."""
         deserializer = self.make()
         for data, value in self.accepted:
             for field in MessageField:
                 assert _equal(self._read(deserializer, data, field), value), repr(data)
 
     def test_refused_bytes_raise_a_serialization_error(self) -> None:
-        """The message is not empty: users read it."""
+        """The message is not empty, because users read it."""
         for data in self.refused:
             with pytest.raises(SerializationError) as caught:
                 self._read(self.make(), data)
             assert str(caught.value), f"the error about {data!r} says nothing"
 
     def test_bind_agrees_with_a_call(self) -> None:
-        """Tasks use the bound function; it must not differ."""
+        """Tasks use the bound function, which must not differ."""
         deserializer = self.make()
         for field in MessageField:
             for data in [*(data for data, _ in self.accepted), *self.refused]:
                 self._agree(deserializer, data, field)
 
     def test_it_can_be_pickled(self) -> None:
-        """A deserializer travels to the processes that run tasks."""
+        """A deserializer is sent to the processes that run tasks."""
         again: Deserializer = pickle.loads(cloudpickle.dumps(self.make()))
         assert again.split_values == self.make().split_values
         for data, value in self.accepted:
             assert _equal(self._read(again, data), value)
 
     def test_each_call_gives_an_object_of_its_own(self) -> None:
-        """Operators change values in place; the next record must not see that."""
+        """Operators change values in place, which must not affect the next record."""
         deserializer = self.make()
         for data, _ in self.accepted:
             one, other = self._read(deserializer, data), self._read(deserializer, data)
@@ -231,7 +231,7 @@ class DeserializerConformance:
     @given(data=st.data())
     @_thoroughly
     def test_random_values_survive_the_round_trip(self, data: st.DataObject) -> None:
-        """Whatever the serializer writes can be read."""
+        """All that the serializer writes can be read."""
         serializer = self.make_serializer()
         if serializer is not None and self.values is not None:
             self._round_trip(serializer, data.draw(self.values))
@@ -239,11 +239,11 @@ class DeserializerConformance:
     @given(data=st.binary(max_size=16))
     @_thoroughly
     def test_random_bytes_give_a_value_or_a_declared_exception(self, data: bytes) -> None:
-        """Other exceptions would reach users as bugs of ours."""
+        """Users would take other exceptions for bugs of StreamRT."""
         self._declares(data)
 
     def test_damaged_bytes_give_a_value_or_a_declared_exception(self) -> None:
-        """Bytes that are cut short, longer or flipped come from disks, networks and other programs."""
+        """Truncated, extended or flipped bytes come from disks, networks and other programs."""
         for data, _ in self.accepted:
             places = range(0, len(data), max(1, len(data) // 20))
             for place in places:
@@ -272,6 +272,6 @@ class DeserializerConformance:
 
     def _round_trip(self, serializer: Serializer, value: Any) -> None:
         written = serializer(value, SerializationContext(_TOPIC, MessageField.VALUE))
-        # Null never reaches a deserializer.
+        # A deserializer never gets null.
         if written is not None:
             assert _equal(self._read(self.make(), written), value), repr(value)

@@ -1,7 +1,7 @@
-"""Conformance suite for stores: ours run it, and yours can.
+"""Conformance suite for stores, StreamRT's and yours.
 
-Subclass the suite in a test module, give the subclass a name that begins with `Test`, and say how a store is made. pytest
-collects the tests that come with it. The suite needs the packages pytest and hypothesis.
+Subclass the suite in a test module, give the subclass a name that begins with `Test`, and define how a store is made.
+pytest collects the inherited tests. The suite needs the packages pytest and hypothesis.
 
 Example:
     ```python
@@ -31,7 +31,7 @@ _KEYS = st.one_of(st.binary(min_size=1, max_size=4), st.sampled_from([b"\x00", b
 _CHANGES = st.lists(st.tuples(_KEYS, st.one_of(st.none(), st.binary(max_size=8))), max_size=12)
 _STEPS = st.lists(st.one_of(_CHANGES, st.just("reopen")), max_size=8)
 
-# The same test runs for each subclass, which hypothesis takes for an accident unless told otherwise.
+# The same test runs for each subclass, which hypothesis reports as a mistake by default.
 _thoroughly = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
 
 
@@ -41,10 +41,10 @@ def _stamp(offset: int) -> Stamp:
 
 
 class StoreConformance:
-    """What every `Store` promises."""
+    """The contract of every `Store`."""
 
     def make(self, name: str, topic: str, base_dir: Path) -> Store:
-        """Return a store under test, which fails at once where it would wait for another owner."""
+        """Return a store that fails at once instead of waiting for another owner."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -60,14 +60,14 @@ class StoreConformance:
         partition.close()
 
     def test_it_begins_empty(self, partition: StorePartition) -> None:
-        """There is nothing, and no stamp."""
+        """There is no data and no stamp."""
         assert partition.stamp is None
         assert partition.get(b"a") is None
         assert partition.get_many([b"a", b"b"]) == [None, None]
         assert list(partition.scan(b"", None)) == []
 
     def test_what_is_written_can_be_read(self, partition: StorePartition) -> None:
-        """Values, the empty one included; several at a time come in the order of the keys asked for."""
+        """Values, also the empty one; a read of several keys returns them in the order of the keys."""
         partition.write([(b"a", b"1"), (b"b", b""), (b"c", b"\x00\xff")], _stamp(1))
         assert partition.get(b"a") == b"1"
         assert partition.get(b"b") == b""
@@ -75,7 +75,7 @@ class StoreConformance:
         assert partition.get_many([]) == []
 
     def test_deleted_keys_are_gone(self, partition: StorePartition) -> None:
-        """None deletes; a missing key, too."""
+        """None deletes a key, also a missing one."""
         partition.write([(b"a", b"1"), (b"b", b"2")], _stamp(1))
         partition.write([(b"a", None), (b"never", None)], _stamp(2))
         assert partition.get(b"a") is None
@@ -87,7 +87,7 @@ class StoreConformance:
         assert list(partition.scan(b"", None)) == [(b"a", b"2")]
 
     def test_the_stamp_goes_with_the_data(self, partition: StorePartition) -> None:
-        """It is that of the last write, which may have no changes."""
+        """It is the stamp of the last write, which may have no changes."""
         partition.write([(b"a", b"1")], _stamp(1))
         assert partition.stamp == _stamp(1)
         partition.write([], _stamp(2))
@@ -95,7 +95,7 @@ class StoreConformance:
         assert partition.get(b"a") == b"1"
 
     def test_a_write_is_all_or_nothing(self, partition: StorePartition) -> None:
-        """An iterable that raises leaves data and stamp as they were."""
+        """An iterable that raises leaves data and stamp unchanged."""
 
         def changes() -> Iterator[Change]:
             yield b"a", b"2"
@@ -109,7 +109,7 @@ class StoreConformance:
         assert list(partition.scan(b"", None)) == [(b"a", b"1")]
 
     def test_empty_keys_are_refused(self, partition: StorePartition) -> None:
-        """Nothing of such a write stays."""
+        """Such a write has no effect."""
         with pytest.raises(StateError):
             partition.write([(b"a", b"1"), (b"", b"1")], _stamp(1))
         assert partition.stamp is None
@@ -136,7 +136,7 @@ class StoreConformance:
         assert scanned(b"", b"") == []
 
     def test_a_scan_may_be_left_early(self, store: Store) -> None:
-        """What was not read keeps nothing open."""
+        """An unfinished scan keeps nothing open."""
         partition = store.open(0)
         partition.write([(b"%d" % number, b"") for number in range(100)], _stamp(1))
         scan = partition.scan(b"", None)
@@ -145,7 +145,7 @@ class StoreConformance:
         store.open(0).close()
 
     def test_keys_may_have_every_byte(self, partition: StorePartition) -> None:
-        """In every place."""
+        """At every position."""
         keys = [bytes([byte]) for byte in range(256)] + [bytes([byte, 255 - byte]) for byte in range(256)]
         partition.write([(key, key) for key in keys], _stamp(1))
         assert partition.get_many(keys) == keys
@@ -165,7 +165,7 @@ class StoreConformance:
 
     @pytest.mark.slow
     def test_there_may_be_many_keys(self, store: Store) -> None:
-        """Over several writes, with half of them deleted again."""
+        """Over several writes, half of them deleted again."""
         keys = [b"key-%06d" % number for number in range(30_000)]
         partition = store.open(0)
         for first in range(0, len(keys), 5_000):
@@ -179,7 +179,7 @@ class StoreConformance:
         partition.close()
 
     def test_data_survives_closing(self, store: Store, tmp_path: Path) -> None:
-        """For stores that say that they are persistent, in another object, too."""
+        """For stores that declare themselves persistent, also in another object."""
         partition = store.open(3)
         partition.write([(b"a", b"1")], _stamp(1))
         partition.close()
@@ -190,7 +190,7 @@ class StoreConformance:
         partition.close()
 
     def test_partitions_are_apart(self, store: Store) -> None:
-        """Several may be open at a time."""
+        """Several may be open at the same time."""
         partitions = [store.open(number) for number in (0, 1, 10)]
         for number, partition in enumerate(partitions):
             partition.write([(b"a", b"%d" % number)], _stamp(number))
@@ -204,7 +204,7 @@ class StoreConformance:
 
     @pytest.mark.slow
     def test_stores_are_apart(self, tmp_path: Path) -> None:
-        """Whatever their names and topics are."""
+        """With any names and topics."""
         names = [
             ("a", "b"),
             ("b", "a"),
@@ -227,7 +227,7 @@ class StoreConformance:
             partition.close()
 
     def test_one_owner_at_a_time(self, store: Store) -> None:
-        """A second one is refused, and can come when the first has gone."""
+        """A second owner is refused until the first has closed."""
         partition = store.open(0)
         with pytest.raises(StoreLockedError):
             store.open(0)
@@ -240,7 +240,7 @@ class StoreConformance:
         partition.close()
 
     def test_destroyed_data_is_gone(self, store: Store) -> None:
-        """And one can begin anew; destroying nothing is fine."""
+        """A new store can be made there; destroying nothing is allowed."""
         store.destroy(0)
         partition = store.open(0)
         partition.write([(b"a", b"1")], _stamp(1))
@@ -253,7 +253,7 @@ class StoreConformance:
         partition.close()
 
     def test_a_closed_partition_refuses(self, store: Store) -> None:
-        """All but closing it again."""
+        """All calls but another close."""
         partition = store.open(0)
         partition.write([(b"a", b"1")], _stamp(1))
         partition.close()
@@ -271,7 +271,7 @@ class StoreConformance:
     @given(steps=_STEPS)
     @_thoroughly
     def test_random_writes_agree_with_a_dictionary(self, steps: list[list[Change] | str]) -> None:
-        """Over closing and opening."""
+        """Also after closing and opening."""
         with tempfile.TemporaryDirectory() as folder:
             store = self.make("store", "topic", Path(folder))
             partition = store.open(0)

@@ -1,4 +1,4 @@
-"""Looks into the stores of a test driver, also while a task has them open."""
+"""Read access to the stores of a test driver, also while a task has them open."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ __all__ = ["ReadableStore", "ReadableStores", "StateView"]
 
 
 class ReadableStore(Store):
-    """A store whose open partitions can be read by somebody else, too.
+    """A store whose open partitions can also be read by others.
 
     Args:
-        store: where the data is.
+        store: the store with the data.
     """
 
     persistent: ClassVar[bool] = False
@@ -35,7 +35,7 @@ class ReadableStore(Store):
 
     @contextlib.contextmanager
     def reading(self, partition: int) -> Iterator[StorePartition]:
-        """Give a partition to read from: the one that a task has open, or else one that is open for so long."""
+        """Yield a partition to read from: the one that a task has open, or else one that is opened for the purpose."""
         opened = self._opened.get(partition)
         if opened is not None and not _is_closed(opened):
             yield opened
@@ -52,7 +52,7 @@ class ReadableStores(StoreCatalog):
         self._readable: dict[tuple[str, str], ReadableStore] = {}
 
     def store(self, topic: str, spec: StoreSpec) -> ReadableStore:
-        """Return the store of a source topic, or of several."""
+        """Return the store of a source topic, or of several merged topics."""
         store = self._readable.get((topic, spec.name))
         if store is None:
             store = self._readable[topic, spec.name] = ReadableStore(super().store(topic, spec))
@@ -60,7 +60,7 @@ class ReadableStores(StoreCatalog):
 
 
 class StateView:
-    """What a store holds for one key, each time it is asked.
+    """View of a store's current values for one key.
 
     Args:
         store: the store.
@@ -96,7 +96,7 @@ class StateView:
 
 
 def _is_closed(partition: StorePartition) -> bool:
-    """Tell by what every store promises: a closed partition refuses to be read."""
+    """Return whether a partition is closed: every closed partition refuses to be read."""
     try:
         partition.get(b"\x00")
     except StateError:

@@ -1,4 +1,4 @@
-"""Topics: what is in them (serializers, timestamps) and what the cluster makes of them (partitions)."""
+"""Topics: their contents (serializers, timestamps) and their settings in the cluster (partitions)."""
 
 from streamrt.kafka import TopicConfig
 from streamrt.topics.internal import changelog_topic_name, repartition_topic_name

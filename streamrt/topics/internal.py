@@ -1,4 +1,4 @@
-"""Internal topics: how repartition and changelog topics are named, set up and checked. Decisions only, no cluster.
+"""Internal topics: names, settings and checks of repartition and changelog topics. Pure decisions, no cluster access.
 
 ```
 repartition__<group>--<topic>--<name>                   what group_by puts between two sub-topologies
@@ -7,19 +7,20 @@ changelog__<group>--repartition.<topic>.<name>--<store> the same, of a store beh
 changelog__<group>--<topic>--<store>.<name>             the same, where the topic has one partition
 ```
 
-What is behind a `group_by` has stores of its own, whose names end with that of the grouping: `default.<name>`, and
-`default.<a>.<b>` where one grouping follows another. On a topic of one partition they lie beside the store of the input,
-and the name tells them apart. Behind a repartition topic, which has the name in its own already, the changelog goes
-without it.
+Operators behind a `group_by` have separate stores, whose names end with that of the grouping: `default.<name>`, or
+`default.<a>.<b>` if one grouping follows another. On a topic of one partition they lie beside the store of the input,
+and the name distinguishes them. Behind a repartition topic, whose name already contains the grouping, the name of the
+changelog omits it.
 """
 
 from streamrt.errors import ConfigurationError
 from streamrt.kafka import TopicConfig
 from streamrt.topics.topic import NAME
 
-# These decide what a topic takes and when a record counts as written; internal topics take what their input takes.
+# These options define which records a topic accepts and when a record counts as written. Internal topics copy their
+# input's.
 _CARRIED = ("max.message.bytes", "min.insync.replicas")
-# Limits on how far a record's timestamp may be from the broker's clock. Event times may be anywhere.
+# Limits for the distance of a record's timestamp from the broker's clock. Event times must not be limited.
 _TIMESTAMP_LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _UNLIMITED = str(2**63 - 1)
 _MAX_LENGTH = 249
@@ -27,7 +28,7 @@ _STORE = "the name of the store, which ends with the names of groupings"
 
 
 def repartition_prefix(group: str) -> str:
-    """Return how the names of all repartition topics of a group begin.
+    """Return the common prefix of the names of a group's repartition topics.
 
     Example:
         >>> repartition_prefix("shop")
@@ -37,7 +38,7 @@ def repartition_prefix(group: str) -> str:
 
 
 def repartition_topic_name(group: str, topic: str, name: str) -> str:
-    """Return the name of the topic that a `group_by` goes through.
+    """Return the name of the repartition topic of a `group_by`.
 
     Args:
         group: the consumer group.
@@ -45,7 +46,7 @@ def repartition_topic_name(group: str, topic: str, name: str) -> str:
         name: the name of the `group_by`.
 
     Raises:
-        ConfigurationError: if no topic can have that name.
+        ConfigurationError: if the result is not a valid topic name.
 
     Example:
         >>> repartition_topic_name("shop", "orders", "customer")
@@ -58,7 +59,7 @@ def repartition_topic_name(group: str, topic: str, name: str) -> str:
 
 
 def changelog_topic_name(group: str, topic: str, store: str) -> str:
-    """Return the name of the topic that keeps the changes of a store.
+    """Return the name of the changelog topic of a store.
 
     Args:
         group: the consumer group.
@@ -66,7 +67,7 @@ def changelog_topic_name(group: str, topic: str, store: str) -> str:
         store: the name of the store.
 
     Raises:
-        ConfigurationError: if no topic can have that name.
+        ConfigurationError: if the result is not a valid topic name.
 
     Example:
         >>> changelog_topic_name("shop", "orders", "default")
@@ -84,7 +85,7 @@ def changelog_topic_name(group: str, topic: str, store: str) -> str:
 
 
 def topic_alias(group: str, topic: str) -> str:
-    """Return what stands for a topic in the names of internal topics that belong to it.
+    """Return the alias of a topic in the names of its internal topics.
 
     Args:
         group: the consumer group.
@@ -103,11 +104,11 @@ def topic_alias(group: str, topic: str) -> str:
 def repartition_config(source: TopicConfig) -> TopicConfig:
     """Return the settings of a repartition topic.
 
-    Its records are deleted when they have been processed, never by age or size: what is not processed yet must stay. It
-    keeps the timestamps of the records, even where the cluster would set its own or limit them.
+    Its records are deleted after they have been processed, never by age or size, because unprocessed records must stay.
+    It keeps the timestamps of records, even if the cluster's defaults would replace or limit them.
 
     Args:
-        source: settings that the input topic has in the cluster.
+        source: settings of the input topic in the cluster.
 
     Example:
         >>> repartition_config(TopicConfig(3, 2)).extra_config["retention.ms"]
@@ -119,11 +120,11 @@ def repartition_config(source: TopicConfig) -> TopicConfig:
 def changelog_config(source: TopicConfig) -> TopicConfig:
     """Return the settings of a changelog topic.
 
-    Compaction keeps the last value of each key for ever. Retention does not count while the policy is `compact`; it is
-    unlimited all the same, so that somebody who adds `delete` to the policy of a live topic deletes no state.
+    Compaction keeps the last value of each key forever. Retention has no effect while the policy is `compact`. It is
+    unlimited nevertheless, so that adding `delete` to the policy of a live topic deletes no state.
 
     Args:
-        source: settings that the input topic has in the cluster.
+        source: settings of the input topic in the cluster.
 
     Example:
         >>> changelog_config(TopicConfig(3, 2)).extra_config["cleanup.policy"]
@@ -133,10 +134,10 @@ def changelog_config(source: TopicConfig) -> TopicConfig:
 
 
 def repartition_fault(name: str, actual: TopicConfig) -> str | None:
-    """Return what forbids to use an existing repartition topic, or None.
+    """Return the reason why an existing repartition topic cannot be used, or None.
 
-    It may have another number of partitions than its input, to which some were added: records are put into it by their new
-    keys, and state behind it depends on its own number.
+    Its partition count may differ from that of its input, if partitions were added there: its records are partitioned
+    by their new keys, and the state behind it depends only on its own partition count.
 
     Args:
         name: the repartition topic.
@@ -145,14 +146,13 @@ def repartition_fault(name: str, actual: TopicConfig) -> str | None:
     policy = actual.extra_config.get("cleanup.policy", "delete")
     if policy != "delete":
         return (
-            f"repartition topic {name} has cleanup.policy={policy}, which removes records that are not processed yet: set "
-            "it to delete"
+            f"repartition topic {name} has cleanup.policy={policy}, which removes unprocessed records: set it to delete"
         )
     return None
 
 
 def changelog_fault(name: str, actual: TopicConfig, topic: str, source: TopicConfig) -> str | None:
-    """Return what forbids to use an existing changelog topic, or None.
+    """Return the reason why an existing changelog topic cannot be used, or None.
 
     Args:
         name: the changelog topic.
@@ -163,20 +163,20 @@ def changelog_fault(name: str, actual: TopicConfig, topic: str, source: TopicCon
     if actual.num_partitions != source.num_partitions:
         return (
             f"changelog topic {name} has {_count(actual)} and topic {topic} has {_count(source)}: keys have moved to other "
-            "partitions than their state, so run under a new consumer_group, or make the input anew with "
+            "partitions than their state, so run under a new consumer_group, or recreate the input topic with "
             f"{_count(actual)}"
         )
     policy = actual.extra_config.get("cleanup.policy", "compact")
     if policy != "compact":
         return (
-            f"changelog topic {name} has cleanup.policy={policy}, which deletes state: set it to compact; what is deleted "
-            "already must be computed anew, under a new consumer_group"
+            f"changelog topic {name} has cleanup.policy={policy}, which deletes state: set it to compact; recompute "
+            "deleted state under a new consumer_group"
         )
     return None
 
 
 def required_text(config: TopicConfig) -> str:
-    """Return settings in a few words, for those who create a topic by hand.
+    """Return a short text of the settings, for users who create a topic manually.
 
     Example:
         >>> required_text(changelog_config(TopicConfig(3, 1)))
@@ -191,19 +191,19 @@ def _checked(kind: str, full: str, parts: dict[str, str]) -> str:
         return full
     if len(full) > _MAX_LENGTH:
         raise ConfigurationError(
-            f"the {kind} topic {full!r} would have a name of {len(full)} characters, Kafka takes {_MAX_LENGTH}: shorten "
-            f"{' or '.join(parts)}"
+            f"the {kind} topic {full!r} would have a name of {len(full)} characters, but Kafka allows {_MAX_LENGTH}: "
+            f"shorten {' or '.join(parts)}"
         )
     wrong = [part for part, text in parts.items() if not NAME.fullmatch(text)]
     raise ConfigurationError(
-        f"no {kind} topic can have the name {full!r}: use letters, digits, '.', '_' and '-' only in {' and '.join(wrong)}"
+        f"{full!r} is no valid {kind} topic name: use letters, digits, '.', '_' and '-' only in {' and '.join(wrong)}"
     )
 
 
 def _derived(source: TopicConfig, options: dict[str, str]) -> TopicConfig:
     settings = {"message.timestamp.type": "CreateTime", **options}
     settings.update((name, source.extra_config[name]) for name in _CARRIED if name in source.extra_config)
-    # Older brokers do not know these options and would refuse them.
+    # Only if needed, because older brokers do not support these options and would refuse them.
     settings.update(
         (name, _UNLIMITED) for name in _TIMESTAMP_LIMITS if source.extra_config.get(name, _UNLIMITED) != _UNLIMITED
     )

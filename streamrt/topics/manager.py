@@ -1,4 +1,4 @@
-"""`TopicManager`: the topics of an application, declared, created and checked."""
+"""`TopicManager`: declares, creates and checks the topics of an application."""
 
 import copy
 import logging
@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 class TopicAdministration(Protocol):
-    """What `TopicManager` needs of a cluster; `streamrt.kafka.TopicAdmin` is the real one."""
+    """The cluster operations that `TopicManager` needs; `streamrt.kafka.TopicAdmin` implements them."""
 
     def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
-        """Return the settings of the topics, None for those that do not exist."""
+        """Return the settings of the topics, None for missing ones."""
 
     def create_topics(
         self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
@@ -53,14 +53,14 @@ class _Merged:
 
 
 class TopicManager:
-    """Knows the topics of an application; creates those that are missing and checks those that are there.
+    """Declare the topics of an application, create missing ones and check existing ones.
 
     Args:
         topic_admin: access to the cluster.
         consumer_group: the consumer group of the application.
         timeout: seconds to wait for an answer of the cluster.
         create_timeout: seconds to wait until new topics are ready.
-        auto_create_topics: whether topics that are missing are created.
+        auto_create_topics: whether missing topics are created.
     """
 
     default_num_partitions = 1
@@ -94,17 +94,17 @@ class TopicManager:
 
     @property
     def topics(self) -> dict[str, Topic]:
-        """The topics that the application declared, by name."""
+        """The declared topics of the application, by name."""
         return dict(self._topics)
 
     @property
     def repartition_topics(self) -> dict[str, Topic]:
-        """The topics that `group_by` goes through where its input has several partitions, by name."""
+        """The repartition topics, which `group_by` uses if its input has several partitions, by name."""
         return {name: repartition.topic for name, repartition in self._repartitions.items()}
 
     @property
     def changelog_topics(self) -> dict[str, dict[str, Topic]]:
-        """The topics that keep the changes of stores, by the topic that a store belongs to and the store's name."""
+        """The changelog topics, by the topic that a store belongs to and the store's name."""
         result: dict[str, dict[str, Topic]] = {}
         for (topic, store), changelog in self._changelogs.items():
             result.setdefault(topic, {})[store] = changelog
@@ -112,12 +112,12 @@ class TopicManager:
 
     @property
     def changelog_topics_list(self) -> list[Topic]:
-        """The topics that keep the changes of stores."""
+        """The changelog topics."""
         return list(self._changelogs.values())
 
     @property
     def non_changelog_topics(self) -> dict[str, Topic]:
-        """The topics that hold records rather than the changes of a store, by name."""
+        """All topics except changelog topics, by name."""
         return {**self._topics, **self.repartition_topics}
 
     @property
@@ -144,11 +144,11 @@ class TopicManager:
             value_serializer: name of a serializer, or an object.
             key_serializer: name of a serializer, or an object.
             config: settings in the cluster; by default those of `topic_config()`.
-            timestamp_extractor: gives records another timestamp than the broker's.
+            timestamp_extractor: function that replaces the broker's timestamp of records.
 
         Raises:
-            ConfigurationError: if the name is not allowed, a serializer is unknown, or the topic was declared
-                before with other settings in the cluster.
+            ConfigurationError: if the name is invalid, a serializer is unknown, or the topic was declared before with
+                different settings in the cluster.
         """
         return self.register(
             Topic(
@@ -163,19 +163,19 @@ class TopicManager:
         )
 
     def register(self, topic: Topic) -> Topic:
-        """Declare a topic that was made before.
+        """Declare an existing `Topic` object.
 
-        A topic may be declared several times, with serializers of its own each time: one object reads it, another one writes
-        it. By its name, the one that came last is found.
+        A topic may be declared several times with different serializers: one object reads it, another one writes it. A
+        look-up by name returns the last declaration.
 
         Args:
             topic: the topic.
 
         Returns:
-            The topic to use, with the settings of an earlier declaration, or the default ones, where it has none of its own.
+            The topic to use. If it has no settings, it gets those of an earlier declaration, or the defaults.
 
         Raises:
-            ConfigurationError: if a topic of this name was declared before with other settings in the cluster.
+            ConfigurationError: if a topic of this name was declared before with different settings in the cluster.
         """
         if self._topics.get(topic.name) is topic:
             return topic
@@ -184,8 +184,8 @@ class TopicManager:
         earlier, own = None if declared is None else declared_config(declared.config), declared_config(topic.config)
         if None not in (earlier, own) and earlier != own:
             raise ConfigurationError(
-                f"topic {topic.name} is declared twice with different settings in the cluster ({earlier} and {own}): give "
-                "them in one of the declarations only"
+                f"topic {topic.name} is declared twice with different settings in the cluster ({earlier} and {own}): "
+                "pass settings in only one of the declarations"
             )
         if former is None or own is not None:
             self._declared[topic.name] = topic
@@ -201,11 +201,11 @@ class TopicManager:
         replication_factor: int | None = None,
         extra_config: Mapping[str, Any] | None = None,
     ) -> TopicConfig:
-        """Return settings with the defaults where none are given: 1 partition, 1 copy.
+        """Return settings with the defaults for missing ones: 1 partition, 1 replica.
 
         Args:
             num_partitions: number of partitions.
-            replication_factor: number of copies.
+            replication_factor: number of replicas.
             extra_config: options of the topic, such as `{"retention.ms": 3600000}`.
 
         Example:
@@ -237,20 +237,20 @@ class TopicManager:
         return other
 
     def merged_topics(self, *topics: Topic, grouping: str = "") -> str:
-        """Declare that topics are processed together, so that they may have internal topics in common.
+        """Declare that topics are processed together, so that they may have common internal topics.
 
-        Where inputs have one partition, a `group_by` needs no topic. Its input is in the place of the repartition topic
-        then, so these topics are declared to be processed together, too.
+        If inputs have one partition, a `group_by` needs no topic. Its input then replaces the repartition topic, so the
+        inputs are declared to be processed together, too.
 
         Args:
             topics: input topics and repartition topics.
             grouping: names of the groupings in the names of stores behind the merge, joined by dots.
 
         Returns:
-            What stands for them where a topic name is asked for: their sorted names, joined by `--`.
+            The name that stands for them where a topic name is required: their sorted names, joined by `--`.
 
         Raises:
-            InvalidOperationError: if one of them was not declared.
+            InvalidOperationError: if one of them is not declared.
         """
         names = sorted(topic.name for topic in topics)
         for name in names:
@@ -260,7 +260,7 @@ class TopicManager:
             self._merged[together] = _Merged(tuple(names), grouping)
         inputs = sorted(self._origins(together))
         if len(inputs) > 1:
-            # Frames that merge these inputs themselves say which groupings are in front of them.
+            # Frames that merge these inputs directly declare their own groupings.
             self._merged.setdefault("--".join(inputs), _Merged(tuple(inputs), ""))
         return together
 
@@ -273,20 +273,19 @@ class TopicManager:
         value_serializer: SerializerType = "json",
         key_serializer: SerializerType = "json",
     ) -> Topic:
-        """Declare the topic that a `group_by` goes through. It is created if its input has several partitions.
+        """Declare the repartition topic of a `group_by`. It is created if its input has several partitions.
 
         Args:
             operation: name of the `group_by`.
-            topic_name: the topic that the `group_by` reads; may be a repartition topic itself, or several that
-                `merged_topics` knows.
+            topic_name: the topic that the `group_by` reads; may be a repartition topic, or a name from `merged_topics`.
             value_deserializer: name of a deserializer, or an object.
             key_deserializer: name of a deserializer, or an object.
             value_serializer: name of a serializer, or an object.
             key_serializer: name of a serializer, or an object.
 
         Raises:
-            ConfigurationError: if no topic can have the resulting name, it is taken, or a serializer is unknown.
-            InvalidOperationError: if `topic_name` was not declared.
+            ConfigurationError: if the resulting name is invalid or taken, or a serializer is unknown.
+            InvalidOperationError: if `topic_name` is not declared.
         """
         self._require_declared(topic_name)
         name = repartition_topic_name(self._consumer_group, topic_name, operation)
@@ -304,30 +303,29 @@ class TopicManager:
                 return former.topic
             raise ConfigurationError(
                 f"group_by {operation!r} of topic {topic_name} is declared twice with different {', '.join(different)}: "
-                "give one of them another name, such as group_by(..., name='...')"
+                "set another name for one of them, such as group_by(..., name='...')"
             )
         repartition = _Repartition(topic, topic_name, operation)
         for other in self.non_changelog_topics:
             if self._mistakable(name, repartition, other):
                 raise ConfigurationError(
-                    f"the repartition topic of group_by {operation!r} on topic {topic_name} would be {name}, which cannot be "
-                    f"told from topic {other} in the names of internal topics and stores: choose another name, such as "
-                    "group_by(..., name='...')"
+                    f"the repartition topic of group_by {operation!r} on topic {topic_name} would be {name}, which "
+                    f"collides with topic {other} in the names of internal topics and stores: choose another name, "
+                    "such as group_by(..., name='...')"
                 )
         self._repartitions[name] = repartition
         return topic
 
     def changelog_topic(self, topic_name: str, store_name: str) -> Topic:
-        """Declare the topic that keeps the changes of a store. `create_changelog_topics` creates it.
+        """Declare the changelog topic of a store. `create_changelog_topics` creates it.
 
         Args:
-            topic_name: the topic that the store belongs to; may be a repartition topic, or several that `merged_topics`
-                knows.
+            topic_name: the topic that the store belongs to; may be a repartition topic, or a name from `merged_topics`.
             store_name: name of the store.
 
         Raises:
-            ConfigurationError: if no topic can have the resulting name, or it is taken.
-            InvalidOperationError: if `topic_name` was not declared.
+            ConfigurationError: if the resulting name is invalid or taken.
+            InvalidOperationError: if `topic_name` is not declared.
         """
         former = self._changelogs.get((topic_name, store_name))
         if former is not None:
@@ -337,7 +335,7 @@ class TopicManager:
         if name in self.all_topics:
             raise ConfigurationError(
                 f"the changelog topic of store {store_name!r} of topic {topic_name} would be {name}, which is another topic "
-                "of the application: rename one of the topics or of the stores"
+                "of the application: rename one of the topics or stores"
             )
         topic = Topic(
             name,
@@ -355,7 +353,7 @@ class TopicManager:
         timeout: float | None = None,
         create_timeout: float | None = None,
     ) -> None:
-        """Create those of the given topics that do not exist.
+        """Create the missing ones of the given topics.
 
         Args:
             topics: the topics.
@@ -367,7 +365,7 @@ class TopicManager:
         """
         timeout = self._timeout if timeout is None else timeout
         found = self._admin.inspect_topics([topic.name for topic in topics], timeout=timeout)
-        # Only the missing ones: a user who may not create topics may well use existing ones.
+        # Only the missing ones, because a user without permission to create topics may use existing ones.
         missing = [topic for topic in topics if found[topic.name] is None]
         if missing:
             self._admin.create_topics(
@@ -377,11 +375,11 @@ class TopicManager:
             )
 
     def create_all_topics(self, timeout: float | None = None, create_timeout: float | None = None) -> None:
-        """Create those of the declared topics that do not exist, unless automatic creation is off.
+        """Create the missing declared topics, unless automatic creation is off.
 
-        Repartition topics come last: they get the partitions and copies that their input topics really have. Inputs of one
-        partition need none. Changelog topics are created by `create_changelog_topics`, because whether a missing one may be
-        created depends on what the application has processed.
+        Repartition topics come last, because they get the actual partition and replica counts of their input topics.
+        Inputs of one partition need none. `create_changelog_topics` creates changelog topics, because the permission to
+        create a missing one depends on the records that the application has processed.
 
         Args:
             timeout: seconds to wait for an answer of the cluster; by default that of the manager.
@@ -407,14 +405,14 @@ class TopicManager:
             )
 
     def validate_all_topics(self, timeout: float | None = None) -> None:
-        """Check that all topics exist except changelogs, and warn of settings that are not what was declared.
+        """Check that all topics except changelogs exist, and warn about settings that differ from the declaration.
 
         Args:
             timeout: seconds to wait for an answer of the cluster; by default that of the manager.
 
         Raises:
-            TopicNotFoundError: if topics do not exist; it names all of them.
-            TopicConfigurationError: if a repartition topic does not fit its input.
+            TopicNotFoundError: if topics do not exist; the message lists all of them.
+            TopicConfigurationError: if a repartition topic has unusable settings.
         """
         found = self._inspect(self.non_changelog_topics, timeout)
         actual = {name: config for name, config in found.items() if config is not None}
@@ -430,7 +428,8 @@ class TopicManager:
         for name, config in needed.items():
             if actual[name].num_partitions != config.num_partitions:
                 logger.info(
-                    "repartition topic %s has %s partitions, and its input %s has %s: so many tasks process what is in it",
+                    "repartition topic %s has %s partitions, its input %s has %s; one task runs for each repartition "
+                    "partition",
                     name,
                     actual[name].num_partitions,
                     self._origin(name),
@@ -442,7 +441,7 @@ class TopicManager:
         warn_of_differences(declared, actual)
 
     def missing_changelog_topics(self, timeout: float | None = None) -> list[str]:
-        """Return the names of those declared changelog topics that do not exist.
+        """Return the names of the missing declared changelog topics.
 
         Args:
             timeout: seconds to wait for an answer of the cluster; by default that of the manager.
@@ -456,9 +455,9 @@ class TopicManager:
         timeout: float | None = None,
         create_timeout: float | None = None,
     ) -> None:
-        """Create those of the declared changelog topics that do not exist, unless automatic creation is off.
+        """Create the missing declared changelog topics, unless automatic creation is off.
 
-        They get the partitions and copies of the input topics, which `validate_all_topics` has looked up.
+        They get the partition and replica counts of the input topics, which `validate_all_topics` has looked up.
 
         Args:
             names: the topics to create; by default all declared ones.
@@ -487,17 +486,17 @@ class TopicManager:
             timeout: seconds to wait for an answer of the cluster; by default that of the manager.
 
         Raises:
-            TopicNotFoundError: if topics do not exist; it names all of them.
-            TopicConfigurationError: if a changelog has another number of partitions than the topic that its store belongs
-                to, or is not compacted.
+            TopicNotFoundError: if topics do not exist; the message lists all of them.
+            TopicConfigurationError: if the partition count of a changelog differs from that of its store's topic, or
+                the changelog is not compacted.
             InvalidOperationError: if the input topics were not validated yet.
         """
         belongs = {changelog.name: topic for (topic, _), changelog in self._changelogs.items()}
         former: dict[str, str] = {}
         inputs: dict[str, TopicConfig] = {}
         for (topic, store), changelog in self._changelogs.items():
-            # While an input had one partition, what comes after its group_by kept its state beside that of the input, in
-            # stores of the same names.
+            # While an input had one partition, operators behind its group_by kept their state beside that of the input,
+            # in stores of the same names.
             origin = "--".join(sorted(self._origins(topic)))
             before = changelog_topic_name(self._consumer_group, origin, store)
             former[before] = origin
@@ -515,11 +514,11 @@ class TopicManager:
         self._actual.update(actual)
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions of each topic that `validate_all_topics` found, by name."""
+        """Return the partition counts of the topics that `validate_all_topics` found, by name."""
         return {name: config.num_partitions or 0 for name, config in self._actual.items()}
 
     def broker_config(self, name: str) -> TopicConfig:
-        """Return the settings that a topic has in the cluster.
+        """Return the settings of a topic in the cluster.
 
         Args:
             name: name of the topic.
@@ -529,19 +528,19 @@ class TopicManager:
         """
         if name not in self._actual:
             raise InvalidOperationError(
-                f"the settings of topic {name} in the cluster are not known: declare it and call "
+                f"the settings of topic {name} in the cluster are unknown: declare it and call "
                 "validate_all_topics() first"
             )
         return self._actual[name]
 
     def ensure_topics_copartitioned(self, *topics: Topic) -> None:
-        """Check that topics have the same number of partitions, so that equal keys are in partitions of equal number.
+        """Check that topics have the same partition count, so that equal keys are in partitions with equal numbers.
 
         Args:
-            topics: the topics; at least two make sense.
+            topics: the topics, usually two or more.
 
         Raises:
-            TopicConfigurationError: if their numbers differ.
+            TopicConfigurationError: if their partition counts differ.
             TopicNotFoundError: if one of them does not exist.
         """
         unknown = [topic.name for topic in topics if topic.name not in self._actual]
@@ -551,28 +550,28 @@ class TopicManager:
         refuse_different_counts(counts)
 
     def _mistakable(self, name: str, repartition: _Repartition, other: str) -> bool:
-        """Tell whether state behind a new repartition topic would be mistaken for that behind another topic."""
+        """Return whether state behind a new repartition topic would be mistaken for state behind another topic."""
         if topic_alias(self._consumer_group, other) == topic_alias(self._consumer_group, name):
             return True
-        # On an input of one partition, stores have the names of their groupings only.
+        # On an input of one partition, only the names of the groupings distinguish stores.
         path = f"{self._grouping(repartition.input)}.{repartition.operation}"
         return self._origins(other) == self._origins(repartition.input) and self._grouping(other) == path
 
     def _grouping(self, name: str) -> str:
-        """Return the names of the groupings that lead to a topic, as the names of stores end with them."""
+        """Return the names of the groupings that lead to a topic, as a suffix of store names."""
         if name in self._merged:
             return f".{self._merged[name].grouping}" if self._merged[name].grouping else ""
         found = self._repartitions.get(name)
         return "" if found is None else f"{self._grouping(found.input)}.{found.operation}"
 
     def _origin(self, name: str) -> str:
-        """Return the input topic that decides about the settings of what is made from it."""
+        """Return the input topic whose settings apply to the internal topics that derive from it."""
         while name in self._repartitions or name in self._merged:
             name = self._merged[name].topics[0] if name in self._merged else self._repartitions[name].input
         return name
 
     def _origins(self, name: str) -> frozenset[str]:
-        """Return the input topics that records come from: where these have one partition, they have all the state."""
+        """Return the input topics of a topic's records; if they have one partition, all state belongs to them."""
         if name in self._merged:
             return frozenset().union(*map(self._origins, self._merged[name].topics))
         return self._origins(self._repartitions[name].input) if name in self._repartitions else frozenset({name})
@@ -582,13 +581,13 @@ class TopicManager:
 
     def _require_declared(self, name: str) -> None:
         if name not in self.non_changelog_topics and name not in self._merged:
-            raise InvalidOperationError(f"topic {name} is not known to the application: declare it with topic() first")
+            raise InvalidOperationError(f"topic {name} is unknown to the application: declare it with topic() first")
 
     def _refuse_missing(self, missing: Mapping[str, str], method: str) -> None:
         if missing:
             listed = ", ".join(f"{name} ({words})" if words else name for name, words in sorted(missing.items()))
             advice = f"call {method}" if self._auto_create_topics else "set auto_create_topics=True"
-            raise TopicNotFoundError(f"topics that do not exist: {listed}; create them by hand, or {advice}")
+            raise TopicNotFoundError(f"these topics do not exist: {listed}; create them manually, or {advice}")
 
 
 def _refuse(faults: Iterable[str | None]) -> None:

@@ -1,4 +1,4 @@
-"""Settings of topics: how Kafka writes them, and how declared and actual ones differ."""
+"""Settings of topics: their text form in Kafka, and differences between declared and actual ones."""
 
 import logging
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def declared_config(config: TopicConfig | None) -> TopicConfig | None:
-    """Return the settings of a topic, or None where all of them are defaults.
+    """Return the settings of a topic, or None if all of them are defaults.
 
     Example:
         >>> declared_config(TopicConfig(1, 1, defaulted=frozenset({"num_partitions", "replication_factor"})))
@@ -24,11 +24,11 @@ def declared_config(config: TopicConfig | None) -> TopicConfig | None:
 
 
 def config_differences(declared: TopicConfig, actual: TopicConfig) -> list[str]:
-    """Return what differs between the settings that the user declared and those in the cluster.
+    """Return the differences between declared settings and those in the cluster.
 
     Args:
-        declared: what was declared; what it leaves open or took from defaults is not compared.
-        actual: what the cluster says.
+        declared: declared settings; unset ones and defaults are not compared.
+        actual: settings in the cluster.
 
     Example:
         >>> config_differences(TopicConfig(3, None, {"retention.ms": "60000"}), TopicConfig(4, 2))
@@ -54,32 +54,33 @@ def config_differences(declared: TopicConfig, actual: TopicConfig) -> list[str]:
 
 
 def warn_of_differences(declared: Mapping[str, TopicConfig | None], actual: Mapping[str, TopicConfig]) -> None:
-    """Log a warning for each topic that is not as it was declared.
+    """Log a warning for each topic whose settings differ from the declaration.
 
     Args:
-        declared: what was declared, by topic.
-        actual: what the cluster says, by topic.
+        declared: declared settings, by topic.
+        actual: settings in the cluster, by topic.
     """
     for name, config in declared.items():
         differences = [] if config is None else config_differences(config, actual[name])
         if differences:
             logger.warning(
-                "Topic %s is not as declared: %s. An existing topic is left as it is; change the topic or the declaration.",
+                "Topic %s differs from its declaration: %s. StreamRT does not change existing topics; change the topic "
+                "or the declaration.",
                 name,
                 "; ".join(differences),
             )
 
 
 def option_text(value: object) -> str:
-    """Return an option of a topic as Kafka writes it."""
+    """Return the text form of a topic option in Kafka."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def refuse_different_counts(counts: Mapping[str, int | None]) -> None:
-    """Check that topics have the same number of partitions.
+    """Check that topics have the same partition count.
 
     Args:
-        counts: the numbers by topic.
+        counts: partition counts, by topic.
 
     Raises:
         TopicConfigurationError: if they differ.
@@ -90,7 +91,7 @@ def refuse_different_counts(counts: Mapping[str, int | None]) -> None:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise TopicConfigurationError(
-            f"these topics must have the same number of partitions ({listed}): equal keys lie in partitions of equal "
-            "number only then, and what follows has state or a group_by; copy one of them, by to_topic(), to a topic of as "
-            "many partitions as the other has"
+            f"these topics must have the same number of partitions ({listed}), because later operators have state or a "
+            "group_by and need equal keys in partitions with equal numbers; copy one of them, with to_topic(), to a "
+            "topic with as many partitions as the other"
         )

@@ -30,12 +30,12 @@ from streamrt.serializers import (
 )
 
 TimestampExtractor = Callable[[Any, Headers | None, int, TimestampType], int]
-"""Called with value, headers, timestamp (ms) and its type; returns the timestamp (ms) to use instead."""
+"""Function of value, headers, timestamp (ms) and its type; returns the timestamp (ms) to use instead."""
 
 _NOT_GIVEN: Any = object()
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-"""What Kafka takes as the name of a topic, but for `.` and `..`."""
+"""Pattern of valid topic names, except `.` and `..`, which are invalid, too."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class KafkaMessage:
         key: the key, serialized or deserialized, or None.
         value: the value, serialized or deserialized, or None for a tombstone.
         headers: its headers, or None.
-        timestamp: milliseconds since the Unix epoch, or None for the time at which it is produced.
+        timestamp: milliseconds since the Unix epoch, or None for the time of production.
     """
 
     key: Any
@@ -56,20 +56,21 @@ class KafkaMessage:
 
 
 class Topic:
-    """A topic, with the serializers of its keys and values. It holds no client and cannot be changed.
+    """A topic, with the serializers of its keys and values. It holds no client and is immutable.
 
     Args:
-        name: name of the topic: letters, digits, `.`, `_` and `-`, at most 249 of them.
-        config: settings in the cluster, to create the topic with and to compare an existing one with.
+        name: name of the topic: at most 249 letters, digits, `.`, `_` and `-`.
+        config: settings in the cluster, to create a missing topic or to compare with an existing one.
         value_deserializer: name of a deserializer, or an object.
         key_deserializer: name of a deserializer, or an object.
         value_serializer: name of a serializer, or an object.
         key_serializer: name of a serializer, or an object.
-        timestamp_extractor: gives records another timestamp than the broker's.
-        create_config: another name of `config`, as newer versions of Quix Streams call it.
+        timestamp_extractor: function that replaces the broker's timestamp of records.
+        create_config: alias of `config`, as in newer versions of Quix Streams.
 
     Raises:
-        ConfigurationError: if the name is not allowed, a serializer is unknown, or settings are given under both names.
+        ConfigurationError: if the name is invalid, a serializer is unknown, or both `config` and `create_config` are
+            given.
 
     Example:
         >>> orders = Topic("orders", value_deserializer="json", key_serializer="str")
@@ -104,7 +105,7 @@ class Topic:
         create_config: TopicConfig | None = None,
     ) -> None:
         if config is not None and create_config is not None:
-            raise ArgumentValueError(f"topic {name!r} got both config and create_config, which mean the same: give one")
+            raise ArgumentValueError(f"topic {name!r} got both config and create_config, its alias: pass only one")
         self._name = _checked_name(name)
         self._config = config if create_config is None else create_config
         self._value_deserializer = resolve_deserializer(value_deserializer)
@@ -120,12 +121,12 @@ class Topic:
 
     @property
     def config(self) -> TopicConfig | None:
-        """Settings in the cluster as they were declared, or None."""
+        """Declared settings in the cluster, or None."""
         return self._config
 
     @property
     def create_config(self) -> TopicConfig | None:
-        """The same as `config`."""
+        """Alias of `config`."""
         return self._config
 
     @property
@@ -150,7 +151,7 @@ class Topic:
 
     @property
     def timestamp_extractor(self) -> TimestampExtractor | None:
-        """What gives records another timestamp, or None."""
+        """Function that replaces the timestamps of records, or None."""
         return self._timestamp_extractor
 
     def serialize(
@@ -162,7 +163,7 @@ class Topic:
     ) -> KafkaMessage:
         """Serialize one record, ready for `Producer.produce`.
 
-        A key of None stays None. A value of None is up to the serializer: as JSON it is `null`, which is no
+        A key of None stays None. The serializer decides about a value of None: as JSON it is `null`, which is not a
         tombstone.
 
         Args:
@@ -176,7 +177,7 @@ class Topic:
         """
         pairs = _pairs(headers)
         if self._key_serializer.writes_headers or self._value_serializer.writes_headers:
-            # They append to it.
+            # A separate list, because these serializers append to it.
             pairs = list(pairs or ())
         key_bytes = None if key is None else self._key_serializer(key, self._context(MessageField.KEY, pairs))
         value_bytes = self._value_serializer(value, self._context(MessageField.VALUE, pairs))
@@ -202,21 +203,21 @@ class Topic:
         value: Any = _NOT_GIVEN,
         headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None = None,
     ) -> KafkaMessage | tuple[Any, Any]:
-        """Deserialize one record: a message as consumers return it, or the bytes of key and value.
+        """Deserialize one record: a consumed message, or the bytes of key and value.
 
         Args:
             key: bytes of the key, or None; or, as the only argument, a message with the methods of
-                `confluent_kafka.Message`, such as one that `Consumer.poll` has returned.
+                `confluent_kafka.Message`, such as the result of `Consumer.poll`.
             value: bytes of the value, or None.
             headers: pairs of name and value, or a mapping.
 
         Returns:
-            A `KafkaMessage` for a message, else key and value; what was None stays None.
+            A `KafkaMessage` for a message, otherwise key and value; None stays None.
 
         Raises:
             SerializationError: if key or value cannot be deserialized.
-            IgnoreMessage: if a deserializer wants the record to be skipped.
-            ArgumentTypeError: if the only argument is no message.
+            IgnoreMessage: if a deserializer skips the record.
+            ArgumentTypeError: if the only argument is not a message.
 
         Example:
             ```python
@@ -237,8 +238,8 @@ class Topic:
         """Serialize a record under a key, with its headers and its timestamp.
 
         Args:
-            row: has value, headers and timestamp.
-            key: the key, which may be another one than the record's.
+            row: record with value, headers and timestamp.
+            key: the key, which may differ from the record's.
 
         Raises:
             SerializationError: if key or value cannot be serialized.
@@ -246,13 +247,13 @@ class Topic:
         return self.serialize(key, row.value, row.headers, row.timestamp)
 
     def row_deserialize(self, message: ConsumedMessage) -> Record | list[Record] | None:
-        """Deserialize a message as applications do, with the timestamp that `timestamp_extractor` gives it.
+        """Deserialize a message as applications do, with the timestamp from `timestamp_extractor`.
 
         Args:
-            message: has the methods of `confluent_kafka.Message`.
+            message: object with the methods of `confluent_kafka.Message`.
 
         Returns:
-            The record; a list where the deserializer makes several of a value; None if it ignores the message.
+            The record; a list if the deserializer splits values into several records; None if it skips the message.
 
         Raises:
             SerializationError: if key or value cannot be deserialized.
@@ -323,14 +324,14 @@ class Topic:
         )
 
     def __repr__(self) -> str:
-        # Serializers are left out: one that talks to a schema registry holds credentials.
+        # Without serializers, because those with a schema registry hold credentials.
         return f"Topic({self._name!r})"
 
 
 def _checked_name(name: str) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name) or name in (".", ".."):
         raise argument_error(
-            f"{name!r} is no name of a topic: use 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'",
+            f"{name!r} is not a valid topic name: use 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'",
             of_type=isinstance(name, str),
         )
     return name
@@ -343,8 +344,8 @@ def _sent_at(value: Any, headers: Headers | None, timestamp_ms: int, kind: Times
 def _consumed(message: Any) -> ConsumedMessage:
     if not isinstance(message, ConsumedMessage):
         raise ArgumentTypeError(
-            "deserialize() needs a message with the methods of confluent_kafka.Message, or the bytes of key and value, got "
-            f"{type(message).__name__}"
+            "deserialize() needs a message with the methods of confluent_kafka.Message, or the bytes of key and value; "
+            f"got {type(message).__name__}"
         )
     return message
 
@@ -356,7 +357,7 @@ def _pairs(headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None) -
 
 
 def _alike(one: object, other: object) -> bool:
-    """Return whether two settings are the same; serializers need not define equality for that."""
+    """Return whether two settings are the same; serializers without an equality are compared by their attributes."""
     if one is other or one == other:
         return True
     if type(one) is not type(other) or not isinstance(one, Serializer | Deserializer):

@@ -1,4 +1,4 @@
-"""The graph of operators: immutable data, and how one closure per sub-topology is made from it."""
+"""The graph of operators: immutable data, and its composition into closures."""
 
 from streamrt.topology.builder import TopologyBuilder, caller
 from streamrt.topology.compose import compose_stream

@@ -1,4 +1,4 @@
-"""How a topology grows while the user defines dataframes."""
+"""The builder of a topology, used while the user defines dataframes."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ class TopologyBuilder:
     """Collects nodes while the user defines dataframes."""
 
     _nodes: dict[int, Node] = field(default_factory=dict)
-    # Nodes that an operator has taken over. Frames may still stand on them, and bring them back when they grow.
+    # Nodes that became part of another operator. A frame may still end at one; adding an operator there restores it.
     _removed: dict[int, Node] = field(default_factory=dict)
     _registered: dict[tuple[tuple[int, ...], str], "StoreSpec"] = field(default_factory=dict)
     _next_id: int = 0
@@ -30,14 +30,14 @@ class TopologyBuilder:
         """Add a source.
 
         Raises:
-            InvalidOperationError: if the topic has a source already.
+            InvalidOperationError: if the topic already has a source.
         """
         name = operator.topic.name
         former = self._source(name)
         if former is not None:
             raise InvalidOperationError(
-                f"topic {name!r} has a dataframe already (defined at {former.location}): branch that one instead of "
-                "making a second, such as `left = sdf.apply(...)` and `right = sdf.filter(...)`"
+                f"topic {name!r} already has a dataframe (defined at {former.location}): branch it instead of "
+                "making a second one, such as `left = sdf.apply(...)` and `right = sdf.filter(...)`"
             )
         return self._add((), operator)
 
@@ -47,14 +47,14 @@ class TopologyBuilder:
         return self._add((parent.id,), operator)
 
     def add_merge(self, parents: Sequence[Node], operator: MergeOperator) -> Node:
-        """Add a node that has several inputs, and return it. From then on, these are in one task.
+        """Add a node with several inputs, and return it. Its inputs are then in one task.
 
         Args:
-            parents: the nodes that feed it, in the order of its inputs; one of them may be there twice.
-            operator: what the node does.
+            parents: the parents of the node, in the order of its inputs; one of them may occur twice.
+            operator: the operator of the node.
 
         Raises:
-            InvalidOperationError: if what it connects could not be told from a topic in the names of internal topics.
+            InvalidOperationError: if the name of the merged topics collides with the name of a topic.
         """
         for parent in parents:
             self._bring_back(parent)
@@ -71,13 +71,13 @@ class TopologyBuilder:
         """Add an exchange below `parent` and return the source that it feeds.
 
         Raises:
-            InvalidOperationError: if the topic in between has a source already.
+            InvalidOperationError: if the topic in between already has a source.
         """
         former = self._source(operator.topic.name)
         if former is not None:
             raise InvalidOperationError(
                 f"{operator.name}({operator.describe()}) on this topic was defined before (at {former.location}): use the "
-                f"frame that it returned, or tell the two apart by {operator.name}(..., name='...')"
+                f"frame that it returned, or give one of the two a name, {operator.name}(..., name='...')"
             )
         self.add(parent, operator)
         return self._add((), SourceOperator(operator.topic))
@@ -86,7 +86,7 @@ class TopologyBuilder:
         """Choose a store for the operators below a source, or below a merge of several, before they are added.
 
         Raises:
-            InvalidOperationError: if a store of this name is in use, or was registered, with another kind.
+            InvalidOperationError: if a store of this name is in use or registered with another type.
         """
         owners = _ids(sources)
         topology = self.build()
@@ -95,20 +95,21 @@ class TopologyBuilder:
         for other in used:
             if other.name == store.name and other.kind is not store.kind:
                 raise InvalidOperationError(
-                    f"store {store.name!r} of topic {name!r} is a {other.kind.__name__} already and "
+                    f"store {store.name!r} of topic {name!r} is already a {other.kind.__name__} and "
                     f"cannot become a {store.kind.__name__}: call register_store() once, before the first stateful operation"
                 )
             if other.name == store.name and other.transaction is not store.transaction:
                 raise InvalidOperationError(
-                    f"store {store.name!r} of topic {name!r} is in use by operators that keep other things in it "
+                    f"store {store.name!r} of topic {name!r} is in use by operators that keep other data in it "
                     f"({other.transaction.__name__}, not {store.transaction.__name__}): give the store another name"
                 )
         self._registered[owners, store.name] = store
 
     def store_kind(self, sources: Node | Sequence[Node]) -> "type[Store] | None":
-        """Return the kind that was chosen for the stores of a source, or of the nearest source that feeds it, or None.
+        """Return the registered store type of a source, or of the nearest source upstream that has one, or None.
 
-        For a merge of several sources it is the kind chosen for the merge, or else for the first source that has one.
+        For a merge of several sources, it is the type registered for the merge, or else for the first source that has
+        one.
         """
         owners = _ids(sources)
         for (registered, _), store in self._registered.items():
@@ -121,9 +122,9 @@ class TopologyBuilder:
         return None if exchange is None else self.store_kind(topology.roots(exchange))
 
     def path(self, ancestor: Node, node: Node) -> list[Node] | None:
-        """Return the nodes from below `ancestor` down to `node`, or None if it is no descendant.
+        """Return the nodes from below `ancestor` down to `node`, or None if `node` is not a descendant.
 
-        Where a merge is in between, it is the way through the first of its inputs that leads there.
+        A path through a merge uses the first of its inputs that comes from `ancestor`.
         """
         if node.id == ancestor.id:
             return []
@@ -134,13 +135,13 @@ class TopologyBuilder:
         return None
 
     def remove(self, nodes: Iterable[Node]) -> None:
-        """Remove nodes that another operator has taken over; those that still have children stay."""
+        """Remove nodes that became part of another operator; nodes that still have children stay."""
         for node in sorted(nodes, key=lambda node: -node.id):
             if node.id in self._nodes and not any(node.id in other.parents for other in self._nodes.values()):
                 self._removed[node.id] = self._nodes.pop(node.id)
 
     def build(self) -> Topology:
-        """Return the graph as it stands."""
+        """Return the current graph."""
         nodes = sorted(self._nodes.values(), key=lambda node: node.id)
         return Topology(tuple(nodes), tuple((owners, store) for (owners, _), store in self._registered.items()))
 
@@ -170,7 +171,7 @@ def _ids(sources: Node | Sequence[Node]) -> tuple[int, ...]:
 
 
 def caller() -> str:
-    """Return file and line of the innermost frame outside this package: where the user's code calls it."""
+    """Return file and line of the innermost frame outside this package: the call in the user's code."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Nodes to closures: a stream is composed into one function for each of its topics."""
+"""Composition of nodes into closures: one function for each topic of a stream."""
 
 import copy
 import pickle
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from streamrt.state import StoreSpec, Transaction
 
 _IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
-# Each operator is one Python call below its parent, and user functions need room of their own.
+# Each operator is one Python call below its parent; users' functions need additional frames.
 _FRAMES_PER_NODE = 3
 _FRAMES_FOR_USERS = 1_000
 
 
 def compose_stream(topology: Topology, stream: str, context: OperatorContext, leaf: Executor) -> dict[str, Executor]:
-    """Compose the sources of a stream and everything below them into closures that belong together.
+    """Compose the sources of a stream, and all nodes below them, into closures.
 
-    Records are processed one at a time and depth first: what an operator emits goes through all branches below, in the
-    order in which they were declared, before the next item is looked at.
+    Records are processed one at a time and depth first: each output of an operator passes through all branches below,
+    in the order of their declaration, before the next item is processed.
 
     Args:
         topology: the graph.
         stream: id of the stream.
-        context: what the operators may use.
-        leaf: called with what leaves the last operator of each branch.
+        context: services for the operators.
+        leaf: called with each output of the last operator of each branch.
 
     Returns:
         The closure that takes the records of a source, by topic.
@@ -63,7 +63,7 @@ def compose_stream(topology: Topology, stream: str, context: OperatorContext, le
 class _Scoped:
     """Translates the names of stores for one node of a stream with several sources.
 
-    There, stores that have the same name for different frames are in one task, where each has a name of its own.
+    Frames may have different stores with the same name. In their common task, each store has a unique name.
     """
 
     def __init__(self, context: OperatorContext, topology: Topology, node: Node) -> None:
@@ -99,7 +99,7 @@ def _branch(children: Sequence[Executor]) -> Executor:
     *others, last = children
 
     def run(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
-        # Every branch but the last gets a copy made before any of them ran; the last may have the original.
+        # Every branch except the last gets a copy of the value from before any branch ran; the last gets the original.
         copies = copier(value)
         for child in others:
             child(copies(), key, timestamp, headers)
@@ -109,7 +109,7 @@ def _branch(children: Sequence[Executor]) -> Executor:
 
 
 def copier(value: Any) -> Callable[[], Any]:
-    """Return a function that makes a deep copy of `value` as it is now, each time it is called.
+    """Return a function that makes a deep copy of the current `value` with each call.
 
     Example:
         >>> value = {"a": [1]}
@@ -122,12 +122,12 @@ def copier(value: Any) -> Callable[[], Any]:
     if kind in _IMMUTABLE:
         return lambda: value
     if kind is dict and _IMMUTABLE.issuperset(map(type, value.values())):
-        # Keys of a dict are hashable, and those of JSON objects are strings: a flat copy is a deep one.
+        # Keys of a dict are hashable, and those of JSON objects are strings: a flat copy suffices.
         snapshot: dict[Any, Any] = value.copy()
         return snapshot.copy
     try:
         frozen = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001 - whatever pickling says, deepcopy gets its chance
+    except Exception:  # noqa: BLE001 - any failure of pickle falls back to deepcopy
         original = copy.deepcopy(value)
         return lambda: copy.deepcopy(original)
     return lambda: pickle.loads(frozen)

@@ -1,4 +1,4 @@
-"""Drawings of a topology, for people."""
+"""Text and Mermaid drawings of a topology."""
 
 from streamrt.topics.internal import changelog_topic_name
 from streamrt.topology.graph import Topology
@@ -6,9 +6,9 @@ from streamrt.topology.node import Node
 
 
 def as_text(topology: Topology) -> str:
-    """Draw the graph as an indented tree, one line per node; a source that a `group_by` feeds stands below it.
+    """Draw the graph as an indented tree, one line per node. A source fed by a `group_by` is drawn below it.
 
-    A node with several inputs stands below the last of them, with what comes after it, and is named below the others.
+    A node with several inputs is drawn with its descendants below the last input, and only named below the others.
 
     Example:
         ```text
@@ -39,7 +39,7 @@ def as_text(topology: Topology) -> str:
 
 
 def describe(topology: Topology, group: str, *, changelogs: bool) -> str:
-    """Return the graph as a tree, and below it what runs it: the streams, their stores and their topics.
+    """Return the graph as a tree, followed by the streams, their stores and their internal topics.
 
     Args:
         topology: the graph.
@@ -59,7 +59,7 @@ def describe(topology: Topology, group: str, *, changelogs: bool) -> str:
 
 
 def as_mermaid(topology: Topology) -> str:
-    """Draw the graph in Mermaid's flowchart language; what passes through a repartition topic has dotted arrows."""
+    """Draw the graph in Mermaid's flowchart language; dotted arrows are repartition topics."""
     lines = ["flowchart TD"]
     for node in topology.nodes:
         label = _words(node).replace('"', "'")

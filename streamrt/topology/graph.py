@@ -1,4 +1,4 @@
-"""The topology: which nodes there are, and what belongs together."""
+"""The topology: its nodes, and their grouping into streams and scopes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -26,8 +26,8 @@ class TaskStore(NamedTuple):
     """A store of a task.
 
     Attributes:
-        scope: the topics that it belongs to: one, or the sorted names of several, joined by `--`.
-        spec: its description.
+        scope: name of the topic of the store, or the sorted names of several topics, joined by `--`.
+        spec: description of the store.
     """
 
     scope: str
@@ -38,15 +38,15 @@ class TaskStore(NamedTuple):
 class Topology:
     """An immutable graph of nodes, ordered so that parents come before their children.
 
-    A *stream* is all that belongs into one task: sources that merges connect, and everything below them down to a
-    `group_by`. Its id is the name of its topic, or the sorted names joined by `--`. Partition N of all of its topics is
-    processed by one task. A *scope* is the topics that the records of a node come from; it is named in the same way. Stores
-    belong to scopes: one that a frame had before another was merged with it stays what it was.
+    A *stream* is the part that one task runs: sources that merges connect, and all nodes below them down to a
+    `group_by`. Its id is the name of its topic, or the sorted names of its topics, joined by `--`. One task processes
+    partition N of all of its topics. A *scope* is the set of topics from which the records of a node come; it is named
+    in the same way. Stores belong to scopes: a merge does not change the stores that a frame already has.
 
     Attributes:
         nodes: the nodes.
-        registered: stores that were chosen explicitly, each with the ids of the sources of its scope.
-        apart: ids of sources that are streams of their own though merges connect them; see `separate`.
+        registered: explicitly registered stores, each with the ids of the sources of its scope.
+        apart: ids of sources that are separate streams although merges connect them; see `separate`.
     """
 
     nodes: tuple[Node, ...]
@@ -60,7 +60,7 @@ class Topology:
 
     @cached_property
     def children(self) -> dict[int, tuple[Node, ...]]:
-        """The children of each node that has some, in the order in which they were declared."""
+        """The children of each node that has children, in the order of their declaration."""
         result: dict[int, dict[int, Node]] = {}
         for node in self.nodes:
             for parent in node.parents:
@@ -69,10 +69,10 @@ class Topology:
 
     @cached_property
     def streams(self) -> dict[str, dict[str, Node]]:
-        """The sources of each stream by topic name, in the order of these names, by id of the stream.
+        """The sources of each stream by topic name, sorted by this name, by id of the stream.
 
         Raises:
-            InvalidOperationError: if the id is the name of a topic that is not in the stream.
+            InvalidOperationError: if the id of a stream is the name of a topic outside the stream.
         """
         groups: dict[int, set[int]] = {source.id: {source.id} for source in self.sources.values()}
         for roots in filter(self.apart.isdisjoint, self._roots.values()):
@@ -87,7 +87,7 @@ class Topology:
 
     @cached_property
     def stream_of_topic(self) -> dict[str, str]:
-        """The id of the stream that each source is in, by topic name."""
+        """The id of the stream of each source, by topic name."""
         return {topic: stream for stream, sources in self.streams.items() for topic in sources}
 
     @cached_property
@@ -97,12 +97,12 @@ class Topology:
 
     @cached_property
     def exchanges(self) -> dict[str, Node]:
-        """The nodes that feed sources of this topology, by the name of the repartition topic in between."""
+        """The exchange nodes, by the name of the repartition topic between the node and the source that it feeds."""
         return {node.operator.topic.name: node for node in self.nodes if isinstance(node.operator, ExchangeOperator)}
 
     @cached_property
     def sinks(self) -> dict[int, "BaseSink"]:
-        """The sinks by the id of the first node that writes to them: an object used in two places is one sink."""
+        """The sinks by the id of the first node that writes to them; an object used in two places is one sink."""
         result: dict[int, BaseSink] = {}
         for node in self.nodes:
             if isinstance(node.operator, OutletOperator):
@@ -117,33 +117,33 @@ class Topology:
         return tuple(node for node in self.nodes if not roots.isdisjoint(self._roots[node.id]))
 
     def roots(self, node: Node) -> tuple[Node, ...]:
-        """Return the sources that the records of a node come from, the one that was defined first first."""
+        """Return the sources of a node's records, in the order of their definition."""
         return tuple(self._by_id[root] for root in self._roots[node.id])
 
     def source_of(self, node: Node) -> Node:
-        """Return the source that the records of a node come from; of several, the one that was defined first."""
+        """Return the source of a node's records; of several, the one defined first."""
         return self.roots(node)[0]
 
     def stream_of(self, node: Node) -> str:
-        """Return the id of the stream that a node is in."""
+        """Return the id of the stream of a node."""
         return self.stream_of_topic[topic_of(self.source_of(node))]
 
     def task(self, place: TopicPartition) -> TopicPartition:
-        """Return what stands for the task of an input partition: the id of its stream, and its number.
+        """Return the id of the task of an input partition: the id of its stream, and the partition number.
 
-        Where a stream has one topic, that is the input partition itself.
+        For a stream with one topic, this is the input partition itself.
         """
         return TopicPartition(self.stream_of_topic[place.topic], place.partition)
 
     def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
-        """Return the input partitions of a task, in the order of the names of their topics."""
+        """Return the input partitions of a task, sorted by topic name."""
         return tuple(TopicPartition(topic, task.partition) for topic in self.streams[task.topic])
 
     def merge_order(self, stream: str) -> tuple[str, ...]:
-        """Return the topics of a stream in the order in which their records of equal timestamp come.
+        """Return the topics of a stream in the order of their records with equal timestamps.
 
-        A topic comes before another one where a merge wants that (`MergeOperator.ranks`), directly or through further topics.
-        Where merges want opposites, and where none wants anything, names decide.
+        A topic comes before another one if a merge requires it (`MergeOperator.ranks`), directly or through further
+        topics. If merges contradict each other, or none requires an order, topics are sorted by name.
         """
         return self._merge_orders[stream]
 
@@ -168,7 +168,7 @@ class Topology:
             order: list[str] = []
             while len(order) < len(sources):
                 left = [topic for topic in sources if topic not in order]
-                # Those that want to be before each other hold neither up.
+                # Topics that must come before each other contradict: ignore both requirements.
                 order.append(
                     next(
                         topic
@@ -187,7 +187,7 @@ class Topology:
 
     @cached_property
     def scopes(self) -> dict[str, tuple[str, ...]]:
-        """The names of the topics of each scope that has nodes, sorted, by the name of the scope."""
+        """The sorted topic names of each scope that has nodes, by the name of the scope."""
         found = (sorted(topic_of(root) for root in self.roots(node)) for node in self.nodes)
         return {self._named(topics): tuple(topics) for topics in found}
 
@@ -195,19 +195,19 @@ class Topology:
         name = stream_id(topics)
         if len(topics) > 1 and name in self.sources:
             raise InvalidOperationError(
-                f"topic {name} cannot be told from the merged topics {' and '.join(sorted(topics))} in the names of internal "
-                "topics: rename one of them"
+                f"topic name {name} collides with the internal name of the merged topics {' and '.join(sorted(topics))}"
+                ": rename one of them"
             )
         return name
 
     def stores(self, scope: str | Node) -> tuple["StoreSpec", ...]:
-        """Return the stores of a scope: those that its operators use and those that were registered.
+        """Return the stores of a scope: those that its operators use, and registered ones.
 
         Args:
-            scope: the name of the scope, which is that of a topic unless frames were merged, or a node in it.
+            scope: a node in the scope, or the name of the scope, which is that of a topic unless frames were merged.
 
         Raises:
-            InvalidOperationError: if two stores of the same name are of different kinds, or have different transactions.
+            InvalidOperationError: if two stores of the same name have different types or different transactions.
         """
         name = scope if isinstance(scope, str) else self.scope(scope)
         topics = self.scopes[name]
@@ -219,26 +219,26 @@ class Topology:
             other = found.setdefault(store.name, store)
             if other.kind is not store.kind:
                 raise InvalidOperationError(
-                    f"store {store.name!r} of topic {name!r} is to be a {other.kind.__name__} and a "
-                    f"{store.kind.__name__} at once: call register_store() with the same type on all frames that share "
+                    f"store {store.name!r} of topic {name!r} cannot be both a {other.kind.__name__} and a "
+                    f"{store.kind.__name__}: call register_store() with the same type on all frames that share "
                     "the store"
                 )
             if other.transaction is not store.transaction:
                 raise InvalidOperationError(
-                    f"store {store.name!r} of topic {name!r} is used by operators that keep different things in it "
+                    f"store {store.name!r} of topic {name!r} is used by operators that keep different data in it "
                     f"({other.transaction.__name__} and {store.transaction.__name__}): give one of them another name"
                 )
         return tuple(found.values())
 
     def task_stores(self, stream: str) -> dict[str, TaskStore]:
-        """Return the stores of the tasks of a stream, by the names that they have there.
+        """Return the stores of the tasks of a stream, by their names in the task.
 
-        That is the name of the store itself, except where one task has stores of the same name for different scopes.
+        These are the names of the stores, except if one task has stores with the same name for different scopes.
         """
         return self._task_stores[stream]
 
     def task_names(self, node: Node) -> dict[str, str]:
-        """Return the names that the stores of a node's scope have in tasks, by their own names."""
+        """Return the names in the task of the stores of a node's scope, by store name."""
         scope = self.scope(node)
         stores = self.task_stores(self.stream_of(node))
         return {store.spec.name: name for name, store in stores.items() if store.scope == scope}
@@ -246,7 +246,7 @@ class Topology:
     # -- Time ------------------------------------------------------------------------------------------------------
 
     def watermarks(self, stream: str) -> dict[str, WatermarkStrategy]:
-        """Return how watermarks are made, by the names, in tasks, of the stores of a stream that want one."""
+        """Return the watermark strategies of a stream, by the names in the task of the stores that need a watermark."""
         found: dict[str, WatermarkStrategy] = {}
         for node in self.members(stream):
             wanted = node.operator.watermarks()
@@ -255,27 +255,27 @@ class Topology:
         return found
 
     def wall_clock_stores(self, stream: str) -> frozenset[str]:
-        """Return the names, in tasks, of the stores of a stream whose deadlines are on the wall clock."""
+        """Return the names in the task of the stores of a stream with wall clock deadlines."""
         return frozenset(
             self.task_names(node)[store] for node in self.members(stream) for store in node.operator.wall_clock_stores()
         )
 
     @cached_property
     def timed_exchanges(self) -> dict[str, frozenset[WatermarkStrategy]]:
-        """The watermarks that are wanted behind exchanges, by the name of the repartition topic; others are left out."""
+        """The watermark strategies needed behind exchanges, by repartition topic; other exchanges are left out."""
         wanted = {stream: set(self.watermarks(stream).values()) for stream in self.streams}
         fed = {topic: (self.stream_of(node), self.stream_of_topic[topic]) for topic, node in self.exchanges.items()}
         for _ in self.exchanges:
-            # What is wanted behind the second of two exchanges must pass the first one.
+            # A watermark needed behind the second of two exchanges must also pass the first one.
             for before, behind in fed.values():
                 wanted[before] |= wanted[behind] if before != behind else set()
         return {topic: frozenset(wanted[behind]) for topic, (_, behind) in fed.items() if wanted[behind]}
 
     def sends(self, stream: str) -> Mapping[str, frozenset[str]]:
-        """Return the exchanges, of those that watermarks pass, that a stream sends into.
+        """Return the exchanges of a stream that watermarks pass.
 
         Returns:
-            By repartition topic the stores that want a watermark and may put something out into it, as `stores_before`.
+            The result of `stores_before`, by repartition topic.
         """
         return self._sends[stream]
 
@@ -287,13 +287,13 @@ class Topology:
         return found
 
     def holds_back_ms(self, exchange: str) -> int | None:
-        """Return how far records that are sent into an exchange may lie behind the watermark of their task.
+        """Return the maximum distance of records sent into an exchange behind the watermark of their task.
 
         Args:
             exchange: name of the repartition topic.
 
         Returns:
-            Milliseconds, or None if that is not bounded.
+            Milliseconds, or None if unbounded.
         """
         found: dict[int, int | None] = {}
         for node in self.nodes:
@@ -303,7 +303,7 @@ class Topology:
         return found[self.exchanges[exchange].id]
 
     def stores_before(self, exchange: str) -> frozenset[str]:
-        """Return the stores, by their names in tasks, that want a watermark and may send something into an exchange."""
+        """Return the names in the task of the stores that need a watermark and may send records into an exchange."""
         waiting, found = [self.exchanges[exchange]], set()
         while waiting:
             node = waiting.pop()
@@ -314,7 +314,7 @@ class Topology:
         return frozenset(found)
 
     def resumes(self, stream: str) -> bool:
-        """Tell whether a stream has operators that may leave work over, with which ticks go on."""
+        """Return whether a stream has operators that may leave work, which ticks continue."""
         return any(node.operator.resumes() for node in self.members(stream))
 
     @cached_property
@@ -330,19 +330,19 @@ class Topology:
     # -- Exchanges -------------------------------------------------------------------------------------------------
 
     def origin(self, topic: str) -> str:
-        """Return the input topic that a source's records come from: another one only for repartition topics.
+        """Return the input topic of a source's records, which differs from the source's topic for repartition topics.
 
-        Of several input topics, which have equal numbers of partitions, it is the one that was defined first.
+        Of several input topics, which have equal numbers of partitions, it is the one defined first.
 
         Args:
-            topic: the name of a source's topic.
+            topic: name of the source's topic.
         """
         while topic in self.exchanges:
             topic = topic_of(self.source_of(self.exchanges[topic]))
         return topic
 
     def origins(self, scope: str) -> set[str]:
-        """Return the input topics that the records of a scope come from, through whatever repartition topics."""
+        """Return the input topics of the records of a scope, across all repartition topics."""
         found: set[str] = set()
         for topic in self.scopes[scope]:
             exchange = self.exchanges.get(topic)
@@ -350,19 +350,19 @@ class Topology:
         return found
 
     def resolve(self, partitions: Mapping[str, int]) -> "Topology":
-        """Return the topology as it runs on topics of so many partitions.
+        """Return the topology for the given partition counts.
 
-        Where an input has one partition, records of all keys are in it anyway: a `group_by` then needs no topic, it
-        replaces the key in memory, and what hangs below goes on in the same task. Nodes keep their ids.
+        An input of one partition already has the records of all keys in one task. A `group_by` then needs no topic: it
+        replaces the key in memory, and the nodes below run in the same task. Nodes keep their ids.
 
         Args:
             partitions: number of partitions by input topic.
 
         Raises:
-            InvalidOperationError: if a store of one name is to be of different kinds.
+            InvalidOperationError: if a store name is used with different types.
         """
         needless = {name: node for name, node in self.exchanges.items() if partitions[self.origin(name)] == 1}
-        # What hangs below a source that is left out is adopted by the node that would have fed it.
+        # The children of a removed source become children of the node that would have fed it.
         adopters = {self.sources[name].id: node.id for name, node in needless.items()}
         nodes: list[Node] = []
         for node in self.nodes:
@@ -384,10 +384,10 @@ class Topology:
         return resolved
 
     def separate(self, partitions: Mapping[str, int]) -> "Topology":
-        """Return the topology in which merged topics of different numbers of partitions are streams of their own.
+        """Return the topology in which merged topics with different numbers of partitions are separate streams.
 
-        That is so where nothing behind the merges needs the records of several topics in one task: no state and no
-        `group_by`. What is merged then loses the order of time between the topics, and nothing else.
+        This applies if no node behind the merges needs the records of several topics in one task: no state and no
+        `group_by`. The merged records then lose only the time order between the topics.
 
         Args:
             partitions: number of partitions by the topic of a source.
@@ -417,7 +417,7 @@ class Topology:
 
 
 def stream_id(topics: Iterable[str]) -> str:
-    """Return the name of what consists of some topics.
+    """Return the common name of some topics.
 
     Example:
         >>> stream_id(["readings", "limits"])
@@ -429,5 +429,5 @@ def stream_id(topics: Iterable[str]) -> str:
 def topic_of(source: Node) -> str:
     """Return the name of the topic that a source reads."""
     if not isinstance(source.operator, SourceOperator):
-        raise TypeError(f"{source} is no source")
+        raise TypeError(f"{source} is not a source")
     return source.operator.topic.name

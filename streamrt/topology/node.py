@@ -1,8 +1,8 @@
 """Nodes and operators.
 
-An operator is a frozen description; `build` turns it into a closure inside the process that runs the task. What an
-operator needs from outside (somewhere to send records, somewhere to show lines) it receives then, as an
-`OperatorContext`, so a description never holds a client, a store or a thread.
+An operator is a frozen description; `build` turns it into a closure in the process that runs the task. `build` gets
+the services that the operator needs (to send records, to show lines) as an `OperatorContext`, so a description never
+holds a client, a store or a thread.
 """
 
 import abc
@@ -14,45 +14,45 @@ from streamrt.models import Headers, Tick
 from streamrt.topics import Topic
 
 if TYPE_CHECKING:
-    # For their types alone: a topology works with whatever stores and sinks its operators hold.
+    # For type annotations only: a topology works with any stores and sinks that its operators hold.
     from streamrt.connectors import BaseSink
     from streamrt.state import State, StoreSpec, Transaction
 
 Executor = Callable[[Any, Any, int, "Headers | None"], None]
-"""Takes value, key, timestamp in milliseconds and headers of a record and passes results on to what comes below."""
+"""Function of value, key, timestamp (ms) and headers of a record; passes its results to the operators below."""
 
 StateAccess = Callable[[Any, int], "State"]
-"""Takes key and timestamp in milliseconds of a record and returns the `State` of that key."""
+"""Function of key and timestamp (ms) of a record; returns the `State` of that key."""
 
 
 class OperatorContext(Protocol):
-    """What the surroundings of a task offer to its operators."""
+    """The services of a task for its operators."""
 
     def sender(self, topic: Topic) -> Executor:
         """Return the function that serializes a record and produces it to `topic`."""
 
     def state(self, store: "StoreSpec") -> StateAccess:
-        """Return the function that gives the state of a record's key in one of the task's stores."""
+        """Return the function that returns the state of a record's key in one of the task's stores."""
 
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
-        """Return the function that gives the running transaction of one of the task's stores; call it for each record."""
+        """Return the function that returns the running transaction of a store; call it for each record."""
 
     def sink(self, sink: "BaseSink") -> Executor:
-        """Return the function that hands a record over to `sink`."""
+        """Return the function that passes a record to `sink`."""
 
     def on_tick(self, node: "Node", callback: Callable[[Tick], None]) -> None:
-        """Have a function called when time has passed: at the beginning of each session, and between records."""
+        """Register a function to call when time has passed: at the start of each session, and between records."""
 
     def begin_portion(self) -> Callable[[], bool]:
-        """Begin work of unknown length with which a tick can go on; return a function that tells whether it must stop now.
+        """Begin work of unknown length; return a function that returns whether the operator must stop now.
 
-        To be asked after each step, if there is another one. It must stop when the time slice of the task is over, or the
-        portion takes long. Then the task is committed, and ticked without watermarks before its next record, again and again
-        until nobody must stop. An operator that may have to says so by `Operator.resumes`.
+        Call it after each step, if another one follows. It returns True when the time slice of the task is over, or the
+        portion takes long. The task is then committed, and ticked without watermarks before its next record, repeatedly
+        until no operator must stop. An operator that may stop returns True from `Operator.resumes`.
         """
 
     def show(self, node_id: int, item: Any) -> None:
-        """Hand something printable to whoever watches the application."""
+        """Send printable output to the process that displays it."""
 
 
 WhenAllIdle = Literal["advance", "hold"]
@@ -60,12 +60,12 @@ WhenAllIdle = Literal["advance", "hold"]
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """How the watermark of a store is made.
+    """How the watermark of a store is computed.
 
     Attributes:
-        idle_ms: after how long a partition without records is left out, in milliseconds; None for never.
-        when_all_idle: what event time does while all partitions are idle: "advance" lets it run on with the wall clock from
-            the newest record, "hold" keeps it there.
+        idle_ms: time without records after which a partition is left out, in milliseconds; None for never.
+        when_all_idle: event time while all partitions are idle: "advance": it advances with the wall clock from the
+            newest record; "hold": it stops there.
     """
 
     idle_ms: int | None
@@ -73,34 +73,34 @@ class WatermarkStrategy:
 
 
 class Operator(abc.ABC):
-    """What a node does. Implementations are frozen dataclasses."""
+    """The operation of a node. Implementations are frozen dataclasses."""
 
     name: ClassVar[str]
-    """The name that messages and drawings use."""
+    """The name in messages and drawings."""
     regroups: ClassVar[bool] = False
-    """Whether records get other keys, by which those of all inputs belong together."""
+    """Whether records get new keys, which group the records of all inputs."""
 
     in_place: ClassVar[bool] = False
-    """Whether the frame that it is added to goes on below it, or it ends a branch; otherwise a new frame does."""
+    """Whether it changes its frame in place, or ends a branch; otherwise it makes a new frame."""
 
     @abc.abstractmethod
     def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:
         """Return the closure that does the work and calls `child` with its results.
 
-        The closure keeps `node` in a default argument named `_node`: that is how an error finds the operator that
-        raised it, at no cost while nothing fails.
+        The closure keeps `node` in a default argument named `_node`. With it, an error finds the operator that raised
+        it, at no cost otherwise.
         """
 
     def describe(self) -> str:
-        """Return a few words for drawings and messages, such as the name of the user's function."""
+        """Return a short description for drawings and messages, such as the name of the user's function."""
         return ""
 
     def stores(self) -> tuple["StoreSpec", ...]:
-        """Return the stores that the operator keeps state in."""
+        """Return the stores of the operator."""
         return ()
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:
-        """Return the stores that want a watermark, each with the way in which it is made."""
+        """Return the stores that need a watermark, each with its strategy."""
         return ()
 
     def wall_clock_stores(self) -> tuple[str, ...]:
@@ -109,19 +109,19 @@ class Operator(abc.ABC):
 
     @property
     def holds_back_ms(self) -> int | None:
-        """How far results may lie behind the watermark that their task was told, in milliseconds; None if that is unbounded.
+        """Maximum distance of results behind the watermark of their task, in milliseconds; None if unbounded.
 
-        Results of functions count as having the times of their records.
+        Results of users' functions count as having the timestamps of their records.
         """
         return 0
 
     def resumes(self) -> bool:
-        """Tell whether ticks without watermarks go on with work that the operator may have left over in its store."""
+        """Return whether the operator may leave work in its store, which ticks without watermarks continue."""
         return False
 
 
 class ExchangeOperator(Operator):
-    """Ends a sub-topology and feeds another one through a topic, where the records have other keys.
+    """Ends a sub-topology and feeds another one through a topic, in which the records have new keys.
 
     Attributes:
         topic: the internal topic in between; a source reads it.
@@ -132,16 +132,16 @@ class ExchangeOperator(Operator):
 
     @abc.abstractmethod
     def in_memory(self) -> Operator:
-        """Return the operator that does the same without the topic, for inputs of one partition."""
+        """Return the equivalent operator without the topic, for inputs of one partition."""
 
 
 class MergeOperator(Operator):
-    """Has several inputs, of any number of topics: the nodes `Node.parents`. All of them are in one task.
+    """Has several inputs, the nodes `Node.parents`, from any number of topics. All of them are in one task.
 
-    Records come in the order of their timestamps as far as that can be known, one at a time and from one input at a time.
+    Records arrive in the order of their timestamps, as far as it is known: one at a time, from one input at a time.
 
     Attributes:
-        by_key: whether records of different inputs meet by their keys.
+        by_key: whether the operator matches records of different inputs by key.
     """
 
     by_key: ClassVar[bool] = False
@@ -150,12 +150,12 @@ class MergeOperator(Operator):
     def build_inputs(self, child: Executor, node: "Node", context: OperatorContext) -> tuple[Executor, ...]:
         """Return one closure for each input, in the order of `node.parents`; each calls `child` with its results.
 
-        One node may be parent twice, as in the join of a frame with itself: its records then go to both closures, in the
-        order of the inputs. Closures keep `node` in a default argument named `_node`, as those of `build` do.
+        One node may be a parent twice, as in the join of a frame with itself. Its records then go to both closures, in
+        the order of the inputs. Closures keep `node` in a default argument named `_node`, like those of `build`.
         """
 
     def ranks(self, inputs: int) -> tuple[int, ...]:
-        """Return the rank of each input: of records with equal timestamps, those of the input of lower rank come first.
+        """Return the rank of each input: among records with equal timestamps, those of the lower rank come first.
 
         Args:
             inputs: number of inputs.
@@ -168,7 +168,7 @@ class MergeOperator(Operator):
 
 
 class OutletOperator(Operator):
-    """Hands records over to a sink.
+    """Passes records to a sink.
 
     Attributes:
         sink: the sink.
@@ -179,7 +179,7 @@ class OutletOperator(Operator):
 
 @dataclass(frozen=True)
 class SourceOperator(Operator):
-    """Reads a topic. Every sub-topology begins with one."""
+    """Reads a topic. Every sub-topology starts with a source."""
 
     name: ClassVar[str] = "source"
     topic: Topic
@@ -197,10 +197,10 @@ class Node:
 
     Attributes:
         id: position in the topology; a parent's id is always lower.
-        parents: ids of the nodes that feed this one: none for a source, several for a `MergeOperator`, in the order of its
-            inputs; one of them may be there twice.
-        operator: what the node does.
-        location: file and line of the user's code that added it.
+        parents: ids of the parents: none for a source, several for a `MergeOperator`, in the order of its inputs; one
+            of them may occur twice.
+        operator: the operator of the node.
+        location: file and line of the user's code that added the node.
     """
 
     id: int
@@ -210,7 +210,7 @@ class Node:
 
     @property
     def parent(self) -> int | None:
-        """Id of the only node that feeds this one, or None for a source.
+        """Id of the only parent, or None for a source.
 
         Raises:
             TypeError: for a node with several inputs.

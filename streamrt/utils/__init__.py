@@ -1,4 +1,4 @@
-"""Helpers that programs may use, too."""
+"""Helpers that programs may also use."""
 
 from streamrt.dataframe.utils import ensure_milliseconds
 

@@ -1,4 +1,4 @@
-"""How JSON is written and read by default."""
+"""The default JSON functions."""
 
 from streamrt.serializers.json import default_dumps as dumps
 from streamrt.serializers.json import default_loads as loads

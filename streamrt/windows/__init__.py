@@ -1,4 +1,4 @@
-"""Windows: aggregates of the records of a key, over stretches of event time or numbers of records."""
+"""Windows: aggregates of a key's records, over intervals of event time or numbers of records."""
 
 from streamrt.windows.aggregators import (
     Aggregator,

@@ -1,4 +1,4 @@
-"""What a window computes: one aggregation, or several under names of their own."""
+"""The aggregations of a window: a single one, or several with names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Extract = Callable[[Any], Input]
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What a window computes.
+    """The aggregations of a window.
 
     Attributes:
-        aggregators: those that work record by record, each with the name of its result.
-        collectors: those that see all values at the end, each with the name of its result.
-        single: whether there is one aggregation, whose result is called `value`.
+        aggregators: aggregations that work record by record, each with its result name.
+        collectors: aggregations that get all values at the end, each with its result name.
+        single: whether there is a single aggregation, with the result name `value`.
 
     Example:
         >>> from streamrt.windows import Count, Sum
@@ -36,24 +36,24 @@ class Aggregation:
 
     @classmethod
     def of(cls, item: Aggregator | Collector) -> "Aggregation":
-        """Return an aggregation whose result is `value`."""
+        """Return a single aggregation, with the result name `value`."""
         if isinstance(item, Collector):
             return cls((), (("value", item),), True)
         return cls((("value", item),), (), True)
 
     @classmethod
     def named(cls, **items: Any) -> "Aggregation":
-        """Return several aggregations with the names of their results.
+        """Return several aggregations, by result name.
 
         Raises:
-            InvalidOperationError: if there is none, a name is taken, or one is no aggregator.
+            InvalidOperationError: if there is no aggregation, a name is reserved, or an argument is not an aggregation.
         """
         if not items:
             raise ArgumentValueError("agg() needs at least one aggregation, such as agg(total=Sum(), number=Count())")
         for name, item in items.items():
             if name in ("start", "end"):
                 raise ArgumentValueError(
-                    f"agg({name}=...): results of windows have start and end already, give the aggregation another name"
+                    f"agg({name}=...): window results already have start and end; give the aggregation another name"
                 )
             if not isinstance(item, Aggregator | Collector):
                 given = f"the class {item.__name__}" if isinstance(item, type) else type(item).__name__
@@ -66,21 +66,21 @@ class Aggregation:
         return cls(aggregators, collectors, False)
 
     def describe(self) -> str:
-        """Return a few words for drawings and messages."""
+        """Return a short description for drawings and messages."""
         words = [(name, item.state_suffix) for name, item in (*self.aggregators, *self.collectors)]
         if self.single:
             return words[0][1]
         return ", ".join(f"{name}={suffix.replace('/', '(', 1)}{')' * ('/' in suffix)}" for name, suffix in words)
 
     def unmergeable(self) -> list[str]:
-        """Return the names of the aggregations that cannot merge two states."""
+        """Return the result names of the aggregations that cannot merge two states."""
         return [name for name, item in self.aggregators if not item.mergeable]
 
     def plan(self, *, keep_inputs: bool = False) -> "Plan":
-        """Return what operators run.
+        """Return the aggregation in the form that operators run.
 
         Args:
-            keep_inputs: whether the inputs of all aggregations, and not of collectors alone, go to the timeline.
+            keep_inputs: store the inputs of all aggregations in the timeline, not only those of collectors.
         """
         folds = [(name, item.state_suffix, *fold_of(item)) for name, item in self.aggregators]
         fold_columns = [column for _, _, _, column in folds]
@@ -108,11 +108,11 @@ class Plan(NamedTuple):
     """An aggregation, ready to run.
 
     Attributes:
-        fold: all aggregators as one; the result of several is a dict.
-        extract: makes the fold's input of a record's value; None: it is the value itself.
-        extract_item: makes what goes to the timeline of a record's value, likewise.
-        collectors: names, functions over lists of values, and what picks a value from an item; None: it is the item.
-        single: whether there is one aggregation.
+        fold: all aggregators as one fold; the result of several is a dict.
+        extract: function from a record's value to the fold's input; None: the value itself.
+        extract_item: function from a record's value to its timeline item; None: the value itself.
+        collectors: name, function of a list of values, and function that picks a value from an item (None: the item).
+        single: whether there is a single aggregation.
     """
 
     fold: Fold
@@ -122,11 +122,11 @@ class Plan(NamedTuple):
     single: bool
 
     def input_of(self, value: Any) -> Input:
-        """Return what the fold takes of a record's value."""
+        """Return the fold's input from a record's value."""
         return value if self.extract is None else self.extract(value)
 
     def item_of(self, value: Any) -> Input:
-        """Return what goes to the timeline of a record's value, for collectors."""
+        """Return the timeline item from a record's value, for collectors."""
         return value if self.extract_item is None else self.extract_item(value)
 
     def aggregate(self, state: Any, items: Sequence[Any], packing: Packing) -> Any:
@@ -142,7 +142,7 @@ class Plan(NamedTuple):
         return {**self.fold.result(state, packing), **collected}
 
     def output(self, start: int, end: int, state: Any, items: Sequence[Any], packing: Packing) -> dict[str, Any]:
-        """Return what a window emits."""
+        """Return the output of a window."""
         aggregate = self.aggregate(state, items, packing)
         if self.single:
             return {"start": start, "end": end, "value": aggregate}
@@ -153,7 +153,7 @@ class Plan(NamedTuple):
 
         Args:
             items: event time, arrival number and input of each record, in the order of their arrival.
-            packing: makes cells.
+            packing: converts values to cells and back.
         """
         fold = self.fold
         if fold.whole is not None:
@@ -165,7 +165,7 @@ class Plan(NamedTuple):
 
 
 def _own(value: Any, packing: Packing) -> Any:
-    # What comes from the timeline is shared, and what users' functions get is theirs.
+    # Items of the timeline are shared, but users' functions may change their arguments: make a copy.
     return value if type(value) in _UNCHANGEABLE else packing.unpack(packing.pack(value))
 
 
@@ -186,10 +186,9 @@ def _picker(columns: Sequence[str | None], column: str | None) -> Callable[[Any]
 
 
 def _joined(parts: list[tuple[str, str, Fold, int | None]]) -> Fold:
-    """Return one fold that runs several, each given as name in the state, name in the result, fold, and place of its input.
+    """Return one fold that runs several, each given as name in the state, name in the result, fold, and input index.
 
-    A state is a dict, so that an aggregation that is added to a program, or changed, begins with nothing and leaves the
-    others as they are.
+    A state is a dict, so that a new or changed aggregation starts empty and does not affect the others.
     """
 
     def initial(packing: Packing) -> Any:
@@ -236,4 +235,4 @@ def _nothing(*_: Any) -> None:
 
 
 _NOTHING: Final = Fold(_nothing, _nothing, _nothing, _nothing, _nothing)
-"""For collectors alone."""
+"""The fold of a window with collectors only."""

@@ -1,4 +1,4 @@
-"""Aggregators: what becomes of the values in a window."""
+"""Aggregators: functions of the values in a window."""
 
 import abc
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ _METHODS: Final = ("initialize", "agg", "result", "merge")
 
 
 class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract methods
-    """What aggregators and collectors have in common: the column that they look at."""
+    """Common base of aggregators and collectors: the column that they use."""
 
     column: str | None = None
 
@@ -44,7 +44,7 @@ class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract me
 
     @property
     def state_suffix(self) -> str:
-        """What names the state in the store: another suffix begins with an empty state.
+        """The name of the state in the store: a new suffix starts with an empty state.
 
         Example:
             >>> Sum("price").state_suffix
@@ -58,14 +58,14 @@ class _Aggregation(abc.ABC):  # noqa: B024 - its two subclasses have abstract me
 
 
 class Aggregator(_Aggregation):
-    """Makes one value of the values in a window, record by record.
+    """Aggregates the values in a window, record by record.
 
-    Derive from it for aggregations of your own. A state is anything that JSON can express exactly: numbers, str, bool, None,
-    lists and dicts with str keys; a tuple comes back as a list. Each window has its own. `agg` gets the whole value of a
-    record, None included; `column` is there for it to look at.
+    Derive from it for custom aggregations. A state is anything that JSON can express exactly: numbers, str, bool, None,
+    lists and dicts with str keys; a tuple comes back as a list. Each window has a separate state. `agg` gets the whole
+    value of a record, None included, and may use `column`.
 
     Args:
-        column: name of the column to look at; None for the whole value.
+        column: name of the column to use; None for the whole value.
 
     Example:
         >>> class Product(Aggregator):
@@ -84,7 +84,7 @@ class Aggregator(_Aggregation):
 
     @property
     def mergeable(self) -> bool:
-        """Whether two states can be merged, as sessions need it: true for classes with a `merge` of their own."""
+        """Whether two states can be merged, as sessions need: true for classes that define `merge`."""
         return type(self).merge is not Aggregator.merge
 
     @abc.abstractmethod
@@ -93,7 +93,7 @@ class Aggregator(_Aggregation):
 
     @abc.abstractmethod
     def agg(self, old: Any, new: Any, timestamp: int) -> Any:
-        """Return the state with one more record.
+        """Return the state after one more record.
 
         Args:
             old: the state so far; it may be changed and returned.
@@ -103,7 +103,7 @@ class Aggregator(_Aggregation):
 
     @abc.abstractmethod
     def result(self, value: Any) -> Any:
-        """Return what is emitted for a state."""
+        """Return the output for a state."""
 
     def merge(self, a: Any, b: Any) -> Any:
         """Return the state of two sessions that a record has joined.
@@ -113,9 +113,9 @@ class Aggregator(_Aggregation):
             b: the state of the later one.
 
         Raises:
-            InvalidOperationError: unless a class has a `merge` of its own.
+            InvalidOperationError: unless a subclass defines `merge`.
         """
-        raise InvalidOperationError(f"{type(self).__name__} cannot merge two states: give the class a merge(a, b)")
+        raise InvalidOperationError(f"{type(self).__name__} cannot merge two states: define merge(a, b) in the class")
 
     def _fold(self) -> Fold:
         initialize, agg, result, merge = self.initialize, self.agg, self.result, self.merge
@@ -136,13 +136,13 @@ class Aggregator(_Aggregation):
 
 
 class Collector(_Aggregation):
-    """Makes one value of all values in a window, when the window is closed.
+    """Aggregates all values in a window at once, when the window closes.
 
-    Derive from it where an `Aggregator` will not do, since it needs to see all values at once. Values are stored one by
-    one, so that large windows cost no more for each record than small ones. Collectors work with `final()` only.
+    Derive from it for aggregations that an `Aggregator` cannot compute record by record. Values are stored one by one,
+    so the cost of a record does not grow with the window. Collectors work with `final()` only.
 
     Args:
-        column: name of the column to collect, None where a value lacks it; by default whole values.
+        column: name of the column to collect; values without it give None. By default, whole values are collected.
 
     Example:
         >>> class Median(Collector):
@@ -154,15 +154,15 @@ class Collector(_Aggregation):
 
     @abc.abstractmethod
     def result(self, items: Iterable[Any]) -> Any:
-        """Return what is emitted for a window.
+        """Return the output for a window.
 
         Args:
-            items: the values in the order of event time and, for equal times, of arrival; None is one, too. A list.
+            items: list of the values, None included, in the order of event time and, for equal times, of arrival.
         """
 
 
 class _BuiltIn(Aggregator):
-    """An aggregator that is given its column, skips None and can merge. What it is in plain Python follows from its fold."""
+    """An aggregator that uses its column, skips None and can merge. Its methods are derived from its fold."""
 
     def initialize(self) -> Any:
         return self._fold().initial(_PLAIN)
@@ -201,7 +201,7 @@ class Count(_BuiltIn):
 
 
 class Sum(_BuiltIn):
-    """Adds up the values that are not None, beginning with the int 0: ints stay exact.
+    """Adds up the values that are not None, starting with the int 0: ints stay exact.
 
     Example:
         >>> total = Sum()
@@ -220,7 +220,7 @@ class Sum(_BuiltIn):
 
 
 class Mean(_BuiltIn):
-    """The sum of the values that are not None, divided by their number: a float, or None where there are none."""
+    """The sum of the values that are not None, divided by their number: a float, or None without values."""
 
     def _fold(self) -> Fold:
         def initial(packing: Packing) -> Any:
@@ -243,9 +243,9 @@ class Mean(_BuiltIn):
 
 
 class _Extreme(_BuiltIn):
-    """Keeps one of two values; at ties, the one that was there first."""
+    """Keeps one of two values; at ties, the earlier one."""
 
-    # Comparisons of operator are C functions: classes do not make methods of them.
+    # The comparisons of `operator` are C functions, so a class attribute does not become a method.
     _better: Any
     _best: Any
 
@@ -269,21 +269,21 @@ class _Extreme(_BuiltIn):
 
 
 class Min(_Extreme):
-    """The lowest of the values that are not None, as it came; the earlier one at ties, None where there are none."""
+    """The lowest of the values that are not None, unchanged; the earlier one at ties, None without values."""
 
     _better = lt
     _best = min
 
 
 class Max(_Extreme):
-    """The highest of the values that are not None, as it came; the earlier one at ties, None where there are none."""
+    """The highest of the values that are not None, unchanged; the earlier one at ties, None without values."""
 
     _better = gt
     _best = max
 
 
 class First(_BuiltIn):
-    """The first value that arrived and is not None."""
+    """The value that arrived first and is not None."""
 
     def _fold(self) -> Fold:
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
@@ -293,7 +293,7 @@ class First(_BuiltIn):
 
 
 class Last(_BuiltIn):
-    """The last value that arrived and is not None."""
+    """The value that arrived last and is not None."""
 
     def _fold(self) -> Fold:
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
@@ -337,15 +337,15 @@ class Latest(_Timed):
 
 
 class Reduce(Aggregator):
-    """Aggregates by functions. Unlike other aggregators they are given None, too.
+    """Aggregates with functions. Unlike other aggregators, they also receive None.
 
-    What they return must be something that JSON can express exactly; a tuple comes back as a list.
+    JSON must be able to express their results exactly; a tuple comes back as a list.
 
     Args:
-        reducer: takes the aggregate so far and a value, and returns the new aggregate.
-        initializer: takes the first value of a window and returns the aggregate.
-        merger: takes the aggregates of an earlier and of a later session that a record has joined, and returns that of both.
-            Session windows need it.
+        reducer: function from the aggregate so far and a value to the new aggregate.
+        initializer: function from the first value of a window to the aggregate.
+        merger: function from the aggregates of an earlier and a later session that a record has joined to the merged
+            aggregate. Session windows need it.
 
     Raises:
         InvalidOperationError: if one of them is not callable.
@@ -391,7 +391,7 @@ class Reduce(Aggregator):
         reducer, initializer = self.reducer, self.initializer
 
         def step(state: Any, value: Any, timestamp: int, packing: Packing) -> Any:
-            # A window without records is no list; one whose aggregate is None must not begin anew.
+            # A list marks a window with records, so that an aggregate of None does not start the window again.
             if state is None:
                 return [packing.pack(initializer(value))]
             return [packing.pack(reducer(packing.unpack(state[0]), value))]
@@ -418,7 +418,7 @@ class Collect(Collector):
 
 
 class _Plain(NamedTuple):
-    """Packs nothing: for aggregators that are called by hand."""
+    """Packs nothing: for direct calls of an aggregator's methods."""
 
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
@@ -432,7 +432,7 @@ _PLAIN: Final = _Plain(_itself, _itself)
 
 
 def column_or_none(value: Any, column: str | None) -> Any:
-    """Return a column of a value, None where it is missing, or the value itself.
+    """Return a column of a value, None if it is missing; or the value itself if `column` is None.
 
     Raises:
         ColumnTypeError: if the value has no columns.
@@ -469,12 +469,12 @@ def _plus(state: Any, value: Any, packing: Packing) -> Any:
 
 
 def _cell(value: Any, packing: Packing) -> Any:
-    # Most values are cells as they are.
+    # Most values already are cells.
     return value if type(value) in _NUMBERS else packing.pack(value)
 
 
 def _total(values: Sequence[Any], packing: Packing) -> Any:
-    # Not sum(): since Python 3.12 it rounds floats otherwise than one addition after the other does.
+    # Not sum(): since Python 3.12, it rounds floats differently from single additions.
     return _cell(reduce(add, values, 0), packing)
 
 
@@ -483,7 +483,7 @@ def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[
         try:
             return whole(values, packing)
         except TypeError:
-            # Looking for None in each list costs as much as adding it up, and there is hardly ever one.
+            # Checked only after a failure: a search for None costs as much as the sum, and None is rare.
             if None not in values:
                 raise
         return whole([value for value in values if value is not None], packing)
@@ -492,10 +492,10 @@ def _skipping_none(whole: Callable[[Sequence[Any], Packing], Any]) -> Callable[[
 
 
 def fold_of(aggregator: Aggregator) -> tuple[Fold, str | None]:
-    """Return what operators run for an aggregator, and the column of its inputs; None: it is given whole values."""
+    """Return the fold of an aggregator, and the column of its inputs; None: whole values."""
     kind = type(aggregator)
     known = _BuiltIn if issubclass(kind, _BuiltIn) else Reduce
     if issubclass(kind, known) and all(getattr(kind, name) is getattr(known, name) for name in _METHODS):
         return aggregator._fold(), aggregator.column
-    # A class of the user's, maybe derived from one of ours, whose own methods count.
+    # A user's class, possibly derived from a built-in one: use the methods that it defines.
     return Aggregator._fold(aggregator), None

@@ -1,4 +1,4 @@
-"""When windows close: which clock counts, and how the windows that are due are found."""
+"""When windows close: which clock closes them, and how due windows are found."""
 
 import logging
 from collections.abc import Callable
@@ -29,20 +29,21 @@ ClosingStrategy = Literal["key", "partition", "watermark"]
 logger = logging.getLogger("streamrt")
 
 Close = Callable[[TimedTransaction, bytes, Any, Any, int], None]
-"""Closes the windows of one head that are due at a time: takes transaction, prefix, head, record key and this time."""
+"""Closes the due windows of one head: takes transaction, prefix, head, record key and the time."""
 
 
 @dataclass(frozen=True)
 class Closing:
-    """Which clock closes windows.
+    """The clock that closes windows.
 
     Attributes:
-        strategy: "key": the highest event time of the key's own records. "partition": that of all records that reach the
-            window in its partition. "watermark": the lowest of the highest event times of all partitions.
-        watermark: how the watermark is made, for "watermark"; None elsewhere.
+        strategy: "key": the highest event time of the key's records. "partition": the highest event time of all records
+            that reach the window in its partition. "watermark": the lowest of the highest event times of all
+            partitions.
+        watermark: watermark strategy for "watermark"; otherwise None.
 
     Raises:
-        ConfigurationError: if there is no such strategy.
+        ConfigurationError: if the strategy is unknown.
     """
 
     strategy: ClosingStrategy = "key"
@@ -51,8 +52,8 @@ class Closing:
     def __post_init__(self) -> None:
         if self.strategy not in get_args(ClosingStrategy):
             raise argument_error(
-                f"closing_strategy={self.strategy!r}: it is 'key' (each key has its own clock), 'partition' (all records of "
-                "a partition move its clock) or 'watermark' (one clock for all partitions)",
+                f"closing_strategy={self.strategy!r}: it must be 'key' (one clock per key), 'partition' (one clock per "
+                "partition) or 'watermark' (one clock for all partitions)",
                 of_type=isinstance(self.strategy, str),
             )
         if (self.strategy == "watermark") is (self.watermark is None):
@@ -70,24 +71,24 @@ class Closing:
 
 
 class KeyedWindows(Protocol):
-    """What a record, and time, do to the windows of a key."""
+    """Updates and closes the windows of a key."""
 
     def update(
         self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Count a record in its windows, and return what is emitted for it, each with its start."""
+        """Count a record in its windows, and return the outputs, each with the start of its window."""
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
-        """Close the windows of a head that are due, the earliest first, and emit them."""
+        """Close the due windows of a head, the earliest first, and emit them."""
 
 
 @dataclass(frozen=True)
 class WindowOperator(Operator):
-    """What all operators of windows have in common.
+    """Common base of all window operators.
 
     Attributes:
-        store: where windows are kept.
-        aggregation: what is computed.
+        store: the store of the windows.
+        aggregation: the aggregation.
         final: whether windows are emitted when they close; otherwise with each record that changes them.
     """
 
@@ -104,22 +105,22 @@ class WindowOperator(Operator):
 
     @property
     def holds_back_ms(self) -> int | None:
-        """Results carry the start of their window, which may be any time ago."""
+        """Results have the start of their window as timestamp, with no bound on its age."""
         return None
 
     def running(self, context: OperatorContext) -> Callable[[], TimedTransaction]:
-        """Return the function that gives the running transaction."""
+        """Return the function that returns the running transaction."""
         return cast("Callable[[], TimedTransaction]", context.store(self.store))
 
 
 @dataclass(frozen=True)
 class TimeWindowOperator(WindowOperator):
-    """What operators of windows over event time have in common.
+    """Common base of operators of windows over event time.
 
     Attributes:
-        grace_ms: how long windows stay open for late records, in milliseconds.
-        closing: which clock closes them.
-        on_late: called for each record and each window that it is too late for.
+        grace_ms: time during which windows stay open for late records, in milliseconds.
+        closing: the clock that closes windows.
+        on_late: called for each late record and each window that it missed.
     """
 
     grace_ms: int = 0
@@ -130,24 +131,24 @@ class TimeWindowOperator(WindowOperator):
         return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
 
     def resumes(self) -> bool:  # noqa: D102
-        # Where each key has its own clock, a record closes the windows of its key alone.
+        # With one clock per key, a record only closes windows of its own key.
         return not self.closing.by_key
 
     def settle(
         self, close: Close, running: Callable[[], TimedTransaction], node: Node, context: OperatorContext
     ) -> Callable[[TimedTransaction], None]:
-        """Return the function that closes what is due at stream time, in the order of deadlines.
+        """Return the function that closes all windows due at stream time, in the order of deadlines.
 
-        It stops when the time slice of the task is over; ticks go on with what is left. With watermarks, it is also called
-        whenever one arrives.
+        It stops at the end of the task's time slice; ticks continue with the rest. With watermarks, each new watermark
+        also calls it.
         """
         name = self.store.name
         begin_portion = context.begin_portion
 
         def settle(transaction: TimedTransaction) -> None:
             must_stop: Callable[[], bool] | None = None
-            # One at a time: a head that is due may be the last one that fits into memory. What is due later has another turn,
-            # so that the order is the same however far time has moved at once.
+            # One head at a time: memory may not hold more. Later deadlines of a head get another turn, so that the
+            # order does not depend on how far time moves at once.
             for deadline, prefix, head in transaction.due(transaction.clock):
                 if must_stop is None:
                     must_stop = begin_portion()
@@ -167,7 +168,7 @@ class TimeWindowOperator(WindowOperator):
         return settle
 
     def executor(self, windows: KeyedWindows, child: Executor, node: Node, context: OperatorContext) -> Executor:
-        """Return the closure that hands records to the windows of their key, and closes what their time closes."""
+        """Return the closure that counts records in the windows of their key, and closes due windows."""
         running = self.running(context)
         settle = self.settle(windows.close, running, node, context)
         no_key = log_no_key(self.store.name)
@@ -204,33 +205,33 @@ class TimeWindowOperator(WindowOperator):
 
 
 def log_no_key(store: str) -> Callable[[], None]:
-    """Return a function that tells, once, that records without a key are left out."""
+    """Return a function that logs, once, that records without a key are left out."""
     told = False
 
     def tell() -> None:
         nonlocal told
         if not told:
             told = True
-            logger.debug("records without a key are in no window, so %r leaves them out", store)
+            logger.debug("%r leaves out records without a key: they are in no window", store)
 
     return tell
 
 
 def note_observed(transaction: TimedTransaction, timestamp: int) -> None:
-    """Note the event time of a record, from which watermarks are made."""
+    """Note the event time of a record as input of the watermark."""
     observed = transaction.observed
     if observed is None or timestamp > observed:
         transaction.observed = timestamp
 
 
 def checked_time(timestamp: int) -> None:
-    """Refuse a record without a time.
+    """Refuse a negative event time.
 
     Raises:
-        StateError: if its event time is negative.
+        StateError: if `timestamp` is negative.
     """
     if timestamp < 0:
         raise StateError(
-            f"a record with the timestamp {timestamp} is in no window: event times begin at 0 (1970); give such records "
+            f"a record with timestamp {timestamp} is in no window: event times start at 0 (1970); give such records "
             "another timestamp with set_timestamp, or drop them with filter"
         )

@@ -1,8 +1,8 @@
 """Count windows: a number of records of a key, whatever their times.
 
-The head of a key is `[number, windows]`: how many records it has had since it was without windows; and the open windows in
-the order of their first records, each `[number of the first record, lowest time, highest time, state]`. Collected values
-are in the timeline, at their numbers instead of times.
+The head of a key is `[number, windows]`: the number of its records since it last had no windows, and the open windows
+in the order of their first records, each `[number of the first record, lowest time, highest time, state]`. Collected
+values are in the timeline, with their numbers in place of times.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ __all__ = ["CountWindow"]
 
 @dataclass(frozen=True)
 class CountWindow(WindowOperator):
-    """Aggregates so many records of a key, in the order of their arrival.
+    """Aggregates `count` records of a key, in the order of their arrival.
 
     Attributes:
-        count: how many records a window has.
-        step: after how many records the next window begins: `count` for tumbling windows, 1 for sliding ones.
+        count: number of records in a window.
+        step: number of records between the starts of two windows: `count` for tumbling windows, 1 for sliding windows.
     """
 
     count: int = 2
@@ -43,7 +43,7 @@ class CountWindow(WindowOperator):
             number, windows = (0, []) if head is None else head
             value_in = plan.input_of(value)
             updated = []
-            # New windows are made before anything is stored: what raises leaves the old ones as they were.
+            # Compute new windows before storing anything: an exception leaves the old windows unchanged.
             for first, low, high, state in windows:
                 state = step(state, value_in, timestamp, transaction)
                 updated.append([first, min(low, timestamp), max(high, timestamp), state])
@@ -57,7 +57,7 @@ class CountWindow(WindowOperator):
             full = updated[:1] if updated and number - updated[0][0] == size else []
             items: list[Any] = []
             if full:
-                # They begin one after the other, so only the first one can be full.
+                # Windows start at different records, so only the first window can be full.
                 updated = updated[1:]
                 if final:
                     emitted = full

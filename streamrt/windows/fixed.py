@@ -1,9 +1,9 @@
-"""Tumbling and hopping windows: stretches of event time that are the same for all keys.
+"""Tumbling and hopping windows: intervals of event time that are the same for all keys.
 
-The head of a key is `[clock, windows]`: the highest event time among its records, and its open windows in the order of their
-starts, each `[start, state]`. Collected values are in the timeline, once for all windows of the key. Where hopping windows
-can be emptied before they close, a window is `[start, state, mark, empty]`: it has the items whose arrival number is at
-least `mark`.
+The head of a key is `[clock, windows]`: the highest event time among its records, and its open windows in the order of
+their starts, each `[start, state]`. Collected values are in the timeline, once for all windows of the key. If hopping
+windows can be emptied before they close, a window is `[start, state, mark, empty]`: it has the items whose arrival
+number is at least `mark`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,14 +20,14 @@ from streamrt.windows.late import LateRecords
 __all__ = ["FixedWindow", "Trigger", "window_starts"]
 
 Trigger = Callable[[Any, Any, Any, int, Any], Any]
-"""Takes the aggregate, value, key, event time (ms) and headers; what is true in return emits the window at once."""
+"""Function of aggregate, value, key, event time (ms) and headers; a true result emits the window at once."""
 
 Output = tuple[int, dict[str, Any]]
-"""Event time of an output, which is the start of a window, and its value."""
+"""Event time of an output, which is the start of its window, and the value."""
 
 
 def window_starts(timestamp: int, duration_ms: int, step_ms: int) -> range:
-    """Return the starts of the windows that a record is in, ascending; none is below 0.
+    """Return the starts of the windows that contain a record, ascending and not below 0.
 
     Example:
         >>> list(window_starts(12, 10, 5)), list(window_starts(3, 10, 5))
@@ -38,13 +38,14 @@ def window_starts(timestamp: int, duration_ms: int, step_ms: int) -> range:
 
 @dataclass(frozen=True)
 class FixedWindow(TimeWindowOperator):
-    """Aggregates records in windows [start, start + duration) that begin at all multiples of a step.
+    """Aggregates records in windows [start, start + duration) that start at all multiples of a step.
 
     Attributes:
         duration_ms: length of a window, in milliseconds.
         step_ms: distance between the starts of two windows, in milliseconds; equal to the duration for tumbling windows.
-        before_update: decides, before a record is counted in a window, whether the window is emitted and emptied instead.
-        after_update: decides, after a record was counted, whether the window is emitted and emptied.
+        before_update: called before a record is counted in a window; a true result emits and empties the window
+            instead.
+        after_update: called after a record was counted; a true result emits and empties the window.
     """
 
     duration_ms: int = 1
@@ -54,7 +55,7 @@ class FixedWindow(TimeWindowOperator):
 
     @property
     def holds_back_ms(self) -> int | None:
-        """A result carries the start of its window, and comes when the grace is over."""
+        """A result has the start of its window as timestamp, and is emitted after the grace period."""
         return self.duration_ms + self.grace_ms
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
@@ -66,7 +67,7 @@ class FixedWindow(TimeWindowOperator):
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
         step, extract, output = plan.fold.step, plan.extract, plan.output
         duration, open_for = self.duration_ms, self.duration_ms + self.grace_ms
-        # Most records go to the last window of their key, and change nothing else.
+        # Most records only change the last window of their key.
         simple = windows.simple
 
         def run_by_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -127,7 +128,7 @@ class FixedWindow(TimeWindowOperator):
             else:
                 note_observed(transaction, timestamp)
             if final and outputs and transaction.due_from <= clock:
-                # Closing was stopped, maybe before it came to this key: its closed windows are put out first.
+                # The time slice may have ended before this key was settled: emit its closed windows first.
                 head = transaction.head(prefix)
                 if head is not None:
                     windows.close(transaction, prefix, head, key, clock)
@@ -141,7 +142,7 @@ _NO_WINDOW: list[Any] = [1 << 64]
 
 
 class _Windows:
-    """What a record does to the windows of its key, apart from the shortest way."""
+    """Updates the windows of a key, except on the fast path."""
 
     def __init__(self, operator: FixedWindow, child: Executor) -> None:
         self.plan = operator.aggregation.plan()
@@ -171,7 +172,7 @@ class _Windows:
         timestamp: int,
         headers: Headers | None,
     ) -> list[Output]:
-        """Count a record in its windows, and return what it emits: updated windows, or those that were triggered."""
+        """Count a record in its windows, and return the outputs: updated windows, or triggered ones."""
         plan, before, after, duration = self.plan, self._before, self._after, self._duration
         checked_time(timestamp)
         clock = head[0] if self._by_key and head is not None else transaction.clock
@@ -182,14 +183,14 @@ class _Windows:
         changes: list[tuple[int, Any]] = []
         last = timestamp - timestamp % duration
         if self.simple and last + self._open_for > clock and (not windows or windows[-1][0] < last):
-            # The first record of a new window; where windows have few records, that is most of them.
+            # The first record of a new window: the common case if windows have few records.
             changes.append((last, fold.step(fold.initial(transaction), value_in, timestamp, transaction)))
             return self._apply(transaction, prefix, head, windows, timestamp, clock, changes)
         item = plan.item_of(value) if self.collects else None
         triggered: list[int] = []
         outputs: list[Output] = []
         counted = False
-        # All of it is computed before anything is stored: what raises leaves the windows as they were.
+        # Compute everything before storing anything: an exception leaves the windows unchanged.
         for start in window_starts(timestamp, duration, self._step):
             if start + self._open_for <= clock:
                 self._late(value, key, timestamp, clock - self._grace - timestamp, start, start + duration)
@@ -230,7 +231,7 @@ class _Windows:
         clock: int,
         changes: list[tuple[int, Any]],
     ) -> list[Output]:
-        """Store new states of windows, and return what `current()` emits for them."""
+        """Store new states of windows, and return the outputs of `current()`."""
         if head is None:
             head = [timestamp, windows]
         elif timestamp > head[0]:
@@ -242,7 +243,7 @@ class _Windows:
             return []
         del windows[: bisect_left(windows, [clock - self._open_for + 1])]
         self._keep(transaction, prefix, head)
-        # Last, since users' functions may raise: by then, what was changed is stored.
+        # Last, because users' functions may raise: all changes are stored by then.
         output, duration = self.plan.output, self._duration
         return [(start, output(start, start + duration, state, (), transaction)) for start, state in changes]
 
@@ -256,10 +257,10 @@ class _Windows:
             window = windows[0]
             start = window[0]
             items = self._items(transaction, prefix, start, window)
-            # One after the other: where something below fails on a window, the next ones are still there.
+            # One at a time: if an operator below fails on a window, the next windows are still stored.
             del windows[0]
             if self.collects:
-                # What is left is in later windows, too.
+                # Later items are also in later windows.
                 transaction.delete_items(prefix, start, start + self._step)
             self._keep(transaction, prefix, head)
             if len(window) == 2 or not window[3]:
@@ -269,13 +270,13 @@ class _Windows:
     def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
         windows = head[1]
         if self._by_key:
-            # A key needs its clock also without windows, to know what is late.
+            # A key needs its clock also without windows, to recognize late records.
             transaction.set_head(prefix, head)
         elif windows:
-            # Where nothing is emitted, one look at the end is enough.
+            # `current()` emits nothing at the close, so one deadline, that of the last window, is enough.
             window = windows[0 if self._final else -1]
             if self._marked:
-                # Keys close in the order of what they emit, which empty windows must not change.
+                # Keys close in the order of their outputs; empty windows must not change this order.
                 window = next((window for window in windows if not window[3]), windows[-1])
             transaction.set_head(prefix, head, window[0] + self._open_for)
         else:
@@ -291,11 +292,11 @@ class _Windows:
             windows.insert(at, [start, state, 0, False] if self._marked else [start, state])
 
     def _empty(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]], start: int) -> None:
-        """Begin a window anew, which was emitted."""
+        """Empty a window that was emitted early."""
         at = bisect_left(windows, [start])
         known = at < len(windows) and windows[at][0] == start
         if self._marked:
-            # Its items are in other windows, too: those that have arrived so far do not count here any more.
+            # Other windows contain its items, too. Those that have arrived so far no longer count here.
             items = transaction.items_with_arrival(prefix, start, start + self._duration)
             mark = max((arrival for _, arrival, _ in items), default=-1) + 1
             windows[at : at + known] = [[start, self.plan.fold.initial(transaction), mark, True]]
@@ -312,7 +313,7 @@ class _Windows:
         window: list[Any] | None,
         added: tuple[int, Any] | None = None,
     ) -> list[Any]:
-        """Return what was collected in a window, together with what the current record will add."""
+        """Return the collected items of a window, with the item that the current record adds."""
         if not self.collects:
             return []
         found = transaction.items_with_arrival(prefix, start, start + self._duration)

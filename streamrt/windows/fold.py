@@ -1,10 +1,10 @@
-"""How values become aggregates: what operators of windows run for each record.
+"""Folds: how window operators aggregate values, record by record.
 
-A `Fold` works on *states*: plain data that may stand in a head, nested lists of cells, never changed in place. What users'
-functions return is packed, so that nobody can change what is stored by changing what was emitted. A state in memory is
-the same as one that went through the store, so results do not depend on where commits fall.
+A `Fold` works on *states*: plain data that a head can hold, nested lists of cells, never changed in place. Results of
+users' functions are packed, so that a change of an emitted value cannot change the stored one. A state in memory equals
+one that was stored and read, so results do not depend on when commits happen.
 
-Values come as *inputs*: what an aggregation looks at, extracted from the record's value once.
+An *input* is the part of a record's value that an aggregation needs, extracted once.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple, Protocol
 __all__ = ["Fold", "Input", "Packing"]
 
 Input = Any
-"""What an aggregation looks at: the value, or one column of it."""
+"""The input of an aggregation: the value, or one column of it."""
 
 
 class Packing(Protocol):
-    """Makes cells of users' values and back; a `TimedTransaction` does."""
+    """Converts users' values to cells and back, as `TimedTransaction` does."""
 
     @property
     def pack(self) -> Callable[[Any], Any]:
-        """Makes a cell of a value."""
+        """Converts a value to a cell."""
 
     @property
     def unpack(self) -> Callable[[Any], Any]:
-        """Makes the value of a cell, an object of its own each time."""
+        """Converts a cell to its value, a new object each time."""
 
 
 class Fold(NamedTuple):
@@ -34,10 +34,11 @@ class Fold(NamedTuple):
     Attributes:
         initial: returns the state of a window without records.
         step: takes a state, an input, its event time in milliseconds and the packing; returns the next state.
-        result: takes a state and the packing; returns the aggregate, an object of its own.
-        merge: takes the states of an earlier and of a later session and the packing; returns that of both. None: it cannot.
-        whole: takes inputs in the order of their arrival, and the packing; returns the state of all of them at once, the same
-            as step after step. None: step after step is the only way.
+        result: takes a state and the packing; returns the aggregate, a new object.
+        merge: takes the states of an earlier and a later session and the packing; returns the merged state. None: not
+            supported.
+        whole: takes all inputs in the order of their arrival, and the packing; returns the same state as `step` for
+            each of them. None: not supported.
     """
 
     initial: Callable[[Packing], Any]

@@ -1,4 +1,4 @@
-"""Records that come too late."""
+"""Warnings about late records."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ from streamrt.context import message_context
 __all__ = ["LateRecords", "OnLate"]
 
 OnLate = Callable[[Any, Any, int, int, int, int, str, str, int, int], Any]
-"""Takes value, key, event time, lateness, start and end of the window (ms), store name, topic, partition and offset."""
+"""Function of value, key, event time, lateness, window start and end (ms), store name, topic, partition and offset."""
 
 logger = logging.getLogger("streamrt")
 
@@ -18,15 +18,15 @@ _INTERVAL_S: Final = 30.0
 
 
 class LateRecords:
-    """Tells about records that are too late for a window: asks the user's function, and logs.
+    """Reports late records: calls the user's function, and logs a warning.
 
-    There is one warning at first, and after that at most one in 30 seconds, with the number of those that were left out: a
-    replay of old data must not fill the disk with warnings.
+    The first warning comes at once. Later warnings come at most once in 30 seconds, with the number of suppressed ones:
+    a replay of old data must not fill the disk with warnings.
 
     Args:
         store: name of the window's store.
-        on_late: the user's function; what is true in return lets the record be logged. None: all are logged.
-        clock: seconds.
+        on_late: the user's function; a true result logs the record. None: all late records are logged.
+        clock: clock in seconds.
     """
 
     def __init__(self, store: str, on_late: OnLate | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,15 +37,15 @@ class LateRecords:
         self._left_out = 0
 
     def __call__(self, value: Any, key: Any, timestamp: int, late_by: int, start: int, end: int) -> None:
-        """Tell about one record and one window that it is too late for.
+        """Report a late record and one window that it missed.
 
         Args:
             value: the record's value.
             key: its key.
             timestamp: its event time in milliseconds.
-            late_by: by how many milliseconds it is older than the oldest record that is still accepted.
+            late_by: lateness: milliseconds before the oldest time that is still accepted.
             start: start of the window.
-            end: its end.
+            end: end of the window.
         """
         context = message_context()
         place = context.topic, context.partition, context.offset
@@ -56,10 +56,10 @@ class LateRecords:
         if self._next is not None and now < self._next:
             self._left_out += 1
             return
-        others = f"; so were {self._left_out} more since the last warning" if self._left_out else ""
+        others = f", like {self._left_out} more since the last warning" if self._left_out else ""
         logger.warning(
-            "a record of %s[%s] at offset %s with the timestamp %s came %s ms too late for the window %s to %s of %r and "
-            "was not counted in it%s; a longer grace_ms waits for such records",
+            "the record of %s[%s] at offset %s with timestamp %s came %s ms too late for the window %s to %s of %r and "
+            "was not counted in it%s; increase grace_ms to wait for such records",
             *place,
             timestamp,
             late_by,

@@ -1,11 +1,11 @@
 """Session windows: records of a key that are not further apart than a gap.
 
 A session is [first record, last record], emitted with an exclusive end of one millisecond more. A record joins the
-sessions that are at most the gap away, two of which may become one. One that is alone begins a session. Records older than
-clock - gap - grace are late, so a session that ended more than two gaps and the grace ago cannot change any more and is
-closed.
+sessions that are at most the gap away; it may merge two sessions into one. Without such a session, it starts a new one.
+Records older than clock - gap - grace are late, so a session that ended more than two gaps and the grace ago cannot
+change any more and is closed.
 
-The head of a key is `[clock, sessions]`: the highest event time among its records, and its open sessions in their order, each
+The head of a key is `[clock, sessions]`: the highest event time among its records, and its open sessions in order, each
 `[first, last, state]`. Collected values are in the timeline.
 """
 
@@ -26,7 +26,7 @@ class SessionWindow(TimeWindowOperator):
     """Aggregates records in sessions.
 
     Attributes:
-        gap_ms: how far apart two records of a session may be, in milliseconds.
+        gap_ms: maximum distance between two consecutive records of a session, in milliseconds.
     """
 
     gap_ms: int = 1
@@ -36,7 +36,7 @@ class SessionWindow(TimeWindowOperator):
 
 
 class _Sessions:
-    """What a record, and time, do to the sessions of a key."""
+    """Updates and closes the sessions of a key."""
 
     def __init__(self, operator: SessionWindow, child: Executor) -> None:
         self._plan = operator.aggregation.plan()
@@ -52,15 +52,14 @@ class _Sessions:
     def update(
         self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Count a record in its session, and return what is emitted for it."""
+        """Count a record in its session, and return the outputs."""
         if timestamp < clock - self._wait:
             self._late(value, key, timestamp, clock - self._wait - timestamp, timestamp, timestamp + 1)
             return []
         plan = self._plan
         fold = plan.fold
         sessions: list[list[Any]] = [] if head is None else head[1]
-        # Sessions are more than a gap apart, so a record reaches two at most: the last that begins before it ends, and its
-        # neighbour.
+        # Sessions are more than a gap apart, so a record can join at most two neighbours.
         low = bisect_left(sessions, timestamp - self._gap, key=_last)
         high = low
         while high < len(sessions) and sessions[high][0] <= timestamp + self._gap:
@@ -69,7 +68,7 @@ class _Sessions:
         state = fold.step(state, plan.input_of(value), timestamp, transaction)
         for _, later, other in sessions[low + 1 : high]:
             last = later
-            # Checked when the window was defined.
+            # The definition of the window has checked that `merge` is not None.
             state = fold.merge(state, other, transaction)  # type: ignore[misc]
         first, last = min(first, timestamp), max(last, timestamp)
         if self._collects:
@@ -83,7 +82,7 @@ class _Sessions:
         return [] if self._final else [(first, plan.output(first, last + 1, state, (), transaction))]
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
-        """Close the sessions of a head that are due, the earliest first, and emit them."""
+        """Close the due sessions of a head, the earliest first, and emit them."""
         sessions = head[1]
         while sessions and sessions[0][1] + self._open_for <= clock:
             first, last, state = sessions[0]
@@ -91,7 +90,7 @@ class _Sessions:
             if self._collects:
                 items = [item for _, _, item in transaction.items_with_arrival(prefix, first, last + 1)]
                 transaction.delete_items(prefix, first, last + 1)
-            # One after the other: where something below fails on a session, the next ones are still there.
+            # One at a time: if an operator below fails on a session, the next sessions are still stored.
             del sessions[0]
             self._keep(transaction, prefix, head)
             if self._final:

@@ -1,13 +1,13 @@
-"""Sliding windows: one for each event time of a record, reaching back from it.
+"""Sliding windows: one for each event time of a record, which is the end of the window.
 
-The windows of a key are [max(0, t - duration), t], both ends inclusive, for the distinct event times t of its records. Such a
-window has all records of the key in it, in the order of their arrival, those included that came too late for a window of
-their own. A window is closed when the clock has passed its start + duration + grace, which is t + grace but for the first
-ones of all.
+The windows of a key are [max(0, t - duration), t], both ends inclusive, for the distinct event times t of its records.
+A window contains all records of the key in this interval, in the order of their arrival, including those that were too
+late for a window that ends at their time. A window closes when the clock has passed its start + duration + grace. This
+is t + grace, except for windows that are cut off at 0.
 
 The head of a key is `[clock, windows, ragged, dropped]`: the highest event time among its records; the open windows in the
-order of their ends, each `[end, state]`; up to which time the timeline is not in the order of arrival; and before which
-time it has nothing any more. In the timeline are the inputs of all records that a window may still need.
+order of their ends, each `[end, state]`; the time up to which the timeline is not in the order of arrival; and the time
+before which the timeline is empty. The timeline holds the inputs of all records that a window may still need.
 """
 
 from bisect import bisect_left
@@ -27,17 +27,17 @@ _arrival = itemgetter(1)
 
 @dataclass(frozen=True)
 class SlidingWindow(TimeWindowOperator):
-    """Aggregates, for each event time, the records of the time before it.
+    """Aggregates, for each event time, the records in the time before it.
 
     Attributes:
-        duration_ms: how far windows reach back, in milliseconds.
+        duration_ms: length of a window, in milliseconds.
     """
 
     duration_ms: int = 1
 
     @property
     def holds_back_ms(self) -> int | None:
-        """A result carries the start of its window, which comes when the watermark has passed its end and the grace."""
+        """A result has the start of its window as timestamp, and is emitted after its end and the grace period."""
         return self.duration_ms + self.grace_ms + 1
 
     def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
@@ -45,7 +45,7 @@ class SlidingWindow(TimeWindowOperator):
 
 
 class _Windows:
-    """What a record, and time, do to the windows of a key."""
+    """Updates and closes the windows of a key."""
 
     def __init__(self, operator: SlidingWindow, child: Executor) -> None:
         self._plan = operator.aggregation.plan(keep_inputs=True)
@@ -60,12 +60,12 @@ class _Windows:
     def update(
         self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
     ) -> list[tuple[int, dict[str, Any]]]:
-        """Count a record in its windows, and return what is emitted for it."""
+        """Count a record in its windows, and return the outputs."""
         plan, duration = self._plan, self._duration
         step = plan.fold.step
         item = plan.input_of(value)
         windows: list[list[Any]] = [] if head is None else head[1]
-        # Windows that end before this are closed. Those that close now still count what comes in time.
+        # Windows that end before this are closed.
         closed = self._closed_before(clock)
         own = timestamp >= closed
         if not own:
@@ -73,7 +73,7 @@ class _Windows:
             self._late(value, key, timestamp, clock - self._grace - timestamp, start, timestamp)
             if timestamp + duration < closed:
                 return []
-        # The windows that the record falls into end at its time or later.
+        # The windows that contain the record end at its time or later.
         low = bisect_left(windows, [max(timestamp, closed)])
         high = bisect_left(windows, [timestamp + duration + 1], low)
         states = [step(window[1], item, timestamp, transaction) for window in windows[low:high]]
@@ -97,11 +97,11 @@ class _Windows:
             changed = windows[low:high]
             del windows[: bisect_left(windows, [closed])]
         self._keep(transaction, prefix, head, clock)
-        # Last, since users' functions may raise: by then, what was changed is stored.
+        # Last, because users' functions may raise: all changes are stored by then.
         return [self._output(transaction, end, state, ()) for end, state in changed]
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
-        """Close the windows of a head that are due, the earliest first, and emit them; drop records that no window needs."""
+        """Close the due windows of a head, the earliest first, and emit them; drop records that no window needs."""
         windows = head[1]
         closed = self._closed_before(clock)
         if not self._final:
@@ -113,7 +113,7 @@ class _Windows:
             if self._collects:
                 found = transaction.items_with_arrival(prefix, max(head[3], end - self._duration), end + 1)
                 items = [item for _, _, item in found]
-            # One after the other: where something below fails on a window, the next ones are still there.
+            # One at a time: if an operator below fails on a window, the next windows are still stored.
             del windows[0]
             self._keep(transaction, prefix, head, clock)
             kept = True
@@ -123,9 +123,9 @@ class _Windows:
             self._keep(transaction, prefix, head, clock)
 
     def _closed_before(self, clock: int) -> int:
-        """Return the end before which all windows are closed.
+        """Return the time such that all windows that end before it are closed.
 
-        A window that is cut off at 0 closes as late as the one that begins at 0 in full length.
+        A window that is cut off at 0 closes together with the full-length window that starts at 0.
         """
         bound = clock - self._grace
         return bound if bound > self._duration else 0
@@ -142,18 +142,18 @@ class _Windows:
         return self._plan.fold_all(found, transaction)
 
     def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any, clock: int) -> None:
-        """Store a head, and delete the records that no window needs any more."""
+        """Store a head, and delete the records that no window needs."""
         windows, duration, grace = head[1], self._duration, self._grace
         purge_at = head[0] + duration + grace + 1
         if purge_at <= clock and not windows and not self._by_key:
             transaction.delete_items(prefix, head[3], NEVER)
             transaction.delete_head(prefix)
             return
-        # The next window may end here, or is still to be emitted; and that is where it begins.
+        # The start of the earliest window that may still be made or emitted.
         needed = self._closed_before(clock) - duration
         if windows and windows[0][0] - duration < needed:
             needed = windows[0][0] - duration
-        # Not one by one: several cost little more than one.
+        # Delete in bulk: several records cost little more than one.
         if needed - head[3] > duration >> 3:
             transaction.delete_items(prefix, head[3], needed)
             head[3] = needed

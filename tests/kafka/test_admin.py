@@ -154,7 +154,7 @@ def test_an_open_transaction_holds_back_what_is_committed(
 
 def test_watermarks_of_an_absent_partition_name_the_reason(admin: TopicAdmin, name: str) -> None:
     admin.create_topics([Definition(name)])
-    with pytest.raises(KafkaRequestError, match="watermarks could not be read"):
+    with pytest.raises(KafkaRequestError, match="start and end offsets could not be read"):
         admin.watermarks([TopicPartition(name, 9)], timeout=2)
 
 

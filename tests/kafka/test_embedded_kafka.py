@@ -309,7 +309,7 @@ def test_dev_kafka_tells_when_the_broker_ends_by_itself(
     _, errors = command.communicate(timeout=30)
     assert command.returncode == 1
     (line,) = lines_of(errors)
-    assert line.startswith("streamrt: the embedded Kafka broker ended by itself")
+    assert line.startswith("streamrt: the embedded Kafka broker ended unexpectedly")
 
 
 def test_jars_are_listed_for_spark(processes: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_partitions_come_and_go_while_others_go_on(
     # Some of what the client has read is not returned yet.
     found = poll_until(feed, lambda found: found, records=3)
     feed.add({places[2]: 5})
-    with pytest.raises(InvalidOperationError, match="is assigned to the feed already"):
+    with pytest.raises(InvalidOperationError, match="is already assigned to the feed"):
         feed.add({places[2]: 5})
     feed.remove([places[1]])
     assert places[1] not in feed.ends()
@@ -382,7 +382,7 @@ def test_records_that_are_deleted_already(kafka: Kafka, feed: PartitionFeed, pla
             found[place] += zip(batch.offsets, batch.values, strict=True)
         return False
 
-    message = rf"offset 1 of the input {places[0].topic}\[0\] is not there any more \(it has 3 to 6\)"
+    message = rf"offset 1 of the input {places[0].topic}\[0\] no longer exists \(it has offsets 3 to 6\)"
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeError, match=message):
             wait_until(read)
@@ -394,7 +394,7 @@ def test_records_that_are_deleted_already(kafka: Kafka, feed: PartitionFeed, pla
     feed.resume([places[0]])
     assert poll_to_ends(feed, dict.fromkeys(places[:2], 6)) == {places[0]: numbered(3, 6)}
     feed.seek(places[0], 9)
-    with pytest.raises(OffsetOutOfRangeError, match=r"offset 9 .* is not there any more \(it has 3 to 6\)"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"offset 9 .* no longer exists \(it has offsets 3 to 6\)"):
         wait_until(read)
     assign(feed, {places[0]: 5})
     assert poll_records(feed, 1) == {places[0]: numbered(5, 6)}
@@ -412,7 +412,7 @@ def read_until_deleted(kafka: Kafka, feed: PartitionFeed, place: TopicPartition,
     assign(feed, {place: 0, other: 0})
     poll_to_ends(feed, {place: 0, other: 0})
     kafka.admin.delete_topics([place.topic])
-    message = rf"the input {place.topic}\[0\] could not be read at offset 0.*it does not exist any more"
+    message = rf"the input {place.topic}\[0\] could not be read at offset 0.*it no longer exists"
     with pytest.raises(KafkaRequestError, match=message) as caught:
         wait_until(lambda: feed.poll(0.1, 10))
     assert not caught.value.retriable

@@ -194,8 +194,8 @@ def test_a_password_from_a_function(server: Postgres) -> None:
         ({"password": 5}, r"password=\.\.\.\) must be a string or a function"),
         ({"connection_timeout_seconds": 0}, r"connection_timeout_seconds=\.\.\.\) must be 1 second or more"),
         ({"statement_timeout_seconds": 1.5}, r"statement_timeout_seconds=\.\.\.\) must be 1 second or more"),
-        ({"sslmod": "require"}, "was given sslmod: besides prepare_threshold"),
-        ({"autocommit": True}, "was given autocommit"),
+        ({"sslmod": "require"}, "unsupported settings among sslmod: it takes"),
+        ({"autocommit": True}, "unsupported settings among autocommit"),
         ({"sslmode": ["require"]}, r"sslmode=\.\.\.\) must be a string or a number"),
     ],
 )

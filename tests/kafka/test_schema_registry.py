@@ -301,7 +301,7 @@ def test_the_registry_is_asked_once_for_each_schema(proxy: Proxy) -> None:
 def test_unknown_ids_are_bad_input(client: SchemaRegistryClientConfig) -> None:
     ctx, _ = contexts()
     for data in (b"\0\x7f\xff\xff\xff\2", b"\0\xff\xff\xff\xff\2", b"\1" + b"x" * 16):
-        with pytest.raises(SerializationError, match=r"no schema with|no id of"):
+        with pytest.raises(SerializationError, match=r"no schema with|not a valid schema id"):
             reader(client)(data, ctx)
 
 
@@ -319,7 +319,7 @@ def test_a_registry_that_dies_is_no_bad_input_and_what_is_known_stays_known(prox
     assert len(proxy.requests) == before
     # A configuration of its own has a client of its own, which knows nothing yet.
     fresh = reader(SchemaRegistryClientConfig(url=proxy.url, max_retries=2, retries_wait_ms=11))
-    with pytest.raises(SchemaRegistryUnavailableError, match="did not answer when asked to get the schema"):
+    with pytest.raises(SchemaRegistryUnavailableError, match="did not answer a request to get the schema"):
         fresh(data, ctx)
     assert len(proxy.requests) == before + 3
     proxy.cut = False

@@ -261,7 +261,7 @@ def test_what_fails_fails_in_both(secured: Secured, name: str, caplog: pytest.Lo
     connection = FAILING[name](secured)
     with (
         caplog.at_level(logging.DEBUG, "streamrt"),
-        pytest.raises(KafkaBrokerUnavailableError, match="the client says") as caught,
+        pytest.raises(KafkaBrokerUnavailableError, match="the client reports") as caught,
     ):
         TopicAdmin(connection).wait_for_broker(2)
     assert connection.bootstrap_servers in str(caught.value)

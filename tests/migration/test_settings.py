@@ -154,14 +154,14 @@ def test_a_message_context_can_be_set_for_functions_under_test() -> None:
         assert message_context() is context
     finally:
         set_message_context(None)
-    with pytest.raises(InvalidOperationError, match="there is no record to tell about"):
+    with pytest.raises(InvalidOperationError, match="no record is being processed"):
         message_context()
 
 
 def test_a_series_from_a_function_needs_its_dataframe(stage: Stage) -> None:
     series = StreamingSeries.from_apply_callback(lambda value, key, timestamp, headers: timestamp, stage.sdf)
     assert series.test({}, timestamp=5)[0][0] == 5
-    with pytest.raises(TypeError, match="needs the dataframe that the series belongs to, not its id, got int"):
+    with pytest.raises(TypeError, match="needs the dataframe of the series, not its id, got int"):
         StreamingSeries.from_apply_callback(lambda *_: None, id(stage.sdf))  # type: ignore[arg-type]
 
 

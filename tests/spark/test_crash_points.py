@@ -244,7 +244,7 @@ def test_a_transaction_that_lasts_too_long_is_tried_again(
     app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(target))
     with running(app):
         wait_until(lambda: kafka.committed(group, source) == 100, what="the whole input")
-    assert "lasted longer than its timeout of 2 s" in caplog.text
+    assert "exceeded its timeout of 2 s" in caplog.text
     assert committed_values(kafka, target) == [[n, n + 1] for n in range(100)]
 
 

@@ -96,13 +96,13 @@ def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words
     assert len(first) == 1
     # The program is stopped at a boundary, and goes on where it was. Workers have its environment.
     write(words, text.replace("version 1", "version 2"))
-    running.wait_for("words.py changed: words.py starts again", 100)
+    running.wait_for("words.py changed: restarting words.py", 100)
     send(kafka.address, topic, "b")
     running.wait_for("{'value': ['B', 'version 2', '--loud', 1, None]}", 100)
     # A file beside it counts, too; what is wrong is shown, as Python shows it.
     write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n\nraise OSError('no luck')\n")
     running.wait_for("OSError: no luck", 100)
-    running.wait_for("words.py ended with exit code 1; it starts again when a file changes", 100)
+    running.wait_for("words.py ended with exit code 1; it restarts when a file changes", 100)
     assert not any("runpy" in line for line in running.err)
     write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n")
     send(kafka.address, topic, "c")
@@ -125,7 +125,7 @@ def test_a_broker_is_started_where_none_is_given(program: Start, words: Path) ->
     port = free_port()
     write(words, textwrap.dedent(WORDS).format(group=unique("group"), topic="texts"))
     running = program(dev("run", "--port", port, "--topic", "texts:2", words))
-    running.wait_for(f"Kafka is ready at 127.0.0.1:{port}; its topics and the state end with it", 100)
+    running.wait_for(f"Kafka is ready at 127.0.0.1:{port}; topics and state are deleted at the end", 100)
     send(f"127.0.0.1:{port}", "texts", "a")
     running.wait_for("{'value': ['A', 'version 1', 0, None]}", 100)
     # The state is not left beside the program.

@@ -163,9 +163,9 @@ def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_
     # What is not open yet cannot stay open.
     produce_until(committed)
     guest = hosted(text)
-    produce_until(lambda: said(guest, "processing") and said(stays, "going on with"))
+    produce_until(lambda: said(guest, "processing") and said(stays, "continuing with"))
     guest.process.send_signal(signal.SIGTERM)
-    produce_until(lambda: len(said(stays, "going on with")) == len(said(stays, "processing")) == 2)
+    produce_until(lambda: len(said(stays, "continuing with")) == len(said(stays, "processing")) == 2)
     assert guest.wait(60) == 0
     received = Counter((one.key, one.value) for one in kafka.receive(target, partitions * rounds))
     assert stays.end()[0] == 0
@@ -176,7 +176,7 @@ def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_
     first, second = said(stays, "processing")
     kept = [number for number in range(partitions) if f"{source}[{number}]" not in second]
     assert len(kept) == partitions // 2
-    for line in said(stays, "going on with"):
+    for line in said(stays, "continuing with"):
         assert [number for number in range(partitions) if f"{source}[{number}]" in line] == kept
     assert all(f"{source}[{number}]" in first for number in range(partitions))
 

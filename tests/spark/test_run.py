@@ -329,7 +329,7 @@ def test_an_application_runs_once_at_a_time(kafka: Kafka) -> None:
     app.dataframe(app.topic(kafka.topic("in")))
     with running(app):
         wait_until(lambda: app.progress().positions, what="the start")
-        with pytest.raises(InvalidOperationError, match="running already"):
+        with pytest.raises(InvalidOperationError, match="already running"):
             app.run()
 
 

@@ -102,7 +102,7 @@ def test_an_application_that_runs_keeps_its_spark(kafka: Kafka) -> None:
     second.dataframe(second.topic(source))
     with running(first):
         wait_until(lambda: first.progress().positions, what="the start")
-        with pytest.raises(ConfigurationError, match="one Spark for all"):
+        with pytest.raises(ConfigurationError, match="a process has one Spark"):
             second.run(timeout=1)
         kafka.produce(source, [1])
         wait_until(lambda: kafka.committed(group, source) == 1, what="the record")

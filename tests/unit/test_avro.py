@@ -343,7 +343,7 @@ MANY = number(25_000_000)
         ("string", number(-2) + b"ab", "too early"),
         ("long", b"\xff" * 1000, "too early"),
         ("long", b"", "too early"),
-        ("int", b"\2\2", "1 are left over"),
+        ("int", b"\2\2", "1 remain after the value"),
         (["null", "int"], b"\x12", "list index out of range"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x08", "index out of range"),
         ({"type": "int", "logicalType": "date"}, number(2**31 - 1), "maximum|range"),

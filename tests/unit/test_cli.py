@@ -68,5 +68,5 @@ def test_what_streamrt_reports_is_one_sentence(
     assert run("jars", "--set", "spark") == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(f"streamrt: {tmp_path / jar.file_name}, which STREAMRT_JARS_DIR provides, is ")
+    assert shown.err.startswith(f"streamrt: {tmp_path / jar.file_name}, from STREAMRT_JARS_DIR, is ")
     assert shown.err.count("\n") == 1

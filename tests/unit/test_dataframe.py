@@ -268,7 +268,7 @@ def test_two_frames_of_one_application_are_processed_apart(stage: Stage) -> None
 
 
 def test_a_second_frame_on_the_same_topic_is_refused_and_the_first_is_named(stage: Stage) -> None:
-    with pytest.raises(InvalidOperationError, match=r"topic 'in' has a dataframe already \(defined at apps.py:\d+\)"):
+    with pytest.raises(InvalidOperationError, match=r"topic 'in' already has a dataframe \(defined at apps.py:\d+\)"):
         stage.app.dataframe(stage.source)
 
 
@@ -379,10 +379,10 @@ def test_an_output_with_timestamp_0_gets_the_wall_clock(stage: Stage) -> None:
     ("timestamp", "reason"),
     [
         (-1, "ValueError: a timestamp cannot be negative, got -1"),
-        (1.5, "TypeError: a timestamp is an integer of milliseconds, got float"),
-        (None, "TypeError: a timestamp is an integer of milliseconds, got NoneType"),
-        (True, "TypeError: a timestamp is an integer of milliseconds, got bool"),
-        ("7", "TypeError: a timestamp is an integer of milliseconds, got str"),
+        (1.5, "TypeError: a timestamp must be an integer of milliseconds, got float"),
+        (None, "TypeError: a timestamp must be an integer of milliseconds, got NoneType"),
+        (True, "TypeError: a timestamp must be an integer of milliseconds, got bool"),
+        ("7", "TypeError: a timestamp must be an integer of milliseconds, got str"),
     ],
 )
 def test_set_timestamp_refuses_what_kafka_cannot_store(stage: Stage, timestamp: Any, reason: str) -> None:

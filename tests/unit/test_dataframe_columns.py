@@ -219,9 +219,9 @@ def test_a_frame_used_as_a_column_keeps_its_own_branches(stage: Stage) -> None:
     ],
 )
 def test_a_column_can_be_set_from_apply_only(stage: Stage, make: Callable[[StreamingDataFrame], Any]) -> None:
-    with pytest.raises(InvalidOperationError, match=r"may consist of apply\(\) without expand only"):
+    with pytest.raises(InvalidOperationError, match=r"may contain only apply\(\) without expand"):
         stage.sdf["x"] = make(stage.sdf)
-    with pytest.raises(InvalidOperationError, match=r"may consist of apply\(\) without expand only"):
+    with pytest.raises(InvalidOperationError, match=r"may contain only apply\(\) without expand"):
         stage.sdf[make(stage.sdf)]
 
 
@@ -230,22 +230,22 @@ def test_a_frame_of_elsewhere_is_no_column_and_no_condition(stage: Stage) -> Non
     branch = stage.sdf.apply(lambda value: value).apply(lambda value: value)
     stage.sdf.update(lambda value: None)
     for foreign in (other, branch):
-        with pytest.raises(InvalidOperationError, match="must be made from the frame that it is used in"):
+        with pytest.raises(InvalidOperationError, match="must be derived from the frame in which it is used"):
             stage.sdf["x"] = foreign
-        with pytest.raises(InvalidOperationError, match="must be made from the frame that it is used in"):
+        with pytest.raises(InvalidOperationError, match="must be derived from the frame in which it is used"):
             stage.sdf[foreign]
 
 
 def test_a_frame_is_no_condition_and_no_column_of_itself(stage: Stage) -> None:
-    with pytest.raises(InvalidOperationError, match="must be made from the frame that it is used in"):
+    with pytest.raises(InvalidOperationError, match="must be derived from the frame in which it is used"):
         stage.sdf["x"] = stage.sdf
-    with pytest.raises(InvalidOperationError, match="must be made from the frame that it is used in"):
+    with pytest.raises(InvalidOperationError, match="must be derived from the frame in which it is used"):
         stage.sdf[stage.sdf]
 
 
 def test_a_series_of_another_frame_cannot_be_assigned(stage: Stage) -> None:
     other = stage.sdf.apply(lambda value: value)
-    with pytest.raises(InvalidOperationError, match="column 'x' can be set from columns of the same dataframe only"):
+    with pytest.raises(InvalidOperationError, match="column 'x' can only be set from columns of the same dataframe"):
         stage.sdf["x"] = other["a"]
 
 

@@ -86,7 +86,7 @@ def test_print_table_needs_positive_numbers(stage: Stage, name: str, number: Any
 
 @pytest.mark.parametrize("number", [-1, "5", None])
 def test_print_table_waits_no_negative_time_between_drawings(stage: Stage, number: Any) -> None:
-    with pytest.raises(InvalidOperationError, match=r"live_slowdown=...\) must be a number that is not negative"):
+    with pytest.raises(InvalidOperationError, match=r"live_slowdown=...\) must be a non-negative number"):
         stage.sdf.print_table(live_slowdown=number)
 
 
@@ -130,7 +130,7 @@ def test_test_gives_functions_a_message_context(stage: Stage) -> None:
     assert (own.topic, own.partition, own.offset, own.key, own.timestamp.milliseconds) == ("test", 0, 0, "k", 7)
     given = MessageContext(topic="t", partition=3, offset=9, size=1)
     assert stage.sdf.test(1, ctx=given)[0][0] is given
-    with pytest.raises(InvalidOperationError, match="there is no record to tell about"):
+    with pytest.raises(InvalidOperationError, match="no record is being processed"):
         message_context()
 
 

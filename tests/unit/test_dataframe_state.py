@@ -193,21 +193,21 @@ def test_the_type_cannot_change(stage: Stage) -> None:
     with pytest.raises(InvalidOperationError) as caught:
         stage.sdf.apply(number, stateful=True).register_store(RocksDBStore)
     assert str(caught.value) == (
-        "store 'default' of topic 'in' is a MemoryStore already and cannot become a RocksDBStore: "
+        "store 'default' of topic 'in' is already a MemoryStore and cannot become a RocksDBStore: "
         "call register_store() once, before the first stateful operation"
     )
 
 
 def test_the_type_must_be_chosen_before_the_first_stateful_operation(stage: Stage) -> None:
     stage.sdf["n"] = stage.sdf.apply(number, stateful=True)
-    with pytest.raises(InvalidOperationError, match="is a RocksDBStore already and cannot become a MemoryStore"):
+    with pytest.raises(InvalidOperationError, match="is already a RocksDBStore and cannot become a MemoryStore"):
         stage.sdf.register_store(MemoryStore)
     stage.sdf.register_store(RocksDBStore)
 
 
 @pytest.mark.parametrize("kind", ["memory", dict, "", 5])
 def test_the_type_must_be_a_class_of_stores(stage: Stage, kind: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is no kind of store"):
+    with pytest.raises(ConfigurationError, match="is not a store class"):
         stage.sdf.register_store(kind)
     assert stage.app.topology.stores("in") == ()
 

@@ -124,7 +124,7 @@ def test_a_missing_column_is_a_key_error_that_names_it(stage: Stage, partitions:
         ),
         ({"key": ["a", "b"], "name": "x"}, "got list"),
         ({"key": 5}, "got int"),
-        ({"key": "a", "name": ""}, r"group_by\(name=...\) must be a string that is not empty, got ''"),
+        ({"key": "a", "name": ""}, r"group_by\(name=...\) must be a non-empty string, got ''"),
         ({"key": "a", "name": 5}, "got 5"),
     ],
 )
@@ -162,7 +162,11 @@ def test_different_topics_may_have_groupings_of_one_name(stage: Stage) -> None:
         ("group", "order id", r"use letters, digits, '.', '_' and '-' only in group_by\(name='...'\)"),
         ("a/b", "a", "only in consumer_group"),
         ("a b", "ä", r"only in consumer_group and group_by\(name='...'\)"),
-        ("group", "x" * 249, r"a name of 273 characters, Kafka takes 249: shorten consumer_group or group_by\(name"),
+        (
+            "group",
+            "x" * 249,
+            r"a name of 273 characters, but Kafka allows 249: shorten consumer_group or group_by\(name",
+        ),
     ],
 )
 def test_a_name_that_no_topic_can_have_is_refused(group: str, name: str, message: str) -> None:
@@ -176,10 +180,10 @@ def test_a_name_that_no_topic_can_have_is_refused(group: str, name: str, message
 def test_groupings_that_could_not_be_told_apart_are_refused(stage: Stage) -> None:
     stage.sdf.group_by("b--c")
     other = stage.app.dataframe(stage.app.topic("in--b"))
-    with pytest.raises(ConfigurationError, match="would be repartition__group--in--b--c, which cannot be told from"):
+    with pytest.raises(ConfigurationError, match="would be repartition__group--in--b--c, which collides with"):
         other.group_by("c")
     third = stage.app.dataframe(stage.app.topic("in.b"))
-    with pytest.raises(ConfigurationError, match="cannot be told from topic repartition__group--in--b--c"):
+    with pytest.raises(ConfigurationError, match="collides with topic repartition__group--in--b--c"):
         third.group_by("c")
 
 
@@ -187,9 +191,7 @@ def test_groupings_whose_stores_would_have_one_name_are_refused(stage: Stage) ->
     stage.sdf.group_by("b.c")
     by_b = stage.sdf.group_by("b")
     # On one partition both would keep their state in the store "default.b.c" of the input.
-    with pytest.raises(
-        ConfigurationError, match=r"cannot be told from topic repartition__group--in--b\.c in the names"
-    ):
+    with pytest.raises(ConfigurationError, match=r"collides with topic repartition__group--in--b\.c in the names"):
         by_b.group_by("c")
     other = stage.app.dataframe(stage.app.topic("other"))
     other.group_by("b").group_by("c")
@@ -198,9 +200,9 @@ def test_groupings_whose_stores_would_have_one_name_are_refused(stage: Stage) ->
 
 def test_a_series_cannot_cross_a_grouping(stage: Stage) -> None:
     grouped = stage.sdf.group_by("a")
-    with pytest.raises(InvalidOperationError, match="made from the frame that it is used in"):
+    with pytest.raises(InvalidOperationError, match="derived from the frame in which it is used"):
         stage.sdf["b"] = grouped
-    with pytest.raises(InvalidOperationError, match="columns of the same dataframe only"):
+    with pytest.raises(InvalidOperationError, match="only be set from columns of the same dataframe"):
         stage.sdf["b"] = grouped["a"]
 
 

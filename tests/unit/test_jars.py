@@ -152,7 +152,7 @@ def test_an_absent_jar_is_an_error(maven: MavenRepository, local: Path) -> None:
     absent = Jar("org.example", "absent", "2.0", 1, "00")
     with pytest.raises(JarError, match=r"org\.example:absent:2\.0 could not be fetched: .*not found") as caught:
         provide_jars([present, absent])
-    assert "put an intact absent-2.0.jar into the directory that STREAMRT_JARS_DIR names" in str(caught.value)
+    assert "put an intact absent-2.0.jar into the directory in STREAMRT_JARS_DIR" in str(caught.value)
     assert str(local / absent.repository_path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -171,7 +171,7 @@ def test_a_repository_that_cannot_be_written_is_an_error(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("M2_REPO", str(tmp_path / "file" / "m2"))
-    with pytest.raises(JarError, match=r"cannot be stored: .*let M2_REPO name a writable directory"):
+    with pytest.raises(JarError, match=r"cannot be stored: .*set M2_REPO to a writable directory"):
         provide_jars([maven.add("alpha", b"a")])
 
 
@@ -193,7 +193,7 @@ def test_a_damaged_provided_jar_is_an_error_and_is_kept(
     jar = maven.add("alpha", b"good")
     (tmp_path / "alpha-1.0.jar").write_bytes(b"evil")
     monkeypatch.setenv("STREAMRT_JARS_DIR", str(tmp_path))
-    with pytest.raises(JarError, match=r"alpha-1\.0\.jar, which STREAMRT_JARS_DIR provides, is damaged"):
+    with pytest.raises(JarError, match=r"alpha-1\.0\.jar, from STREAMRT_JARS_DIR, is damaged"):
         provide_jars([jar])
     assert (tmp_path / "alpha-1.0.jar").read_bytes() == b"evil"
 

@@ -63,7 +63,7 @@ def test_an_old_java_is_skipped(
     with caplog.at_level("DEBUG", logger="streamrt"):
         assert find_java().home == new
     assert [record.levelname for record in caplog.records] == ["DEBUG"] * 3
-    assert "skipping the Java of JAVA_HOME" in caplog.text
+    assert "skipping the Java from JAVA_HOME" in caplog.text
 
 
 def test_the_minimum_is_a_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +120,6 @@ def test_no_java_says_what_to_do() -> None:
     with pytest.raises(JavaNotFoundError) as caught:
         find_java()
     assert str(caught.value) == (
-        f"no Java 17 or newer was found: run {install_command('local')}, or install a JDK and let JAVA_HOME name it"
+        f"no Java 17 or newer was found: run {install_command('local')}, or install a JDK and set JAVA_HOME to it"
     )
     assert dict(os.environ) == before

@@ -512,7 +512,7 @@ def test_connection_options_of_the_consumer_complete_the_connection() -> None:
 )
 def test_the_connection_may_not_be_contradicted(option: str, value: str) -> None:
     connection = connect(security_protocol="sasl_ssl", sasl_password="x", client_id="shop")
-    with pytest.raises(ConfigurationError, match="contradicts") as caught:
+    with pytest.raises(ConfigurationError, match="conflicts") as caught:
         java_client_options(connection, {option: value})
     assert option in str(caught.value)
     assert CANARY not in str(caught.value)

@@ -154,7 +154,7 @@ def test_a_frame_joined_asof_with_itself_meets_what_came_before() -> None:
         (lambda left, right: left.join_interval(right, how="full"), r"'inner', 'left', 'right', 'outer', got 'full'"),
         (lambda left, right: left.join_asof(right, grace_ms=-1), r"join_asof\(grace_ms=\.\.\.\) must be 0 ms or more"),
         (lambda left, right: left.join_asof(right, grace_ms=1.5), "must be an int of milliseconds or a timedelta"),
-        (lambda left, right: left.join_asof(right, name=""), "name=.* must be a string that is not empty"),
+        (lambda left, right: left.join_asof(right, name=""), "name=.* must be a non-empty string"),
         (lambda left, right: left.join_asof(right, on_merge="both"), "on_merge=.* got 'both'"),
         (lambda left, right: left.join_asof("right"), "needs another dataframe, got str"),
         (

@@ -257,7 +257,7 @@ def test_raise_names_the_columns_that_both_have() -> None:
     merge = merge_of("join_asof", "raise")
     assert merge({"a": 1}, {"b": 2}) == {"a": 1, "b": 2}
     with pytest.raises(
-        ConfigurationError, match=r"join_asof\(on_merge='raise'\) met columns .* both have: 'x', 'y'; choose"
+        ConfigurationError, match=r"join_asof\(on_merge='raise'\) found columns .* both have: 'x', 'y'; choose"
     ):
         merge({"x": 1, "a": 2, "y": 3}, {"y": 1, "x": 2})
 

@@ -65,7 +65,7 @@ def test_a_broker_that_is_not_there_is_one_warning(caplog: pytest.LogCaptureFixt
             for code in codes:
                 on_error(KafkaError(code, "0/2 brokers are down"))
     assert levels(caplog) == ["WARNING", "DEBUG"] * 2
-    assert caplog.messages[2] == "Kafka client: no broker can be reached; it goes on trying"
+    assert caplog.messages[2] == "Kafka client: no broker can be reached; it keeps trying"
 
 
 def test_a_throttle_lets_through_after_its_interval() -> None:

@@ -102,7 +102,7 @@ def test_the_order_of_calls_is_checked() -> None:
 def test_without_a_broker_init_ends_in_time() -> None:
     writer = TransactionalWriter(NOWHERE, "id", "group")
     begun = time.monotonic()
-    with pytest.raises(TransactionError, match="the transactional id id could not be taken") as caught:
+    with pytest.raises(TransactionError, match="the transactional id id could not be acquired") as caught:
         writer.init(0.5, "topic")
     assert not caught.value.fenced
     assert not writer.usable

@@ -147,7 +147,7 @@ def test_what_is_for_protobuf_alone_is_refused_elsewhere() -> None:
     for name in ("skip_known_types", "use_deprecated_format"):
         option: dict[str, Any] = {name: True}
         wishes = SchemaRegistrySerializationConfig(**option)
-        with pytest.raises(ConfigurationError, match=f"{name} is for Protobuf alone"):
+        with pytest.raises(ConfigurationError, match=f"{name} is only for Protobuf"):
             AvroSerializer(ORDER, schema_registry_client_config=config(), schema_registry_serialization_config=wishes)
 
 
@@ -222,7 +222,7 @@ def test_the_id_can_go_into_a_header(field: MessageField) -> None:
         with pytest.raises(SerializationError, match="no list of headers"):
             writer({"id": 3}, SerializationContext("orders", field))
         for wrong in (b"", b"\0\0", b"\2abcd", b"\0\0\0\0\7\7"):
-            with pytest.raises(SerializationError, match=f"the header {name} holds no schema id"):
+            with pytest.raises(SerializationError, match=f"the header {name} contains no schema id"):
                 reader(data, SerializationContext("orders", field, [(name, wrong)]))
 
 
@@ -235,12 +235,12 @@ def test_the_id_can_go_into_a_header(field: MessageField) -> None:
         (b"\5\0\0\0\7\x06", "the first byte is 5"),
         (b"{}", "the first byte is 123"),
         (b"\0\0\0\0\6\x06", "no schema with id 6"),
-        (b"\0\xff\xff\xff\xff\x06", "4294967295 is no id"),
+        (b"\0\xff\xff\xff\xff\x06", "4294967295 is not a valid schema id"),
         (b"\1" + b"x" * 16, "no schema with global id 78787878-"),
         (b"\0\0\0\0\x08\x06", "schema 8 is of type JSON, and AVRO is expected"),
         (b"\0\0\0\0\x09\x06", "schema 9 cannot be used"),
         (b"\0\0\0\0\7", "too early"),
-        (b"\0\0\0\0\7\x06\x06", "1 are left over"),
+        (b"\0\0\0\0\7\x06\x06", "1 remain after the value"),
     ],
     ids=str,
 )
@@ -316,9 +316,9 @@ def test_a_schema_that_must_be_there_is_looked_up() -> None:
         (301, b"", "HTTP 301"),
         (200, b"<html>", "could not register .*JSONDecodeError"),
         (200, [1], "could not register"),
-        (200, {"id": "x"}, "answered with the id 'x', which cannot be used"),
-        (200, {"id": 2**40}, "answered with the id 1099511627776"),
-        (200, {}, "gave no id"),
+        (200, {"id": "x"}, "returned the id 'x', which cannot be used"),
+        (200, {"id": 2**40}, "returned the id 1099511627776"),
+        (200, {}, "returned no id"),
     ],
     ids=str,
 )
@@ -369,7 +369,7 @@ def test_a_registry_that_is_away_is_told_without_credentials() -> None:
         url = f"http://shop:{SECRET}@127.0.0.1:{taken.getsockname()[1]}"
         client = SchemaRegistryClientConfig(url=url, max_retries=2, retries_wait_ms=1)
         with pytest.raises(
-            SchemaRegistryUnavailableError, match="did not answer when asked to get the schema"
+            SchemaRegistryUnavailableError, match="did not answer a request to get the schema"
         ) as caught:
             AvroDeserializer(schema_registry_client_config=client)(b"\0\0\0\0\7\x06", CTX)
         assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -402,7 +402,7 @@ def rules(**parts: Any) -> dict[str, Any]:
 def test_rules_of_a_data_contract_are_not_passed_over() -> None:
     with RegistryDouble(always(200, rules())) as double:
         reader = AvroDeserializer(schema_registry_client_config=double.config())
-        with pytest.raises(SchemaRegistryError, match=r"has rules of a data contract \(encrypt\), which StreamRT does"):
+        with pytest.raises(SchemaRegistryError, match=r"has data contract rules \(encrypt\), which StreamRT does"):
             reader(b"\0\0\0\0\1\x06", CTX)
 
 
@@ -437,9 +437,9 @@ def test_a_schema_that_is_too_large_is_refused() -> None:
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ({}, "answered with no schema"),
-        ({"schema": 5}, "answered with no schema"),
-        ({"schema": '"int"', "references": [{"name": "A"}]}, "answered with the reference"),
+        ({}, "returned no schema"),
+        ({"schema": 5}, "returned no schema"),
+        ({"schema": '"int"', "references": [{"name": "A"}]}, "returned the reference"),
         ({"schema": '"int"', "references": 5}, "could not get the schema"),
         ({"schema": '"int"', "ruleSet": {"domainRules": [{"mode": "SIDEWAYS"}]}}, "could not get the schema"),
     ],

@@ -53,7 +53,7 @@ def test_another_process_knows_a_secret_once_it_was_sent() -> None:
         [sys.executable, "-c", READ], input=sent, capture_output=True, text=True, check=True, timeout=60
     )
     refused, shown = done.stdout.splitlines()
-    assert "without the file that it is in" in refused
+    assert "was not transferred to this process" in refused
     assert shown == "sesame"
 
 

@@ -155,7 +155,7 @@ def test_the_public_drafts_may_be_referred_to() -> None:
         ({"$ref": 5}, "is not valid at"),
         ({"$ref": "#/$defs/missing"}, "refers to .*missing', which is not in it"),
         ({"$ref": "#"}, "refers to itself without end"),
-        ({"$schema": "https://example.invalid/draft-99"}, "of an unknown dialect"),
+        ({"$schema": "https://example.invalid/draft-99"}, "has an unknown dialect"),
         ({"$schema": 5}, "is not valid at"),
         ({"a": object()}, "has no JSON form"),
         ({"a": float("nan")}, "has no JSON form"),
@@ -226,7 +226,7 @@ def test_a_validator_may_be_any_object_that_raises() -> None:
     for trouble in (3, "text"):
         with pytest.raises(SerializationError, match=r"the validator refuses the value: .+"):
             JSONSerializer(validator=Even())(trouble, CONTEXT)
-    with pytest.raises(ConfigurationError, match="has a method validate"):
+    with pytest.raises(ConfigurationError, match="needs a method validate"):
         JSONDeserializer(validator=5)
 
 
@@ -300,11 +300,11 @@ def test_registry_arguments_that_do_not_go_together_are_refused() -> None:
     settings = SchemaRegistrySerializationConfig()
     with pytest.raises(ConfigurationError, match="needs schema_registry_client_config"):
         JSONSerializer(schema=PERSON, schema_registry_serialization_config=settings)
-    with pytest.raises(ConfigurationError, match="needs a schema, unless it uses the registry's"):
+    with pytest.raises(ConfigurationError, match="needs a schema, unless it takes one of the registry"):
         JSONSerializer(schema_registry_client_config=registry)
     latest = SchemaRegistrySerializationConfig(use_latest_version=True, auto_register_schemas=False)
     JSONSerializer(schema_registry_client_config=registry, schema_registry_serialization_config=latest)
-    with pytest.raises(ConfigurationError, match="is for Protobuf alone"):
+    with pytest.raises(ConfigurationError, match="is only for Protobuf"):
         JSONSerializer(
             schema=PERSON,
             schema_registry_client_config=registry,

@@ -70,7 +70,7 @@ def test_messages_can_be_had_instead_of_dicts() -> None:
 
 def test_unknown_fields_of_bytes_are_left_out_and_those_of_dicts_refused() -> None:
     assert read(b"\x9a\x06\x01x") == read(b"")
-    with pytest.raises(SerializationError, match=r"the value is no shop\.Order: .*no field named \"nope\""):
+    with pytest.raises(SerializationError, match=r"the value is not a shop\.Order: .*no field named \"nope\""):
         written({"nope": 1})
     assert written({"nope": 1, "buyer": "a"}, ignore_unknown_fields=True) == b"\x12\x01a"
 
@@ -121,7 +121,7 @@ def test_a_message_that_lacks_what_is_required_is_refused() -> None:
     old = GetMessageClass(pool.FindMessageTypeByName("Old"))
     assert ProtobufSerializer(old)({"n": 1}, CONTEXT) == b"\x08\x01"
     for value in (dict[str, Any](), old()):
-        with pytest.raises(SerializationError, match=r"the value is no Old: .*n"):
+        with pytest.raises(SerializationError, match=r"the value is not a Old: .*n"):
             ProtobufSerializer(old)(value, CONTEXT)
 
 
@@ -136,12 +136,12 @@ def test_messages_that_are_too_deep_are_refused() -> None:
         length = len(data)
         data = b"\x5a" + (bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])) + data
     for options in ({}, {"to_dict": False}):
-        with pytest.raises(SerializationError, match=r"the bytes are no shop\.Order: .+"):
+        with pytest.raises(SerializationError, match=r"the bytes are not a shop\.Order: .+"):
             read(data, **options)
     value: dict[str, Any] = {}
     for _ in range(150):
         value = {"parent": value}
-    with pytest.raises(SerializationError, match=r"the value is no shop\.Order: .+"):
+    with pytest.raises(SerializationError, match=r"the value is not a shop\.Order: .+"):
         written(value)
 
 
@@ -262,7 +262,7 @@ def test_registry_arguments_that_do_not_go_together_are_refused() -> None:
         with pytest.raises(ConfigurationError, match="needs schema_registry_client_config"):
             kind(ORDER, schema_registry_serialization_config=settings)
         kind(ORDER, schema_registry_client_config=REGISTRY, schema_registry_serialization_config=settings)
-    with pytest.raises(ConfigurationError, match="normalize_schemas is for serializers alone"):
+    with pytest.raises(ConfigurationError, match="normalize_schemas is only for serializers"):
         ProtobufDeserializer(
             ORDER,
             schema_registry_client_config=REGISTRY,

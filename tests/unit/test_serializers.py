@@ -202,7 +202,7 @@ def test_text_in_another_encoding_is_refused_with_its_name() -> None:
 @pytest.mark.parametrize("codec", ["nonsense", "base64", "rot13", "", 5, None])
 @pytest.mark.parametrize("kind", [StringSerializer, StringDeserializer])
 def test_an_unknown_encoding_is_refused_when_the_serializer_is_made(kind: Any, codec: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is no text encoding of Python"):
+    with pytest.raises(ConfigurationError, match="is not a text encoding of Python"):
         kind(codec)
 
 
@@ -342,8 +342,8 @@ def test_a_value_of_none_is_a_tombstone_except_in_json(name: str) -> None:
     [
         ("json", b"{", "the bytes are not JSON"),
         (JSONDeserializer(schema={"type": "integer"}), b"{}", "the value breaks its JSON Schema at \\$"),
-        (ProtobufDeserializer(message_class()), b"\xff", r"the bytes are no shop\.Order"),
-        ("quix", b"{}", "the header __Q_ModelKey holds no Quix model key"),
+        (ProtobufDeserializer(message_class()), b"\xff", r"the bytes are not a shop\.Order"),
+        ("quix", b"{}", "the header __Q_ModelKey contains no Quix model key"),
     ],
 )
 def test_errors_say_where_the_record_is_and_what_is_wrong(deserializer: Any, data: bytes, message: str) -> None:

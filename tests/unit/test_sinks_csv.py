@@ -132,7 +132,7 @@ class TestRefusals:
     def test_a_file_that_ends_inside_of_a_quoted_field(self, path: Path) -> None:
         text = f'{HEADER}k,"{{\r\n'
         path.write_bytes(text.encode())
-        with pytest.raises(SinkError, match="ends inside of a quoted field"):
+        with pytest.raises(SinkError, match="ends inside a quoted field"):
             started(path)
         assert path.read_bytes().decode() == text
 

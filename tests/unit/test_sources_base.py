@@ -123,8 +123,8 @@ def test_flush_fails_if_records_are_not_delivered() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": ""}, "give it a name"),
-        ({"name": 5}, "give it a name"),
+        ({"name": ""}, "give a non-empty str"),
+        ({"name": 5}, "give a non-empty str"),
         ({"name": "a", "shutdown_timeout": -1}, "shutdown_timeout of source a is -1"),
         ({"name": "a", "shutdown_timeout": float("inf")}, "shutdown_timeout"),
         ({"name": "a", "shutdown_timeout": float("nan")}, "shutdown_timeout"),
@@ -198,5 +198,5 @@ class TestDefaultTopic:
         assert mine.differences(source_topic(Own())) == ["name"]
 
     def test_a_name_that_is_none(self) -> None:
-        with pytest.raises(ConfigurationError, match="no name of a topic"):
+        with pytest.raises(ConfigurationError, match="not a valid topic name"):
             source_topic(CSVSource("in.csv", name="my orders"))

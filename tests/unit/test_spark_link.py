@@ -227,7 +227,7 @@ def test_whoever_does_not_know_the_key_is_not_let_in(start: Start, caplog: pytes
     driver.wait_for(lambda: bool(driver.received))
     assert driver.received == [Joined(0)]
     assert len(driver.links) == 1
-    assert any("is no task" in record.message for record in caplog.records if record.levelno == logging.WARNING)
+    assert any("rejected" in record.message for record in caplog.records if record.levelno == logging.WARNING)
     assert address.key.hex() not in caplog.text
 
 
@@ -348,7 +348,7 @@ def test_a_scan_of_ports_is_one_line_in_the_log(start: Start, caplog: pytest.Log
             wait_until(lambda: caplog.records, SOON_S)
         (record,) = caplog.records
         assert (record.levelno, record.exc_info) == (logging.WARNING, None)
-        assert re.search(r"is no task: \S", record.getMessage())
+        assert re.search(r"authentication failed: \S", record.getMessage())
     assert driver.links == []
 
 

@@ -47,13 +47,13 @@ def test_a_copy_without_partitions_tells_why_once_and_not_in_the_middle_of_a_reb
         startup.has_partitions(False)
         startup.waits_for("partitions")
         clock.now += 1
-    assert [message for message in caplog.messages if "has nothing to do" in message] == [caplog.messages[-1]]
+    assert [message for message in caplog.messages if "has no partitions" in message] == [caplog.messages[-1]]
     assert "consumer group shop have all partitions" in caplog.messages[-1]
     startup.has_partitions(True)
     for _ in range(5):
         startup.has_partitions(False)
         clock.now += 1
-    assert len([message for message in caplog.messages if "has nothing to do" in message]) == 2
+    assert len([message for message in caplog.messages if "has no partitions" in message]) == 2
 
 
 def test_progress_tells_what_a_start_waits_for(clock: Clock) -> None:

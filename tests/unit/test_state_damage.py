@@ -225,7 +225,7 @@ def test_damage_shows_at_a_later_write(tmp_path: Path) -> None:
     with pytest.raises(StoreCorruptedError, match="totals"):
         write_for_long(partition)
     # What was damaged refuses to be used, and lets the directory go.
-    with pytest.raises(Exception, match="until it is opened again"):
+    with pytest.raises(Exception, match="until it is reopened"):
         partition.get(b"a")
     store_in(tmp_path).destroy(0)
     partition.close()

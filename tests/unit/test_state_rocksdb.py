@@ -184,12 +184,12 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     link.parent.mkdir(parents=True)
     link.symlink_to(elsewhere)
     for act in (store_in(tmp_path / "state").open, store_in(tmp_path / "state").destroy):
-        with pytest.raises(StateError, match="links are not followed"):
+        with pytest.raises(StateError, match="which StreamRT does not follow"):
             act(0)
     link.unlink()
     link.parent.rmdir()
     link.parent.symlink_to(elsewhere.parent)
-    with pytest.raises(StateError, match="links are not followed"):
+    with pytest.raises(StateError, match="which StreamRT does not follow"):
         store_in(tmp_path / "state").open(0)
     assert (elsewhere / SEAL).exists()
 
@@ -433,9 +433,9 @@ def test_a_full_disk(tmp_path: Path, changelog: bool) -> None:
                 partition.write(large, stamp(2, changelog=False))
     assert not isinstance(caught.value, StoreCorruptedError)
     # It refuses further use, also when there is room again, and lets the directory go.
-    with pytest.raises(StateError, match="until it is opened again"):
+    with pytest.raises(StateError, match="until it is reopened"):
         partition.get(b"key")
-    with pytest.raises(StateError, match="until it is opened again"):
+    with pytest.raises(StateError, match="until it is reopened"):
         partition.write([], stamp(3))
     partition.close()
     partition = store_in(tmp_path).open(0)
@@ -448,7 +448,7 @@ def test_a_full_disk(tmp_path: Path, changelog: bool) -> None:
 
 FULL = (
     r"store 'totals' of orders\[0\] in .*/0 cannot be (written|opened), because its disk is full \(.*\): free space there, "
-    "or move the state directory to a larger disk, and start the application again"
+    "or move the state directory to a larger disk; then restart the application"
 )
 
 

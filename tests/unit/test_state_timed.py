@@ -126,7 +126,7 @@ def test_prefixes() -> None:
     assert len({prefix(key) for key in keys}) == len(keys)
     assert [key_of(prefix(key)) for key in keys] == keys
     assert key_of(prefix(bytearray(b"a"))) == b"a"
-    with pytest.raises(SerializationError, match=r"no state can belong to the record key \{1\}"):
+    with pytest.raises(SerializationError, match=r"the record key \{1\} cannot have state"):
         prefix({1})
 
 
@@ -308,7 +308,7 @@ def test_who_leaves_a_deadline_is_told(transaction: TimedTransaction, leave: Cal
     due = transaction.due(9)
     _, prefix, _ = next(due)
     leave(transaction, prefix)
-    with pytest.raises(StateError, match=r"record key b'key' was due at 5 and was left with the deadline 5"):
+    with pytest.raises(StateError, match=r"record key b'key' was due at 5 and still has the deadline 5"):
         next(due)
 
 
@@ -536,7 +536,7 @@ def test_specs_say_which_transactions_a_store_has() -> None:
     spec = StoreSpec("windows", MemoryStore, TimedTransaction)
     assert pickle.loads(pickle.dumps(spec)) == spec != StoreSpec("windows", MemoryStore)
     assert StoreSpec().transaction is StoreTransaction
-    with pytest.raises(StateError, match="'windows' is one of TimedTransaction, which holds no State"):
+    with pytest.raises(StateError, match="'windows' uses TimedTransaction, which has no State"):
         state_of("windows", TimedTransaction(MemoryStore("a", "b", Path("unused")).open(0)))
 
 
@@ -559,16 +559,14 @@ def test_stores_on_trial() -> None:
     first, second = TrialContext(stores).store(spec)(), TrialContext(stores).store(spec)()
     assert isinstance(first, TimedTransaction)
     assert first is second
-    with pytest.raises(StateError, match="holds no State"):
+    with pytest.raises(StateError, match="has no State"):
         TrialContext(stores).state(spec)
     assert isinstance(TrialContext(stores).store(StoreSpec())(), StoreTransaction)
 
 
 @pytest.mark.parametrize("transaction", [None, dict, "TimedTransaction", RocksDBStore])
 def test_classes_that_are_none_of_transactions(transaction: Any) -> None:
-    with pytest.raises(
-        ConfigurationError, match="is no class of transactions: give StoreTransaction, TimedTransaction"
-    ):
+    with pytest.raises(ConfigurationError, match="is not a transaction class: use StoreTransaction, TimedTransaction"):
         StoreSpec("a", MemoryStore, transaction)
 
 

@@ -193,7 +193,7 @@ def test_what_orjson_knows_beside_json() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"~", b"~{", b"\xff", b"[1,]", b"NaN"])
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(StoreCorruptedError, match="no JSON"):
+    with pytest.raises(StoreCorruptedError, match="not JSON"):
         loads_exact(data)
 
 

@@ -205,7 +205,7 @@ def test_a_state_must_not_be_kept(
     state = transaction.state(b"key", 1)
     state.set("a", 1)
     reach(transaction)
-    with pytest.raises(StateError, match="must not be kept"):
+    with pytest.raises(StateError, match="do not keep it"):
         write(state)
 
 

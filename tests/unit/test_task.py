@@ -170,7 +170,7 @@ def test_a_timestamp_extractor_gives_records_their_timestamp() -> None:
     ("extractor", "reason"),
     [
         (lambda *_: -1, "a timestamp cannot be negative, got -1"),
-        (lambda *_: 1.5, "a timestamp is an integer of milliseconds, got float"),
+        (lambda *_: 1.5, "a timestamp must be an integer of milliseconds, got float"),
         (lambda value, *_: value["missing"], "'missing'"),
     ],
 )
@@ -328,5 +328,5 @@ def test_there_is_no_message_context_outside_of_a_task() -> None:
     stage = Stage()
     stage.sdf.apply(lambda value: message_context())
     run(stage.app, numbers(1))
-    with pytest.raises(InvalidOperationError, match="there is no record to tell about"):
+    with pytest.raises(InvalidOperationError, match="no record is being processed"):
         message_context()

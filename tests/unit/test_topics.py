@@ -58,7 +58,7 @@ def test_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "a\n", "a\0", "é", "x" * 250, "a:b", None, 5])
 def test_names_that_are_refused(name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no name of a topic"):
+    with pytest.raises(ConfigurationError, match="not a valid topic name"):
         Topic(name)
 
 
@@ -234,7 +234,7 @@ def test_all_missing_topics_are_named(auto: bool, advice: str) -> None:
         manager.topic(name)
     with pytest.raises(TopicNotFoundError) as caught:
         manager.validate_all_topics()
-    assert "topics that do not exist: one, two" in str(caught.value)
+    assert "these topics do not exist: one, two" in str(caught.value)
     assert advice in str(caught.value)
 
 
@@ -255,7 +255,7 @@ def test_one_warning_tells_all_differences_of_a_topic(caplog: pytest.LogCaptureF
         manager.validate_all_topics()
     (message,) = caplog.messages
     assert message.startswith(
-        "Topic other is not as declared: num_partitions declared 3, actual 4; replication_factor declared 1, "
+        "Topic other differs from its declaration: num_partitions declared 3, actual 4; replication_factor declared 1, "
         "actual 2; retention.ms declared 7, actual 100; x declared 1, actual not set."
     )
 

@@ -84,7 +84,7 @@ def test_a_repartition_topic_of_another_group_is_a_topic_like_any_other() -> Non
         (
             "x" * 230,
             "default",
-            "would have a name of 254 characters, Kafka takes 249: shorten consumer_group or the name",
+            "would have a name of 254 characters, but Kafka allows 249: shorten consumer_group or the name",
         ),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_repartition_topic_with_other_serializers_is_refused() -> None:
 def test_internal_topics_belong_to_topics_that_are_known() -> None:
     manager = manage(MemoryCluster())
     for declare in (manager.repartition_topic, manager.changelog_topic):
-        with pytest.raises(InvalidOperationError, match="topic other is not known to the application"):
+        with pytest.raises(InvalidOperationError, match="topic other is unknown to the application"):
             declare(*(("a", "other") if declare == manager.repartition_topic else ("other", "a")))
 
 
@@ -179,7 +179,7 @@ def test_internal_topics_belong_to_topics_that_are_known() -> None:
 def test_a_name_that_an_own_topic_has_is_refused(taken: str) -> None:
     manager = manage(MemoryCluster())
     manager.topic(taken)
-    with pytest.raises(ConfigurationError, match=f"cannot be told from topic {taken} in the names of internal topics"):
+    with pytest.raises(ConfigurationError, match=f"collides with topic {taken} in the names of internal topics"):
         manager.repartition_topic("a", "in")
 
 
@@ -255,7 +255,7 @@ def test_changelogs_wait_for_what_is_known_of_their_inputs() -> None:
     manager = manage(MemoryCluster())
     manager.changelog_topic("in", "default")
     for method in (manager.create_changelog_topics, manager.validate_changelog_topics):
-        with pytest.raises(InvalidOperationError, match="settings of topic in in the cluster are not known"):
+        with pytest.raises(InvalidOperationError, match="settings of topic in in the cluster are unknown"):
             method()
 
 
@@ -277,8 +277,8 @@ def test_without_permission_internal_topics_must_exist_and_are_named_with_what_t
     with pytest.raises(TopicNotFoundError) as caught:
         manager.validate_all_topics()
     assert str(caught.value) == (
-        f"topics that do not exist: {REPARTITION} (num_partitions=3, cleanup.policy=delete, retention.ms=-1); "
-        "create them by hand, or set auto_create_topics=True"
+        f"these topics do not exist: {REPARTITION} (num_partitions=3, cleanup.policy=delete, retention.ms=-1); "
+        "create them manually, or set auto_create_topics=True"
     )
     cluster.topics[REPARTITION] = TopicConfig(3, 1, {"cleanup.policy": "delete", "retention.ms": "-1"})
     manager.validate_all_topics()
@@ -286,8 +286,8 @@ def test_without_permission_internal_topics_must_exist_and_are_named_with_what_t
     with pytest.raises(TopicNotFoundError) as caught:
         manager.validate_changelog_topics()
     assert str(caught.value) == (
-        f"topics that do not exist: {CHANGELOG} (num_partitions=3, cleanup.policy=compact, retention.ms=-1); "
-        "create them by hand, or set auto_create_topics=True"
+        f"these topics do not exist: {CHANGELOG} (num_partitions=3, cleanup.policy=compact, retention.ms=-1); "
+        "create them manually, or set auto_create_topics=True"
     )
     assert cluster.asked_to_create == []
 
@@ -295,7 +295,7 @@ def test_without_permission_internal_topics_must_exist_and_are_named_with_what_t
 def test_a_missing_input_is_reported_before_what_depends_on_it() -> None:
     manager = manage(MemoryCluster(), auto_create_topics=False)
     manager.repartition_topic("a", "in")
-    with pytest.raises(TopicNotFoundError, match="topics that do not exist: in;"):
+    with pytest.raises(TopicNotFoundError, match="these topics do not exist: in;"):
         manager.validate_all_topics()
 
 
@@ -305,7 +305,10 @@ def test_a_missing_input_is_reported_before_what_depends_on_it() -> None:
 @pytest.mark.parametrize(
     ("actual", "message"),
     [
-        (compacted(3), f"repartition topic {REPARTITION} has cleanup.policy=compact, which removes records"),
+        (
+            compacted(3),
+            f"repartition topic {REPARTITION} has cleanup.policy=compact, which removes unprocessed records",
+        ),
         (TopicConfig(3, 1, {"cleanup.policy": "compact,delete"}), "cleanup.policy=compact,delete"),
     ],
 )
@@ -325,7 +328,7 @@ def test_fault_5_a_repartition_topic_may_have_another_number_of_partitions_than_
     with caplog.at_level(logging.INFO, "streamrt.topics"):
         manager.validate_all_topics()
     assert [record.levelname for record in caplog.records] == ["INFO"]
-    assert f"{REPARTITION} has {count} partitions, and its input in has 3" in caplog.text
+    assert f"{REPARTITION} has {count} partitions, its input in has 3" in caplog.text
     assert manager.partition_counts() == {"in": 3, REPARTITION: count}
 
 
@@ -336,7 +339,7 @@ def test_a_repartition_topic_that_forgets_records_is_warned_of(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, "streamrt.topics"):
         manager.validate_all_topics()
     assert [message.split(". ")[0] for message in caplog.messages] == [
-        f"Topic {REPARTITION} is not as declared: retention.ms declared -1, actual 604800000"
+        f"Topic {REPARTITION} differs from its declaration: retention.ms declared -1, actual 604800000"
     ]
 
 
@@ -347,7 +350,8 @@ def test_a_repartition_topic_that_forgets_records_is_warned_of(caplog: pytest.Lo
             compacted(2),
             (
                 f"changelog topic {CHANGELOG} has 2 partitions and topic in has 3 partitions: keys have moved to other "
-                "partitions than their state, so run under a new consumer_group, or make the input anew with 2 partitions"
+                "partitions than their state, so run under a new consumer_group, or recreate the input topic with "
+                "2 partitions"
             ),
         ),
         (TopicConfig(3, 1, {"cleanup.policy": "delete"}), f"changelog topic {CHANGELOG} has cleanup.policy=delete"),
@@ -440,10 +444,10 @@ def test_topics_of_equal_partitions_are_copartitioned() -> None:
     with pytest.raises(TopicConfigurationError) as caught:
         manager.ensure_topics_copartitioned(Topic("in"), Topic("a"), Topic("b"))
     assert "same number of partitions (in has 3, a has 3, b has 4)" in str(caught.value)
-    assert "copy one of them, by to_topic()" in str(caught.value)
+    assert "copy one of them, with to_topic()" in str(caught.value)
 
 
 def test_topics_that_do_not_exist_are_not_copartitioned() -> None:
     manager = manage(MemoryCluster(**{"in": TopicConfig(3, 1)}))
-    with pytest.raises(TopicNotFoundError, match="topics that do not exist: b"):
+    with pytest.raises(TopicNotFoundError, match="these topics do not exist: b"):
         manager.ensure_topics_copartitioned(Topic("in"), Topic("b"))

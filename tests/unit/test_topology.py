@@ -54,7 +54,7 @@ def test_stores_of_one_name_must_be_of_one_kind() -> None:
     topology = builder.build()
     for check in (lambda: topology.stores("in"), lambda: topology.resolve({"in": 1})):
         with pytest.raises(
-            InvalidOperationError, match="store 'a' of topic 'in' is to be a MemoryStore and a RocksDBStore"
+            InvalidOperationError, match="store 'a' of topic 'in' cannot be both a MemoryStore and a RocksDBStore"
         ):
             check()
 
@@ -72,7 +72,7 @@ def test_registered_stores_come_first_and_only_once() -> None:
 def test_only_sources_have_stores() -> None:
     builder = TopologyBuilder()
     node = builder.add(builder.add_source(SourceOperator(Topic("in"))), stateful(StoreSpec("a")))
-    with pytest.raises(TypeError, match="is no source"):
+    with pytest.raises(TypeError, match="is not a source"):
         builder.register_store(node, StoreSpec("a", MemoryStore))
 
 

@@ -37,7 +37,7 @@ class Unmergeable(Aggregator):
         (lambda sdf: sdf.tumbling_window(timedelta(microseconds=499)), "must be 1 ms or more, got 0"),
         (lambda sdf: sdf.tumbling_window(timedelta(0)), "must be 1 ms or more"),
         (lambda sdf: sdf.tumbling_window(10, grace_ms=-1), "grace_ms=.*must be 0 ms or more, got -1"),
-        (lambda sdf: sdf.hopping_window(10, 10), r"step_ms=10\): it must be less than the duration of 10 ms"),
+        (lambda sdf: sdf.hopping_window(10, 10), r"step_ms=10\): step_ms must be less than the duration of 10 ms"),
         (lambda sdf: sdf.hopping_window(10, 0), "step_ms=.*must be 1 ms or more"),
         (lambda sdf: sdf.sliding_window(0), "sliding_window.duration_ms"),
         (lambda sdf: sdf.session_window(0), "inactivity_gap_ms"),
@@ -71,7 +71,7 @@ def test_values_that_make_no_sense_are_refused(define: Callable[[Any], Any], mes
         (lambda sdf: sdf.tumbling_window(10).reduce(1, 2), "reducer"),
         (lambda sdf: sdf.tumbling_window(10).reduce(max, 2), "initializer"),
         (lambda sdf: sdf.tumbling_window(10).agg(), "at least one"),
-        (lambda sdf: sdf.tumbling_window(10).agg(start=Sum()), "start and end already"),
+        (lambda sdf: sdf.tumbling_window(10).agg(start=Sum()), "already have start and end"),
         (lambda sdf: sdf.tumbling_window(10).agg(x=5), r"agg\(x=\.\.\.\) needs an object of Sum"),
         (lambda sdf: sdf.tumbling_window(10).agg(x=Sum), "got the class Sum"),
         (lambda sdf: Sum(5), "name of a column"),  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def test_the_kind_of_store_is_that_of_the_dataframe() -> None:
 def test_the_same_window_twice_is_refused_unless_one_has_a_name() -> None:
     stage = Stage()
     stage.sdf.tumbling_window(10).sum().final()
-    with pytest.raises(InvalidOperationError, match=r"'tumbling_window_10_sum' already.*name='...'"):
+    with pytest.raises(InvalidOperationError, match=r"already has .*'tumbling_window_10_sum'.*name='...'"):
         stage.sdf.filter(bool).tumbling_window(10).sum().current()
     stage.sdf.tumbling_window(10, name="other").sum().final()
     stage.sdf.tumbling_window(10).count().final()

@@ -1,4 +1,4 @@
-"""Joins of dataframes with each other and with what is found outside Kafka."""
+"""Joins of dataframes with each other and with data outside Kafka."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GRACE = timedelta(days=7)
 
 
 class JoiningFrame(MergingFrame):
-    """Operations that bring records together that belong together."""
+    """Join operations of dataframes."""
 
     def join_asof(
         self,
@@ -43,27 +43,27 @@ class JoiningFrame(MergingFrame):
         grace_ms: int | timedelta = _GRACE,
         name: str | None = None,
     ) -> Self:
-        """Merge each record with the record of another dataframe that was in force at its time.
+        """Merge each record with the record of another dataframe that was valid at its time.
 
-        That is the right record of the same key with the greatest timestamp that is not after the left record's; of several
-        with this timestamp, the one that arrived last. The result has key, timestamp and headers of the left record. Right
-        records pass nothing on by themselves, and a left record does not wait for right ones to come. A right record whose
-        value is None says that there is none from its timestamp on.
+        That is the right record of the same key with the highest timestamp not after the left record's. Of several with
+        this timestamp, it is the last one that arrived. The result has key, timestamp and headers of the left record.
+        Right records produce no output, and a left record does not wait for right records to arrive. A right record
+        with the value None means that no record is valid from its timestamp on.
 
-        Topics of both sides must have equal numbers of partitions; their records are processed in the order of timestamps.
-        The last right record of each key is kept in a store until the next one comes, earlier ones for `grace_ms` of stream
-        time, the highest timestamp in a partition so far. Left records that come later than that find nothing, right ones are
-        dropped with a warning. Records without a key match nothing. Keys that are not needed any more are given back by a
-        right record whose value is None.
+        Topics of both sides must have equal numbers of partitions; their records are processed in the order of
+        timestamps. A store keeps the last right record of each key until the next one arrives, and earlier ones for
+        `grace_ms` of stream time, the highest timestamp in a partition so far. If a record is further behind, a left
+        one finds nothing, and a right one is dropped with a warning. Records without a key match nothing. A right
+        record with the value None frees the space of a key that is no longer needed.
 
         Args:
             right: the other dataframe, of the same application. It may be a branch of the same topic.
             how: "inner" drops left records without a right one, "left" passes them on alone.
-            on_merge: what becomes of two values. "raise" fails if both have a column, "keep-left" and "keep-right" decide
-                whose counts; None has no columns. Or a function of left and right value, the latter None where there is
-                none; the values are its own.
-            grace_ms: how long right records are kept that have a successor, in milliseconds or as a timedelta.
-            name: name of the store; needed where the same topics are joined more than once.
+            on_merge: rule that merges two values. "raise" fails if both have a column; "keep-left" and "keep-right"
+                choose one side; None counts as a value without columns. Or a function of left and right value; a
+                missing right value is None, and the function may change the values.
+            grace_ms: how long right records with a successor are kept, in milliseconds or as a timedelta.
+            name: name of the store; required if the same topics are joined more than once.
 
         Returns:
             A new frame.
@@ -95,31 +95,31 @@ class JoiningFrame(MergingFrame):
         backward_ms: int | timedelta = 0,
         forward_ms: int | timedelta = 0,
     ) -> Self:
-        """Merge each record with all records of another dataframe that lie near it in time.
+        """Merge each record with all records of another dataframe in an interval around its time.
 
-        A left record at time t meets the right records of its key from t - `backward_ms` to t + `forward_ms`, both included.
-        Each pair is passed on once, by the record that comes second, whichever side it is of: with the key, the later
-        timestamp of both, and without headers. One record gives its pairs in the order of the others' timestamps.
+        A left record at time t matches the right records of its key from t - `backward_ms` to t + `forward_ms`, both
+        included. The second record of a pair, from either side, passes the pair on, once: with the key, the later
+        timestamp of both, and without headers. The pairs of one record come in the order of the others' timestamps.
 
-        A record that meets none when it comes is passed on alone, at once, if `how` says so. One that comes later may meet it
-        all the same, and then the pair is passed on, too.
+        A record without a match on arrival is passed on alone, at once, if `how` says so. A later record may still
+        match it; then the pair is passed on, too.
 
-        Topics of both sides must have equal numbers of partitions; their records are processed in the order of timestamps.
-        Records of both sides are kept in a store for `grace_ms` of stream time, the highest timestamp in a partition so far.
-        Those that come later than that are dropped with a warning. Records without a key match nothing.
+        Topics of both sides must have equal numbers of partitions; their records are processed in the order of
+        timestamps. A store keeps records of both sides for `grace_ms` of stream time, the highest timestamp in a
+        partition so far. Records further behind are dropped with a warning. Records without a key match nothing.
 
         Args:
             right: the other dataframe, of the same application. It may be a branch of the same topic, or this dataframe: then
-                each record also meets itself if the interval contains its own time.
-            how: which records are passed on alone: "inner" none, "left" and "right" those of one side, "outer" all.
-            on_merge: what becomes of two values. "raise" fails if both have a column, "keep-left" and "keep-right" decide
-                whose counts; None has no columns. Or a function of left and right value, either of which is None where there
-                is none; the values are its own.
+                each record also matches itself if the interval contains its own time.
+            how: records that are passed on alone: "inner" none, "left" and "right" those of one side, "outer" all.
+            on_merge: rule that merges two values. "raise" fails if both have a column; "keep-left" and "keep-right"
+                choose one side; None counts as a value without columns. Or a function of left and right value; a
+                missing value is None, and the function may change the values.
             grace_ms: how long records are kept, in milliseconds or as a timedelta.
-            name: name of the store; needed where the same topics are joined more than once.
-            backward_ms: how far right records may lie before a left one, in milliseconds or as a timedelta; at most
-                `grace_ms`.
-            forward_ms: how far they may lie after it; at most `grace_ms`.
+            name: name of the store; required if the same topics are joined more than once.
+            backward_ms: maximum distance of a right record before a left one, in milliseconds or as a timedelta; at
+                most `grace_ms`.
+            forward_ms: maximum distance of a right record after a left one; at most `grace_ms`.
 
         Returns:
             A new frame.
@@ -144,7 +144,7 @@ class JoiningFrame(MergingFrame):
             if reach > grace:
                 raise ArgumentValueError(
                     f"{method}({side}=...) is {reach} ms, but records are kept for grace_ms={grace} only, so pairs would be "
-                    "missed: make grace_ms at least as long"
+                    "missed: set grace_ms to at least that"
                 )
         store = self._join_store(method, name, right)
         return self._merge((right,), IntervalJoin(how, merge, grace, store, backward, forward))
@@ -156,14 +156,14 @@ class JoiningFrame(MergingFrame):
         on: str | Callable[[Any, Any], Any] | None = None,
         buffer: LookupBuffer | None = None,
     ) -> Self:
-        """Set columns from what is found outside Kafka, such as in a database.
+        """Set columns from data outside Kafka, such as a database.
 
         Args:
-            lookup: where to look: `SQLiteLookup`, `PostgresLookup`, or an object of a class derived from `BaseLookup`.
-            fields: what to find for each column.
-            on: what to look up: the name of a column, or a function of value and key. By default it is the record's key,
-                which is bytes unless the topic has another key deserializer.
-            buffer: keeps records back whose lookup does not find anything yet. By default they go on with the defaults of
+            lookup: `SQLiteLookup`, `PostgresLookup`, or an object of a class derived from `BaseLookup`.
+            fields: the field to look up for each column.
+            on: the value to look up: the name of a column, or a function of value and key. By default it is the
+                record's key, which is bytes unless the topic has another key deserializer.
+            buffer: holds records back whose lookup finds nothing yet. By default they continue with the defaults of
                 their fields.
 
         Returns:
@@ -210,17 +210,17 @@ class JoiningFrame(MergingFrame):
         """Return the store of a join of this frame."""
         if name is not None and (not isinstance(name, str) or not name):
             raise argument_error(
-                f"{method}(name=...) must be a string that is not empty, got {name!r}", of_type=isinstance(name, str)
+                f"{method}(name=...) must be a non-empty string, got {name!r}", of_type=isinstance(name, str)
             )
-        # What is no dataframe of this application is refused where the frames are merged.
+        # The merge of the frames refuses anything that is not a dataframe of this application.
         frames = (self, right) if isinstance(right, Frame) and right._builder is self._builder else (self,)
-        # On topics of one partition, frames before and after a group_by have the stores of the same topic.
+        # On topics of one partition, frames before and after a group_by use the stores of the same topic.
         groups = [".".join(frame._groups) for frame in frames]
         parts = (name or method, "--".join(groups)) if any(groups) else (name or method,)
         return self._timed_store(".".join(parts), frames, f"give one of the joins a name, {method}(..., name='...')")
 
     def _timed_store(self, name: str, frames: tuple[Frame, ...], advice: str) -> StoreSpec:
-        """Return a store that nothing else may use, in the scope of some frames."""
+        """Return a store in the scope of some frames, for one operation only."""
         sources = sorted({source.id: source for frame in frames for source in frame._sources}.values(), key=_id)
         topology = self._builder.build()
         scope = stream_id(

@@ -1,4 +1,4 @@
-"""Lookups of `join_lookup`: what `streamrt.joins.lookups` has."""
+"""Lookups for `join_lookup`: the names of `streamrt.joins.lookups`."""
 
 from streamrt.joins.lookups import (
     BaseField,

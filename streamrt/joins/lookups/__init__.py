@@ -1,4 +1,4 @@
-"""Lookups: where `join_lookup` finds what records are enriched with. Databases, or a class of one's own."""
+"""Lookups for `join_lookup`: databases, or a custom class."""
 
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
 from streamrt.joins.lookups.buffer import LookupBuffer

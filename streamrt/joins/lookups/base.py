@@ -11,19 +11,19 @@ __all__ = ["BaseField", "BaseLookup", "Field", "LookupUnavailableError"]
 
 
 class BaseField:
-    """What a lookup shall find for one column. Subclasses say how; most are frozen dataclasses."""
+    """The description of what a lookup finds for one column. Most subclasses are frozen dataclasses."""
 
 
 Field = TypeVar("Field", bound=BaseField)
 
 
 class BaseLookup(abc.ABC, Generic[Field]):
-    """Enriches records with what it finds elsewhere.
+    """Enriches records with data from another system.
 
-    A lookup travels to the processes that run tasks: it must be picklable, so open connections when they are first used. One
-    process calls `join` from one thread at a time, for each record, so cache what can be cached.
+    A lookup is sent to the processes that run tasks, so it must be picklable: open connections on first use. A process
+    calls `join` for each record, from one thread at a time, so cache as much as possible.
 
-    Raise `LookupUnavailableError` where another attempt may succeed. Everything else counts as an error of the record.
+    Raise `LookupUnavailableError` if another attempt may succeed. Any other exception counts as an error of the record.
 
     Example:
         >>> from dataclasses import dataclass
@@ -53,13 +53,13 @@ class BaseLookup(abc.ABC, Generic[Field]):
         """Set a column of `value` for each field.
 
         Args:
-            fields: the fields by column, as `join_lookup` was given them.
-            on: what to look up: the record's key, its column, or what the function `on` returned.
+            fields: the fields by column, from the call of `join_lookup`.
+            on: the value to look up: the record's key, its column, or the result of the function `on`.
             value: the record's value, to be changed in place.
             key: the record's key.
             timestamp: its timestamp, in milliseconds since the Unix epoch.
-            headers: its headers, or None where there are none.
+            headers: its headers, or None without headers.
 
         Raises:
-            LookupUnavailableError: if nothing can be found out now; the record is processed again.
+            LookupUnavailableError: if the system is not available now; the record is processed again.
         """

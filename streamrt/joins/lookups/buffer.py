@@ -1,4 +1,4 @@
-"""`LookupBuffer`: where records wait until their lookup finds something."""
+"""`LookupBuffer`: settings for records that wait until their lookup finds something."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ __all__ = ["LookupBuffer"]
 
 @dataclass(frozen=True)
 class LookupBuffer:
-    """Keeps records back whose lookup does not find anything yet. For `join_lookup(..., buffer=...)`.
+    """Holds records back whose lookup finds nothing yet. For `join_lookup(..., buffer=...)`.
 
-    A record that is not resolved waits in a store. As soon as a later record of the same key is resolved, those that wait are
-    looked up again, in the order in which they came, and go on before it; those that are still not resolved go on waiting.
-    What has waited for `grace_ms` of wall clock goes on as it is, with the defaults of its fields, or is dropped with a
+    An unresolved record waits in a store. When a later record of the same key is resolved, the waiting records are
+    looked up again, in the order of their arrival, and continue before it; those still unresolved wait on. After
+    `grace_ms` of wall clock time, a record continues as it is, with the defaults of its fields, or is dropped with a
     warning.
 
     Attributes:
-        grace_ms: how long a record may wait, in milliseconds of wall clock or as a timedelta.
-        is_resolved: takes the record's value after the lookup and tells whether it has found what it should.
-        on_timeout: "emit" lets a record that has waited too long go on, "drop" drops it.
-        max_buffered_per_key: how many records of a key may wait. Further ones are dropped with a warning.
-        store_name: name of the store; two buffers on one dataframe need two.
+        grace_ms: maximum wait of a record, in milliseconds of wall clock time or as a timedelta.
+        is_resolved: function of the record's value after the lookup; returns whether the lookup found what is needed.
+        on_timeout: "emit" passes on a record that has waited too long, "drop" drops it.
+        max_buffered_per_key: maximum number of waiting records of a key. Further records are dropped with a warning.
+        store_name: name of the store; two buffers on one dataframe need different names.
 
     Raises:
         ConfigurationError: if a setting cannot be used.

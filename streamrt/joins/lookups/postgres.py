@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresLookup", "PostgresLookupField", "PostgresLookupQueryField"]
 
-# In psycopg's statements a percent sign that is none of a parameter is doubled, wherever it stands.
+# In psycopg's statements, a percent sign that is not part of a parameter is doubled.
 _PARAMETER = re.compile(r"%%|%\(([^)]*)\)[sbt]")
 _COLUMNS = """
     SELECT a.attname FROM pg_catalog.pg_attribute a
@@ -34,18 +34,18 @@ _COLUMNS = """
 
 @dataclass(frozen=True)
 class PostgresLookupField(TableField):
-    """Looks up rows of a table, and gives them as dicts; made by `PostgresLookup.field`.
+    """Looks up rows of a table, and returns them as dicts; made by `PostgresLookup.field`.
 
     Attributes:
         table: name of the table or view.
-        columns: names of the columns that the dict shall have.
-        on: name of the column that is compared with what is looked up.
-        order_by: name of the column that rows are ordered by, or several with commas between them; empty for no order.
+        columns: names of the columns in the dict.
+        on: name of the column that is compared with the value to look up.
+        order_by: name of the column that orders the rows, or several names separated by commas; empty for no order.
         order_by_direction: "ASC" or "DESC".
-        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-        default: what the column gets where no row is found.
-        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
-        schema: the schema that the table is in.
+        ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+        default: value of the column if no row is found.
+        first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
+        schema: schema of the table.
     """
 
     schema: str = "public"
@@ -53,33 +53,34 @@ class PostgresLookupField(TableField):
 
 @dataclass(frozen=True)
 class PostgresLookupQueryField(QueryField):
-    """Runs a query, and gives its rows as tuples; made by `PostgresLookup.query_field`.
+    """Runs a query, and returns its rows as tuples; made by `PostgresLookup.query_field`.
 
     Attributes:
-        query: one SELECT statement; named parameters, such as `%(carrier)s`, get the columns of the record's value.
-        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-        default: what the column gets where no row is found.
-        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+        query: one SELECT statement; columns of the record's value are bound to named parameters, such as `%(carrier)s`.
+        ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+        default: value of the column if no row is found.
+        first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
     """
 
 
 class PostgresLookup(SQLLookup):
-    """Looks up rows in a PostgreSQL database, over one connection of each process, which can read only.
+    """Looks up rows in a PostgreSQL database, over one read-only connection in each process.
 
-    Answers are remembered for the `ttl` of their fields. The password is in no `repr`, log line or pickled task.
+    Results are cached for the `ttl` of their fields. The password is in no `repr`, log line or pickled task.
     Needs the extra `postgres`.
 
     Args:
         host: host of the server, or the directory of its socket.
-        port: its port.
+        port: port of the server.
         dbname: name of the database.
         user: name of the user.
-        password: the password, or a function that returns it. A function is called where a connection is opened, so it can
-            read an environment variable, a file or a vault there; a string reaches tasks on the same machine only.
-        connection_timeout_seconds: how long to wait for a connection.
-        statement_timeout_seconds: how long the server may work on one lookup.
-        cache_size: how many answers to remember in each process; 0 for none.
-        kwargs: more settings of the connection, such as `sslmode`, as `psycopg.connect` takes them.
+        password: the password, or a function that returns it. The process that opens a connection calls the function,
+            so it can read an environment variable, a file or a vault there; a string reaches tasks on the same machine
+            only.
+        connection_timeout_seconds: time limit for opening a connection, in seconds.
+        statement_timeout_seconds: time limit of the server for one lookup, in seconds.
+        cache_size: maximum number of cached results in each process; 0 for no cache.
+        kwargs: more connection settings of `psycopg.connect`, such as `sslmode`.
 
     Raises:
         ConfigurationError: if a setting cannot be used, or psycopg is not installed.
@@ -134,7 +135,8 @@ class PostgresLookup(SQLLookup):
             hidden["password"] = password
         else:
             raise ArgumentTypeError(
-                f"PostgresLookup(password=...) must be a string or a function that returns one, got {type(password).__name__}"
+                "PostgresLookup(password=...) must be a string or a function that returns one, got "
+                f"{type(password).__name__}"
             )
         self._hidden = Secret(json.dumps(hidden))
         super().__init__(cache_size, f"the PostgreSQL database {dbname!r} at {host}:{port}")
@@ -154,18 +156,18 @@ class PostgresLookup(SQLLookup):
         default: Any = None,
         first_match_only: bool = True,
     ) -> PostgresLookupField:
-        """Return a field that looks up rows of a table, and gives them as dicts.
+        """Return a field that looks up rows of a table, and returns them as dicts.
 
         Args:
             table: name of the table or view.
-            columns: names of the columns that the dict shall have.
-            on: name of the column that is compared with what is looked up.
-            order_by: name of the column that rows are ordered by, or several with commas between them; empty for no order.
+            columns: names of the columns in the dict.
+            on: name of the column that is compared with the value to look up.
+            order_by: name of the column that orders the rows, or several names separated by commas; empty for no order.
             order_by_direction: "ASC" or "DESC".
-            schema: the schema that the table is in.
-            ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-            default: what the column gets where no row is found.
-            first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+            schema: schema of the table.
+            ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+            default: value of the column if no row is found.
+            first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
 
         Raises:
             ConfigurationError: if a name is empty, or another setting cannot be used.
@@ -177,14 +179,14 @@ class PostgresLookup(SQLLookup):
     def query_field(
         self, query: str, ttl: float = 60.0, default: Any = None, first_match_only: bool = True
     ) -> PostgresLookupQueryField:
-        """Return a field that runs a query, and gives its rows as tuples.
+        """Return a field that runs a query, and returns its rows as tuples.
 
         Args:
-            query: one SELECT statement; named parameters, such as `%(carrier)s`, get the columns of the record's value. Other
-                percent signs are doubled.
-            ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-            default: what the column gets where no row is found.
-            first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+            query: one SELECT statement; columns of the record's value are bound to named parameters, such as
+                `%(carrier)s`. Double all other percent signs.
+            ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+            default: value of the column if no row is found.
+            first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
 
         Raises:
             ConfigurationError: if a setting cannot be used.
@@ -237,24 +239,24 @@ class PostgresLookup(SQLLookup):
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return more settings of a connection, if psycopg knows them all."""
+    """Return additional connection settings, if psycopg knows them all."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import make_conninfo
 
     for name, value in settings.items():
         if not isinstance(value, str | int | float | bool | None):
             raise ArgumentTypeError(
-                f"PostgresLookup({name}=...) must be a string or a number, got {type(value).__name__}: settings travel to "
-                "other processes"
+                f"PostgresLookup({name}=...) must be a string or a number, got {type(value).__name__}: settings are "
+                "sent to other processes"
             )
     try:
-        # No setting of the connection itself, but of psycopg.
+        # prepare_threshold is a setting of psycopg, not of libpq.
         make_conninfo("", **{name: value for name, value in settings.items() if name != "prepare_threshold"})
     except ProgrammingError:
-        # The original would show values.
+        # The original message would show values.
         names = ", ".join(settings)
         raise ConfigurationError(
-            f"PostgresLookup was given {names}: besides prepare_threshold, it takes the settings that libpq has for "
-            "connections"
+            f"PostgresLookup got unsupported settings among {names}: it takes the connection settings of libpq, and "
+            "prepare_threshold"
         ) from None
     return dict(settings)

@@ -1,7 +1,7 @@
-"""What lookups in SQL databases share: caches, rows, and how their fields are checked.
+"""Common parts of lookups in SQL databases: caches, rows, and checks of fields.
 
-Values reach a database as bound parameters only. Names of tables and columns cannot be bound: they are looked up in the
-schema of the database, refused if they are not in it, and quoted.
+Values reach a database as bound parameters only. Names of tables and columns cannot be bound: they are checked against
+the schema of the database, and quoted.
 """
 
 import abc
@@ -32,12 +32,12 @@ _LONGEST_S = 60.0
 
 @dataclass(frozen=True)
 class SQLField(BaseField):
-    """What all fields of SQL lookups have.
+    """Common base of the fields of SQL lookups.
 
     Attributes:
-        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-        default: what the column gets where no row is found.
-        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+        ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+        default: value of the column if no row is found.
+        first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
     """
 
     def _check(self) -> None:
@@ -51,17 +51,17 @@ class SQLField(BaseField):
 
 @dataclass(frozen=True)
 class TableField(SQLField):
-    """Rows of a table whose column `on` equals what is looked up, as dicts of some columns.
+    """Rows of a table whose column `on` equals the value to look up, as dicts of some columns.
 
     Attributes:
         table: name of the table or view.
-        columns: names of the columns that the dict shall have.
+        columns: names of the columns in the dict.
         on: name of the column that is compared.
-        order_by: name of the column that rows are ordered by, or several with commas between them; empty for no order.
+        order_by: name of the column that orders the rows, or several names separated by commas; empty for no order.
         order_by_direction: "ASC" or "DESC".
-        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-        default: what the column gets where no row is found.
-        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+        ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+        default: value of the column if no row is found.
+        first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
     """
 
     table: str
@@ -82,7 +82,7 @@ class TableField(SQLField):
         names = (self.table, self.on, *self.columns, *self.order)
         if not all(isinstance(name, str) and name for name in names):
             raise argument_error(
-                f"{kind} needs names of tables and columns that are not empty, got {names!r}",
+                f"{kind} needs non-empty names of tables and columns, got {names!r}",
                 of_type=all(isinstance(name, str) for name in names),
             )
         if self.order_by_direction not in ("ASC", "DESC"):
@@ -93,26 +93,26 @@ class TableField(SQLField):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names of the columns that rows are ordered by."""
+        """The names of the columns that order the rows."""
         return tuple(name.strip() for name in self.order_by.split(",")) if self.order_by else ()
 
     def sql(self, resolve: Callable[[Sequence[str]], Sequence[str]], table: str, mark: str) -> str:
         """Return the statement.
 
         Args:
-            resolve: turns names of columns into quoted names that are in the schema.
+            resolve: function from column names to quoted names in the schema.
             table: the quoted name of the table.
-            mark: what stands for a bound value.
+            mark: the placeholder of a bound value.
         """
         columns, (on,), order = resolve(self.columns), resolve((self.on,)), resolve(self.order)
-        # Only what was quoted by `resolve`, or is one of two words, is in this text.
+        # This text contains only names that `resolve` has quoted, and ASC or DESC.
         statement = f"SELECT {', '.join(columns)} FROM {table} WHERE {on} = {mark}"  # noqa: S608
         if order:
             statement += " ORDER BY " + ", ".join(f"{name} {self.order_by_direction}" for name in order)
         return statement + (" LIMIT 1" if self.first_match_only else "")
 
     def row(self, row: tuple[Any, ...]) -> Any:
-        """Return what a row gives."""
+        """Return the result for a row."""
         return dict(zip(self.columns, row, strict=True))
 
 
@@ -121,10 +121,10 @@ class QueryField(SQLField):
     """Rows of a query, as tuples.
 
     Attributes:
-        query: one SELECT statement with named parameters, which get the columns of the record's value.
-        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-        default: what the column gets where no row is found.
-        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+        query: one SELECT statement; columns of the record's value are bound to its named parameters.
+        ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+        default: value of the column if no row is found.
+        first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
     """
 
     query: str
@@ -140,26 +140,26 @@ class QueryField(SQLField):
             )
 
     def row(self, row: tuple[Any, ...]) -> Any:
-        """Return what a row gives."""
+        """Return the result for a row."""
         return row
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A field as it is asked for: its statement, and the columns of the value that are bound; None for `on` alone."""
+    """A compiled field: its statement, and the columns of the value to bind; None for `on` alone."""
 
     sql: str
     parameters: tuple[str, ...] | None
 
 
 class CacheInfo(TypedDict):
-    """What a lookup remembers in this process.
+    """Statistics of a lookup's cache in this process.
 
     Attributes:
-        hits: questions that were answered from memory.
-        misses: questions that the database was asked, though the answers may be remembered.
-        size: answers that are remembered.
-        maxsize: how many there may be.
+        hits: number of lookups answered from the cache.
+        misses: number of cacheable lookups that queried the database.
+        size: number of cached results.
+        maxsize: maximum number of cached results.
     """
 
     hits: int
@@ -169,11 +169,11 @@ class CacheInfo(TypedDict):
 
 
 class SQLLookup(BaseLookup[Any]):
-    """Asks a database, and remembers the answers of the last `cache_size` questions in each process.
+    """Queries a database, and caches the last `cache_size` results in each process.
 
     Args:
-        cache_size: how many answers to remember; 0 for none.
-        name: what to call the database in errors.
+        cache_size: maximum number of cached results; 0 for no cache.
+        name: the database's name in errors.
     """
 
     def __init__(self, cache_size: int, name: str) -> None:
@@ -196,7 +196,7 @@ class SQLLookup(BaseLookup[Any]):
         self._hits = self._misses = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        # Connections and answers belong to a process.
+        # Connections and caches belong to a process.
         state = vars(self).copy()
         for name in ("_process", "_connection", "_plans", "_cache", "_hits", "_misses"):
             del state[name]
@@ -218,26 +218,25 @@ class SQLLookup(BaseLookup[Any]):
         """Set a column of `value` for each field; see `BaseLookup.join`.
 
         Raises:
-            LookupUnavailableError: if the database does not answer, after some attempts.
-            ConfigurationError: if a field names a table or a column that the database does not have, or the database refuses
-                the query.
-            MissingColumnError: if the value lacks a column that a query takes.
+            LookupUnavailableError: if the database does not answer after several attempts.
+            ConfigurationError: if a field names an unknown table or column, or the database refuses the query.
+            MissingColumnError: if the value lacks a column that a query needs.
         """
         if self._process != os.getpid():
-            # A fork: the connection is the other process's.
+            # After a fork, the connection belongs to the parent process.
             self._begin()
         found = {column: self._find(field, on, value) for column, field in fields.items()}
         value.update(found)
 
     def cache_info(self) -> CacheInfo:
-        """Return how the memory for answers has served in this process, since the lookup was made or closed here.
+        """Return statistics of the cache in this process, since the lookup was made or last closed.
 
-        Tasks have lookups of their own, in their processes.
+        Tasks have separate lookups, in their processes.
         """
         return CacheInfo(hits=self._hits, misses=self._misses, size=len(self._cache), maxsize=self._cache_size)
 
     def close(self) -> None:
-        """Close the connection and forget all answers. The next record opens it again."""
+        """Close the connection and clear the cache. The next record opens the connection again."""
         connection = self._connection
         self._begin()
         if connection is not None:
@@ -247,7 +246,7 @@ class SQLLookup(BaseLookup[Any]):
         plan = self._plan(field)
         rows: tuple[Any, ...]
         if plan.parameters is None:
-            # NULL equals nothing, so nobody needs to be asked.
+            # NULL equals nothing, so no query is needed.
             rows = () if on is None else self._rows(field, plan.sql, on)
         else:
             missing = next((name for name in plan.parameters if name not in value), None)
@@ -259,12 +258,12 @@ class SQLLookup(BaseLookup[Any]):
         return field.row(fresh(rows[0])) if rows else fresh(field.default)
 
     def _rows(self, field: Any, sql: str, bound: Any) -> tuple[Any, ...]:
-        """Return the rows that a statement gives, from the cache if they are fresh enough."""
+        """Return the rows of a statement, from the cache if they are not older than `ttl`."""
         ttl, first = field.ttl, field.first_match_only
         values = tuple(bound.values()) if isinstance(bound, dict) else (bound,)
-        # 1, 1.0 and True are the same key of a dict, but not the same value for all databases.
+        # 1, 1.0 and True are equal as dict keys, but not in all databases.
         question = (sql, first, ttl, tuple(map(type, values)), values)
-        # Lists and dicts are no keys.
+        # Lists and dicts cannot be keys.
         cached = ttl > 0 and self._cache_size > 0 and all(isinstance(value, Hashable) for value in values)
         known = self._cache.get(question) if cached else None
         if known is not None:
@@ -277,7 +276,7 @@ class SQLLookup(BaseLookup[Any]):
         return rows
 
     def _plan(self, field: Any) -> _Plan:
-        # By identity, which is quick; the field is kept so that no other one can get its identity.
+        # By identity, which is fast; a reference to the field keeps its id from being reused.
         known = self._plans.get(id(field))
         if known is None:
             known = self._plans[id(field)] = field, self._make_plan(field)
@@ -295,9 +294,7 @@ class SQLLookup(BaseLookup[Any]):
         available = self._ask(lambda connection: self._columns(connection, field))
         table = self._table(field)
         if not available:
-            raise ConfigurationError(
-                f"{self._name} has no table {table}: {type(field).__name__} cannot be looked up in it"
-            )
+            raise ConfigurationError(f"{self._name} has no table {table}, which a {type(field).__name__} names")
 
         def resolve(names: Sequence[str]) -> list[str]:
             missing = [name for name in names if name not in available]
@@ -311,10 +308,10 @@ class SQLLookup(BaseLookup[Any]):
         return str(field.sql(resolve, table, self._mark))
 
     def _ask(self, question: Callable[[Any], Answer]) -> Answer:
-        """Ask the database, several times if it does not answer.
+        """Query the database, with several attempts if it does not answer.
 
         Raises:
-            LookupUnavailableError: if it does not.
+            LookupUnavailableError: if the last attempt fails.
         """
         attempts = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(_ATTEMPTS) | tenacity.stop_after_delay(_LONGEST_S),
@@ -331,8 +328,8 @@ class SQLLookup(BaseLookup[Any]):
             if not self._is_passing(error):
                 raise ConfigurationError(f"{self._name} refuses a lookup: {str(error).strip()}") from error
             raise LookupUnavailableError(
-                f"{self._name} did not answer a lookup, nor further attempts: {str(error).strip()}; the records are "
-                "processed again when the application goes on"
+                f"{self._name} did not answer a lookup, even after retries: {str(error).strip()}; the records are "
+                "processed again when the application continues"
             ) from error
 
     def _attempt(self, question: Callable[[Any], Answer]) -> Answer:
@@ -345,21 +342,21 @@ class SQLLookup(BaseLookup[Any]):
         if connection is not None:
             self._disconnect(connection)
 
-    # -- What each database does in its own way --------------------------------------------------------------------
+    # -- Implemented for each database -----------------------------------------------------------------------------
 
     _fields: ClassVar[tuple[type[SQLField], ...]]
-    """The classes of fields that it takes."""
+    """The supported classes of fields."""
 
     _mark: ClassVar[str]
-    """What stands for a bound value in a statement."""
+    """The placeholder of a bound value in a statement."""
 
     @property
     @abc.abstractmethod
     def _errors(self) -> tuple[type[Exception], ...]:
-        """What the database's driver raises."""
+        """The exceptions of the database driver."""
 
     def _quoted(self, name: str) -> str:
-        """Return the name of a table or a column as it stands in a statement."""
+        """Return the name of a table or a column, quoted for a statement."""
         return quoted(name)
 
     @abc.abstractmethod
@@ -372,11 +369,11 @@ class SQLLookup(BaseLookup[Any]):
 
     @abc.abstractmethod
     def _is_passing(self, error: BaseException) -> bool:
-        """Tell whether another attempt may succeed."""
+        """Return whether another attempt may succeed."""
 
     @abc.abstractmethod
     def _columns(self, connection: Any, field: Any) -> Mapping[str, str]:
-        """Return the columns of a field's table, as the database spells them; nothing if there is no such table."""
+        """Return the columns of a field's table, as the database spells them; empty if the table does not exist."""
 
     @abc.abstractmethod
     def _table(self, field: Any) -> str:
@@ -392,7 +389,7 @@ class SQLLookup(BaseLookup[Any]):
 
 
 def quoted(name: str) -> str:
-    """Return a name of SQL, quoted.
+    """Return a quoted SQL name.
 
     Example:
         >>> quoted('a"b')

@@ -14,7 +14,7 @@ __all__ = ["SQLiteLookup", "SQLiteLookupField", "SQLiteLookupQueryField"]
 
 _BUSY_S = 5.0
 _PASSING = ("database is locked", "database table is locked", "unable to open database file", "disk i/o error")
-# Text and quoted names hide what looks like a parameter, and so do comments.
+# Matches text, quoted names and comments first, so that parameters inside them are not found.
 _PARAMETER = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `[^`]*` | \[[^\]]*\] | --[^\n]* | /\*.*?\*/ | [:@$]([A-Za-z_]\w*)""",
     re.VERBOSE | re.DOTALL,
@@ -23,19 +23,19 @@ _PARAMETER = re.compile(
 
 @dataclass(frozen=True)
 class SQLiteLookupField(TableField):
-    """Looks up rows of a table, and gives them as dicts.
+    """Looks up rows of a table, and returns them as dicts.
 
-    Names of tables and columns are looked up in the schema of the database and refused if they are not in it.
+    Names of tables and columns are checked against the schema of the database, and unknown names are refused.
 
     Attributes:
         table: name of the table or view.
-        columns: names of the columns that the dict shall have.
-        on: name of the column that is compared with what is looked up.
-        order_by: name of the column that rows are ordered by, or several with commas between them; empty for no order.
+        columns: names of the columns in the dict.
+        on: name of the column that is compared with the value to look up.
+        order_by: name of the column that orders the rows, or several names separated by commas; empty for no order.
         order_by_direction: "ASC" or "DESC".
-        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-        default: what the column gets where no row is found.
-        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+        ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+        default: value of the column if no row is found.
+        first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
 
     Raises:
         ConfigurationError: if a name is empty, or another setting cannot be used.
@@ -48,13 +48,13 @@ class SQLiteLookupField(TableField):
 
 @dataclass(frozen=True)
 class SQLiteLookupQueryField(QueryField):
-    """Runs a query, and gives its rows as tuples.
+    """Runs a query, and returns its rows as tuples.
 
     Attributes:
-        query: one SELECT statement; named parameters, such as `:carrier`, get the columns of the record's value.
-        ttl: seconds for which a result is taken from the cache; 0 asks the database for each record.
-        default: what the column gets where no row is found.
-        first_match_only: take the first row only; otherwise the column gets a list of all rows, which may be empty.
+        query: one SELECT statement; columns of the record's value are bound to named parameters, such as `:carrier`.
+        ttl: lifetime of a cached result in seconds; 0 queries the database for each record.
+        default: value of the column if no row is found.
+        first_match_only: use the first row only; otherwise the column gets a list of all rows, which may be empty.
 
     Raises:
         ConfigurationError: if a setting cannot be used.
@@ -66,14 +66,14 @@ class SQLiteLookupQueryField(QueryField):
 
 
 class SQLiteLookup(SQLLookup):
-    """Looks up rows in a SQLite database, which is opened for reading, once in each process.
+    """Looks up rows in a SQLite database, which each process opens once, read-only.
 
-    Answers are remembered for the `ttl` of their fields. Keys of records are bytes unless the topic has another key
-    deserializer, and bytes equal no text: declare the topic with `key_deserializer="str"`, or look up a column.
+    Results are cached for the `ttl` of their fields. Keys of records are bytes unless the topic has another key
+    deserializer, and bytes never equal text: declare the topic with `key_deserializer="str"`, or look up a column.
 
     Args:
-        path: the database; the processes that run tasks must have it at the same place.
-        cache_size: how many answers to remember in each process; 0 for none.
+        path: path of the database file; it must be the same for all processes that run tasks.
+        cache_size: maximum number of cached results in each process; 0 for no cache.
 
     Raises:
         ConfigurationError: if `cache_size` cannot be used.
@@ -108,9 +108,9 @@ class SQLiteLookup(SQLLookup):
         return (sqlite3.Error, sqlite3.Warning, OverflowError)
 
     def _connect(self) -> sqlite3.Connection:
-        # Read-only, so a path that is wrong is an error and not a new, empty database.
+        # Read-only, so a wrong path is an error and does not create an empty database.
         uri = Path(self._path).absolute().as_uri() + "?mode=ro"
-        # One thread at a time asks, but a test's driver may be used by several in turn.
+        # One thread at a time, but several threads may use a test driver in turn.
         return sqlite3.connect(uri, timeout=_BUSY_S, isolation_level=None, uri=True, check_same_thread=False)
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
@@ -138,7 +138,7 @@ class SQLiteLookup(SQLLookup):
 
 
 class _AnyCase(dict[str, str]):
-    """Names of columns, which are the same in any case."""
+    """Column names, compared without regard to case."""
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and super().__contains__(name.lower())

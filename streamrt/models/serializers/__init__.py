@@ -1,3 +1,3 @@
-"""Serializers: what `streamrt.serializers` has."""
+"""Serializers, re-exported from `streamrt.serializers`."""
 
 from streamrt.serializers import *  # noqa: F403

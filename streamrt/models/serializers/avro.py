@@ -1,4 +1,4 @@
-"""Avro."""
+"""Avro serializers."""
 
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer
 

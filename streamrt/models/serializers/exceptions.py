@@ -1,4 +1,4 @@
-"""What serializers raise."""
+"""Exceptions of serializers."""
 
 from streamrt.errors import IgnoreMessage, SerializationError
 

@@ -1,4 +1,4 @@
-"""JSON."""
+"""JSON serializers."""
 
 from streamrt.serializers.json import JSONDeserializer, JSONSerializer
 

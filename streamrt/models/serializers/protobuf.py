@@ -1,4 +1,4 @@
-"""Protobuf."""
+"""Protobuf serializers."""
 
 from streamrt.serializers.protobuf import ProtobufDeserializer, ProtobufSerializer
 

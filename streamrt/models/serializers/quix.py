@@ -1,4 +1,4 @@
-"""The formats of the Quix platform."""
+"""Serializers for the formats of the Quix platform."""
 
 from streamrt.serializers.quix import (
     QuixDeserializer,

@@ -1,4 +1,4 @@
-"""How to use a schema registry."""
+"""Settings of schema registries."""
 
 from streamrt.serializers.registry import SchemaRegistryClientConfig, SchemaRegistrySerializationConfig
 

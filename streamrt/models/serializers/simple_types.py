@@ -1,4 +1,4 @@
-"""Bytes, texts and numbers."""
+"""Serializers of bytes, strings and numbers."""
 
 from streamrt.serializers.simple import (
     BytesDeserializer,

@@ -1,4 +1,4 @@
-"""Topics: what `streamrt.topics` has."""
+"""Topics, re-exported from `streamrt.topics`."""
 
 from streamrt.kafka.admin import TopicAdmin, TopicConfig
 from streamrt.topics import TimestampExtractor, Topic, TopicManager

@@ -1,4 +1,4 @@
-"""What is asked of a cluster about topics."""
+"""Administration of topics in a cluster."""
 
 from streamrt.kafka.admin import TopicAdmin, TopicConfig
 

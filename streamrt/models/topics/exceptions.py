@@ -1,4 +1,4 @@
-"""What goes wrong with topics."""
+"""Exceptions about topics."""
 
 from streamrt.errors import TopicConfigurationError, TopicCreationError, TopicNotFoundError
 

@@ -1,4 +1,4 @@
-"""The topics of an application."""
+"""Manager of the topics of an application."""
 
 from streamrt.topics.manager import TopicManager
 

@@ -1,4 +1,4 @@
-"""One topic."""
+"""A topic and its settings."""
 
 from streamrt.kafka.admin import TopicConfig
 from streamrt.topics.topic import TimestampExtractor, Topic

@@ -1,4 +1,4 @@
-"""Headers of records that are produced."""
+"""Helpers for the headers of produced records."""
 
 from streamrt.models.headers import merge_headers
 

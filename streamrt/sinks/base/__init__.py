@@ -1,4 +1,4 @@
-"""What sinks are made of."""
+"""Base classes, batches and errors of sinks."""
 
 from streamrt.connectors import BaseSink, BatchingSink, SinkBackpressureError, SinkBatch, SinkItem
 

@@ -1,4 +1,4 @@
-"""What a batching sink gathers."""
+"""The batch of a batching sink."""
 
 from streamrt.connectors import SinkBatch
 

@@ -1,4 +1,4 @@
-"""How a sink asks to be left alone for a while."""
+"""The error by which a sink asks for a pause."""
 
 from streamrt.connectors import SinkBackpressureError
 

@@ -1,4 +1,4 @@
-"""One value on its way into a sink."""
+"""One value for a sink."""
 
 from streamrt.connectors import SinkItem
 

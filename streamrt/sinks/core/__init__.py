@@ -1,4 +1,4 @@
-"""Sinks that need nothing outside of the package."""
+"""Sinks without further dependencies."""
 
 from streamrt.connectors import CSVSink, ListSink
 

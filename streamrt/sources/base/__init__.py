@@ -1,4 +1,4 @@
-"""What sources are made of."""
+"""Base classes and errors of sources."""
 
 from streamrt.connectors import BaseSource, Source, StatefulSource
 from streamrt.errors import SourceError as SourceException

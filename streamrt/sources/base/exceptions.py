@@ -1,4 +1,4 @@
-"""How the end of a source with an exception is told."""
+"""The error of a source that failed."""
 
 from streamrt.errors import SourceError as SourceException
 

@@ -1,4 +1,4 @@
-"""Sources of what other packages hold."""
+"""Sources for data of other packages."""
 
 from streamrt.connectors import PandasDataFrameSource
 

@@ -1,4 +1,4 @@
-"""Sources that need nothing outside of the package."""
+"""Sources without further dependencies."""
 
 from streamrt.connectors import CSVSource
 
