@@ -38,7 +38,7 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
         >>> check({"age": "five"})
         Traceback (most recent call last):
             ...
-        streamrt.errors.SerializationError: the value breaks its JSON Schema at $.age: 'type' must be 'integer'
+        streamrt.errors.SerializationError: the value does not follow its JSON Schema at $.age: 'type' must be 'integer'
     """
     validators, referencing = _libraries()
     dialect = validators.validator_for(schema, default=None) if _names_dialect(schema) else None

@@ -358,7 +358,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         for name, number in (("size", size), ("timeout", timeout), ("live_slowdown", live_slowdown)):
             may_be_zero = name == "live_slowdown"
             if not isinstance(number, int | float) or number < 0 or (number == 0 and not may_be_zero):
-                wanted = "a number that is not negative" if may_be_zero else "a positive number"
+                wanted = "a non-negative number" if may_be_zero else "a positive number"
                 raise argument_error(
                     f"print_table({name}=...) must be {wanted}, got {number!r}",
                     of_type=isinstance(number, int | float),

@@ -64,9 +64,9 @@ def test_ids_of_former_versions_are_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"transactional.id": "mine"}, "transactional.id=mine contradicts"),
-        ({"enable.idempotence": False}, "enable.idempotence=False contradicts"),
-        ({"enable.idempotence": "false"}, "enable.idempotence=false contradicts"),
+        ({"transactional.id": "mine"}, "transactional.id=mine conflicts"),
+        ({"enable.idempotence": False}, "enable.idempotence=False conflicts"),
+        ({"enable.idempotence": "false"}, "enable.idempotence=false conflicts"),
         ({"acks": 1}, "acks"),
         ({"message.timeout.ms": 120_000}, "message.timeout.ms"),
         ({"transaction.timeout.ms": "soon"}, "transaction.timeout.ms"),

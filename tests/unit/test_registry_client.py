@@ -237,7 +237,7 @@ def test_the_id_can_go_into_a_header(field: MessageField) -> None:
         (b"\0\0\0\0\6\x06", "no schema with id 6"),
         (b"\0\xff\xff\xff\xff\x06", "4294967295 is not a valid schema id"),
         (b"\1" + b"x" * 16, "no schema with global id 78787878-"),
-        (b"\0\0\0\0\x08\x06", "schema 8 is of type JSON, and AVRO is expected"),
+        (b"\0\0\0\0\x08\x06", "schema 8 is of type JSON, but AVRO is expected"),
         (b"\0\0\0\0\x09\x06", "schema 9 cannot be used"),
         (b"\0\0\0\0\7", "too early"),
         (b"\0\0\0\0\7\x06\x06", "1 remain after the value"),

@@ -326,7 +326,7 @@ def test_other_kinds_are_ignored(kind: str) -> None:
         (raw(legacy(SERIES, 5)), None, "K contains no Quix model key"),
         (raw(legacy(SERIES, codec="X")), None, "the Quix codec 'X' is unknown in a legacy envelope"),
         (raw(legacy(SERIES, codec=["JT"])), None, "is unknown in a legacy envelope"),
-        (raw({"C": "JT", "K": "ParameterData"}), None, "the header __Q_ModelKey holds no"),
+        (raw({"C": "JT", "K": "ParameterData"}), None, "the header __Q_ModelKey contains no"),
         (raw(legacy(json.dumps(SERIES))), None, "time series data must be a JSON object, not a str"),
         (raw({}), headers(), "has no list of Timestamps"),
         (raw({"Timestamps": "12"}), headers(), "has no list of Timestamps"),
@@ -360,7 +360,7 @@ def test_bombs_are_refused_in_no_time() -> None:
     begun = time.process_time()
     with pytest.raises(SerializationError, match="larger than max_inflated_bytes=10485760"):
         read(bomb, headers(codec=b"[GZIP]JT"))
-    with pytest.raises(SerializationError, match="stands for 300001 records, more than max_records=100000"):
+    with pytest.raises(SerializationError, match="contains 300001 records, more than max_records=100000"):
         read(b'{"Timestamps":[' + b"1," * 300_000 + b"1]}", headers())
     with pytest.raises(SerializationError, match="more than max_records=100000"):
         read(b"[" + b"{}," * 300_000 + b"{}]", headers(b"EventData[]"))

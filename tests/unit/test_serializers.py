@@ -341,7 +341,7 @@ def test_a_value_of_none_is_a_tombstone_except_in_json(name: str) -> None:
     ("deserializer", "data", "message"),
     [
         ("json", b"{", "the bytes are not JSON"),
-        (JSONDeserializer(schema={"type": "integer"}), b"{}", "the value breaks its JSON Schema at \\$"),
+        (JSONDeserializer(schema={"type": "integer"}), b"{}", "the value does not follow its JSON Schema at \\$"),
         (ProtobufDeserializer(message_class()), b"\xff", r"the bytes are not a shop\.Order"),
         ("quix", b"{}", "the header __Q_ModelKey contains no Quix model key"),
     ],

@@ -167,7 +167,7 @@ class TestPandas:
             (FRAME, {"key_column": "sku", "timestamp_column": "t"}, "timestamp_column of source"),
             (FRAME, {"key_column": "sku", "timestamp_column": "price"}, "is of type float64"),
             (FRAME, {"key_column": "sku", "delay": -1}, "delay"),
-            (pd.DataFrame([[1]]), {"key_column": "sku"}, "has the column 0: names must be text"),
+            (pd.DataFrame([[1]]), {"key_column": "sku"}, "has the column 0: column names must be text"),
             (pd.DataFrame([[1, 2]], columns=["a", "a"]), {"key_column": "a"}, "two columns 'a'"),
         ],
     )

@@ -317,7 +317,7 @@ def test_a_driver_that_is_frozen_is_not_taken_for_gone(
     with socket.socket(family) as frozen:
         frozen.bind(str(tmp_path / "frozen") if family == socket.AF_UNIX else ("127.0.0.1", 0))
         frozen.listen()
-        with pytest.raises(RunnerError, match=r"does not answer") as caught:
+        with pytest.raises(RunnerError, match=r"did not answer") as caught:
             DriverLink(LinkAddress(frozen.getsockname(), b"key"))
     assert "spark.driver.host" not in str(caught.value)
 

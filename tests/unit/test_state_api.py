@@ -184,7 +184,7 @@ def test_record_keys_without_json() -> None:
 
 
 def test_only_bytes_are_bytes(state: State) -> None:
-    with pytest.raises(SerializationError, match=r"str for state key 'a'"):
+    with pytest.raises(SerializationError, match=r"not str, for state key 'a'"):
         state.set_bytes("a", "text")  # type: ignore[arg-type]
 
 
