@@ -1,4 +1,4 @@
-"""Tasks, and what they need: the same code under Spark and in the test driver."""
+"""Tasks and the services that they use. Spark and the test driver run the same code."""
 
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk

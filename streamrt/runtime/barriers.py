@@ -1,8 +1,8 @@
-"""How far watermarks have come through a repartition topic.
+"""The progress of watermarks through a repartition topic.
 
-A watermark passes a topic by a *barrier*: the ends of its partitions, asked for after the watermark was known. All records
-that the watermark stands for are below these ends. So it holds behind the topic as soon as a partition has been read up to
-its end.
+A watermark passes a topic by a *barrier*: the end offsets of its partitions, requested after the watermark was known.
+All records that the watermark covers are below these offsets. The watermark therefore holds behind the topic as soon as
+a partition has been read up to its end offset.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class Barrier:
-    """A question: where do repartition topics end now, so that watermarks can pass them?
+    """A request for the current end offsets of repartition topics, which lets watermarks pass them.
 
     Attributes:
-        watermarks: those that shall pass, by topic and strategy.
-        partitions: the partitions whose ends, whatever transactions are open, must be asked for.
+        watermarks: the watermarks to pass, in milliseconds, by topic and strategy.
+        partitions: the partitions whose high watermarks are needed. Records of open transactions count.
     """
 
     watermarks: Mapping[tuple[str, WatermarkStrategy], int]
@@ -30,7 +30,7 @@ class Barrier:
 
 
 class Passage:
-    """The way of one watermark through one repartition topic.
+    """The passage of one watermark through one repartition topic.
 
     Example:
         >>> passage = Passage()
@@ -48,22 +48,22 @@ class Passage:
         self._positions: dict[int, int] = {}
 
     def add(self, watermark: int, ends: Mapping[int, int]) -> None:
-        """Let a watermark pass as soon as partitions are read up to these offsets.
+        """Let a watermark pass in each partition that is read up to its end offset.
 
         Args:
-            watermark: the watermark, in milliseconds; higher than the last one.
-            ends: offset by partition.
+            watermark: the watermark, in milliseconds; higher than the previous one.
+            ends: end offset by partition.
         """
         self.newest = watermark
         self._waiting.append((watermark, ends))
         if len(self._waiting) > _MOST:
-            # A partition far behind finds fewer steps on its way, and the last one all the same.
+            # A partition with a large backlog passes fewer intermediate watermarks, but always the last one.
             self._waiting = [*self._waiting[:-1:2], self._waiting[-1]]
         for partition, position in self._positions.items():
             self.advance(partition, position)
 
     def advance(self, partition: int, position: int) -> None:
-        """Note that all records of a partition below an offset are processed."""
+        """Note that all records of a partition below `position` are processed."""
         self._positions[partition] = position
         reached = [watermark for watermark, ends in self._waiting if position >= ends.get(partition, position + 1)]
         if reached:
@@ -72,11 +72,11 @@ class Passage:
             self._waiting = [each for each in self._waiting if each[0] > newest]
 
     def passed(self, partition: int) -> int | None:
-        """Return the watermark that has passed in a partition; None before the first."""
+        """Return the latest watermark, in milliseconds, that has passed in a partition; None before the first."""
         return self._passed.get(partition)
 
     def keep(self, partitions: Iterable[int]) -> None:
-        """Forget all other partitions: they are others' now."""
+        """Forget all partitions but these: other instances own the rest now."""
         kept = set(partitions)
         self._passed = {each: at for each, at in self._passed.items() if each in kept}
         self._positions = {each: at for each, at in self._positions.items() if each in kept}

@@ -1,7 +1,7 @@
-"""What one process does between two reports: a session for each task, their commits, and the report about them.
+"""The work of one process between two reports: a session for each task, the commits, and the report.
 
-Micro-batches begin and end with their sessions. Resident tasks *carry* sessions from batch to batch: what a session leaves
-open when it is committed is used by the one that follows it.
+In micro-batch mode, sessions begin and end with the batch. Resident tasks *carry* sessions from batch to batch: the
+next session uses the stores and the writer that the committed one leaves open.
 """
 
 import bisect
@@ -31,7 +31,7 @@ _SMALLER = "keep less in one state key, or raise message.max.bytes of the produc
 
 @dataclass
 class _Work:
-    """What a session has done, as far as it can be taken back."""
+    """The work of a session that can still be withdrawn from the report."""
 
     records: int = 0
     outputs: int = 0
@@ -39,26 +39,26 @@ class _Work:
     collected: list[Output] = field(default_factory=list)
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
     told: BatchContext | None = None
-    """What it was told last of what time it is."""
+    """The context of the last tick."""
 
 
 class Batch:
-    """What one process does between two reports: its sessions, and its report.
+    """The work of one process between two reports: its sessions and its report.
 
-    At least once, sessions wait with their commits until one flush of the common writer has made the outputs of all of
-    them durable. Exactly once, each session commits by itself; those that are carried on do it at the same time.
+    With at-least-once, sessions share a writer and commit after one flush of it, which makes all their outputs durable.
+    With exactly-once, each session commits by itself; carried sessions commit in parallel.
 
     Args:
         tasks: the tasks of this process.
-        context: where to begin, and what time it is. It may be replaced meanwhile.
-        carried: the open sessions of a resident task, by task; kept up to date here. In a micro-batch there are none, and one
-            session ends before the next one begins.
+        context: start offsets, current time and watermarks. It may be replaced during the batch.
+        carried: the open sessions of a resident task, by task; the batch keeps this mapping up to date. None in a
+            micro-batch, where each session ends before the next one begins.
 
     Attributes:
-        report: what is done so far.
-        aborted: the tasks whose sessions were given up; their records must be processed again.
-        paused: whether operators of a task had to stop in the middle of what is due. What they have done is committed before
-            they go on, so that it does not gather in memory.
+        report: the work done so far.
+        aborted: the tasks whose sessions were aborted; their records must be processed again.
+        paused: whether operators of a task stopped before all due work was done. Their results are committed before
+            they continue, which bounds memory.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class Batch:
         self._tasks = tasks
         self._carried = carried
         self._limits: Limits | None = None
-        # The session that the task of its stream works in, and all that are neither prepared nor ended.
+        # The active session, and all sessions that are neither prepared nor ended.
         self._session: Session | None = None
         self._sessions: dict[TopicPartition, Session] = {}
         self._prepared: list[Session] = []
         self._work: dict[TopicPartition, _Work] = {}
-        # What is delivered for tasks with several inputs: all of it is needed before the first record can be chosen.
+        # Chunks for tasks with several inputs: the first record can be chosen only after all chunks are here.
         self._gathered: dict[TopicPartition, dict[TopicPartition, list[Chunk]]] = {}
         self._cut = False
 
     def left(self, chunk: Chunk) -> bool:
-        """Tell whether a chunk has records that are not processed yet."""
+        """Return whether a chunk has unprocessed records."""
         return chunk.offsets[-1] >= self.position(TopicPartition(chunk.topic, chunk.partition))
 
     def position(self, place: TopicPartition) -> int:
@@ -90,7 +90,7 @@ class Batch:
         return self.context.position(place) if done is None else done.end
 
     def take(self, chunk: Chunk) -> bool:
-        """Process a chunk, or put it by until all are there; return whether more may follow."""
+        """Process a chunk, or keep it until all chunks are here; return whether more may follow."""
         if not self.left(chunk):
             return True
         place = TopicPartition(chunk.topic, chunk.partition)
@@ -103,19 +103,19 @@ class Batch:
         return going_on
 
     def begin_slice(self) -> None:
-        """Begin a time slice: it lasts from the next work on, whichever tasks do it."""
+        """Begin a time slice, shared by all tasks. Its time starts with the next work."""
         self._limits = None
 
     def take_turn(self, task: TopicPartition, chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
-        """Process records of one task, or what it has left over, for the rest of the time slice; its session stays open.
+        """Process records or unfinished work of one task for the rest of the time slice; its session stays open.
 
         Args:
             task: the task.
-            chunks: its records, in order within each partition; none to let it go on with what it has left over.
+            chunks: its records, in order within each partition; empty to continue unfinished work.
 
         Returns:
-            The records that are left, and whether another task may follow. None may if time is up, enough outputs are there,
-            or a session was given up.
+            The unprocessed records, and whether another task may follow. No task may follow if the time slice is over,
+            the output limit is reached, or a session was aborted.
         """
         waiting = [chunk for chunk in chunks if self.left(chunk)]
         going_on = True
@@ -138,7 +138,7 @@ class Batch:
         return rest, going_on
 
     def unfinished(self, task: TopicPartition) -> bool:
-        """Tell whether a task has work left over, for which it needs no record."""
+        """Return whether a task has unfinished work, which needs no further record."""
         session = self._sessions.get(task)
         return session is not None and session.unfinished
 
@@ -152,7 +152,7 @@ class Batch:
         return not rest.offsets or self._process([(rest, 0, len(rest.offsets))], session)
 
     def _take_merged(self, task: TopicPartition, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
-        """Process what was delivered for a task with several inputs; return whether another task may follow."""
+        """Process the delivered records of a task with several inputs; return whether another task may follow."""
         session = self._enter(task)
         if session is None:
             self.report.complete = False
@@ -173,10 +173,10 @@ class Batch:
             self._cut = not self._take_merged(task, delivered)
 
     def tick(self, place: TopicPartition) -> bool:
-        """Let time pass for a task, without records.
+        """Tick a task that has no records, so that its operators see the current time.
 
         Returns:
-            False if it could not do all that is due, because the time slice is over, or for a reason that the report tells.
+            False if due work remains, because the time slice is over or for a reason in the report.
         """
         if self._limits is not None and self._tasks.clock() >= self._limits.deadline:
             self.report.unfinished[place] = True
@@ -184,7 +184,7 @@ class Batch:
         return self._enter(place) is not None
 
     def settle(self) -> None:
-        """Process what was put by, and commit what is processed."""
+        """Process the kept chunks, and commit all processed work."""
         self._take_gathered()
         for session in list(self._sessions.values()):
             if session.place in self._sessions:
@@ -219,28 +219,28 @@ class Batch:
                     self._close(session)
 
     def _publishing(self, prepared: list[Session]) -> list[Callable[[], None]]:
-        """Return functions that commit the transactions of sessions, or that wait until they are committed."""
+        """Return one function per session that commits its transaction, or waits for its started commit."""
         pool = self._tasks.pool
         if pool is None or len(prepared) == 1:
             return [session.publish for session in prepared]
-        # Each waits for the brokers for some milliseconds.
+        # Each commit waits some milliseconds for the brokers, so they run in parallel.
         futures = [pool.submit(session.publish) for session in prepared]
         wait(futures)
         return [future.result for future in futures]
 
     def _flush(self, prepared: list[Session]) -> tuple[str, str, Exception] | None:
-        """Make the outputs of sessions durable; return what a record that was lost comes to."""
-        # They share one writer, unless it had to be replaced between the beginnings of two of them.
+        """Make the outputs of sessions durable; return kind, message and cause of the failure if a record was lost."""
+        # They share one writer, unless it was replaced after some of them had begun.
         writers = {id(session.writer): session.writer for session in prepared}.values()
         callbacks, changelogs = self._tasks.spec.callbacks, self._changelogs()
         refusals = [flush_writer(writer, callbacks, changelogs) for writer in writers]
         return next((each for each in refusals if each is not None), None)
 
     def close(self) -> None:
-        """Close all sessions that have not ended; what is not committed is dropped, by sinks and from the report, too.
+        """Close all open sessions. Uncommitted work is dropped, also from sinks and from the report.
 
         Raises:
-            SinkError: if a sink failed to drop it.
+            SinkError: if a sink fails to drop its records.
         """
         sessions = (*self._prepared, *self._sessions.values())
         for session in sessions:
@@ -254,10 +254,10 @@ class Batch:
     # -- Sessions --------------------------------------------------------------------------------------------------
 
     def _enter(self, place: TopicPartition) -> Session | None:
-        """Return the session of a task, in which records are processed from now on.
+        """Make the session of a task the active one, and return it.
 
         Returns:
-            None, with the reason in the report, if there can be none now.
+            None if records cannot be processed now; the report has the reason.
         """
         session = self._session
         if session is not None:
@@ -275,7 +275,7 @@ class Batch:
         return known if self._is_timely(known) else None
 
     def _leave(self, session: Session) -> None:
-        """Attribute to a session what its task has put out; the task may work for another partition next."""
+        """Assign the outputs of the task to its session; the task may work on another partition next."""
         collector, work = self._tasks.task(session.place.topic).collector, self._work[session.place]
         work.produced += collector.produced
         work.collected += collector.collected
@@ -291,7 +291,7 @@ class Batch:
         ranges = self.report.ranges
         former = {each: ranges[each] for each in self._tasks.inputs(place) if each in ranges}
         if former:
-            # The partition comes a second time in one batch: what it left must be in the stores.
+            # The partition appears twice in one batch: its earlier work must be in the stores first.
             self._settle_prepared()
             if self.report.failure is not None or place in self.report.interrupted or place in self.report.locked:
                 return None
@@ -321,12 +321,12 @@ class Batch:
         return session if self._is_timely(session) else None
 
     def _is_timely(self, session: Session) -> bool:
-        """Tell a session what time it is if it does not know; return whether records may follow."""
+        """Tick a session that has not seen this context; return whether records may follow."""
         known = self._work[session.place].told is self.context and not session.unfinished
         return known or not self._tasks.task(session.place.topic).collector.ticks or self._tick(session)
 
     def _tick(self, session: Session) -> bool:
-        """Tell the operators what time it is, once they have done what was due before; return whether records may follow."""
+        """Tick the operators, after they have finished earlier due work; return whether records may follow."""
         task, report, place = self._tasks.task(session.place.topic), self.report, session.place
         collector = task.collector
         before = collector.outputs
@@ -334,7 +334,7 @@ class Batch:
         try:
             first = session.inputs[0]
             if session.unfinished:
-                # At the time at which it became due.
+                # Without watermarks, so that event time stays where this work became due.
                 task.tick(Tick(self.context.now, {}), first, self.position(first))
             if not collector.unfinished and self._work[place].told is not self.context:
                 self._work[place].told = self.context
@@ -359,9 +359,9 @@ class Batch:
         self.paused = self.paused or unfinished
 
     def _slice(self) -> Limits:
-        """Return when the time slice is over. It begins with the first work."""
+        """Return the limits of the time slice. It begins with the first work."""
         if self._limits is None:
-            # Whatever came before, waiting for data, restoring, passing over records, is not this task's work.
+            # Time spent before, on waiting for data, restoring or skipping records, does not count.
             self._limits = Limits(self._tasks.clock() + self.context.seconds, self.context.outputs)
         return self._limits
 
@@ -375,7 +375,7 @@ class Batch:
         if limits.outputs is not None:
             limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
         whole = self._tasks.spec.transactional or bool(task.stores)
-        # The first offset and the next one, by input.
+        # The first offset and the next offset, by input partition.
         done: dict[TopicPartition, tuple[int, int]] = {}
         records, finished = 0, True
         task.collector.unfinished = False
@@ -389,7 +389,7 @@ class Batch:
                     end, finished = task.run(chunk, limits, start, last)
                 except TaskFailed as failed:
                     if whole:
-                        # Half of what the record did is in the transaction or in the state: nothing of it may count.
+                        # The transaction or the state has partial effects of the record: none of it may be committed.
                         raise
                     note_failure(report, failed.failure)
                     end, finished = failed.failure.offset or chunk.offsets[start], False
@@ -406,8 +406,8 @@ class Batch:
             return False
         for place, (begin, end) in done.items():
             former = report.ranges[place]
-            # Exactly once, a range begins where the group is, be there records or not: the next commit is compared with its
-            # end.
+            # With exactly-once, a range begins at the committed offset, even without records: the next commit is
+            # compared with its end.
             if former.start != former.end or self._tasks.spec.transactional:
                 begin = former.start
             report.ranges[place] = OffsetRange(*place, begin, end)
@@ -428,7 +428,7 @@ class Batch:
         return enough or task.collector.unfinished or self._tasks.clock() >= limits.deadline
 
     def _finish(self, session: Session) -> bool:
-        """Bring a session to its commit; return whether another one may follow."""
+        """Prepare or commit a session; return whether another one may follow."""
         if session is self._session:
             self._leave(session)
         try:
@@ -440,7 +440,7 @@ class Batch:
             self._sessions.pop(session.place, None)
 
     def _close(self, session: Session) -> None:
-        """Close a session for good."""
+        """Close a session, and stop carrying it."""
         close_session(session, self.report)
         if self._carried is not None:
             self._carried.pop(session.place, None)
@@ -455,7 +455,7 @@ class Batch:
         idle = all(end[place] <= at for place, at in session.start.items()) and not session.stores.dirty
         if idle and not self._work[session.place].produced:
             if self._tasks.spec.transactional:
-                # There was nothing left to do, but the transactional id is this process's now: all others are fenced.
+                # Nothing to commit, but this process now holds the transactional id: all others are fenced.
                 self.report.workers[session.place] = self._tasks.clients.worker
             self._note_times(session)
             self._gather(session)
@@ -472,9 +472,9 @@ class Batch:
             self._give_up(session, Failure("sink", session.place, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
             return False
         except ProducerError as refusal:
-            # No callback is asked: state that its changelog lacks a change of would be wrong after the next restore.
+            # The callback cannot skip this record: state whose changelog lacks a change would be wrong after a restore.
             failure = Failure(
-                "producer", session.place, None, f"state could not be produced: {refusal}; {_SMALLER}", refusal
+                "producer", session.place, None, f"a state change could not be produced: {refusal}; {_SMALLER}", refusal
             )
             self._give_up(session, failure)
             return False
@@ -505,7 +505,8 @@ class Batch:
         self.report.times.update({(session.place, store): time for store, time in session.times.items()})
         self.report.unfinished[session.place] = session.unfinished
         if not session.unfinished or self._carried is None:
-            # What is left over may be earlier than what was sent. The driver waits for the end where sessions do not go on.
+            # Unfinished work may send earlier event times. Without carried sessions, the driver waits until it is
+            # finished.
             self.report.sent.update({(session.place, topic): time for topic, time in session.sent.items()})
 
     def _changelogs(self) -> set[str]:
@@ -514,19 +515,19 @@ class Batch:
         return {log.topic for source in sources for log in source.stores.values() if log is not None}
 
     def _gather(self, session: Session) -> None:
-        """Add what the operators put out during a session, which is official now, to the report."""
+        """Add the outputs of a session, which are now committed, to the report."""
         work = self._work.pop(session.place)
         self.report.produced += work.produced
         self.report.collected += work.collected
         self.report.sunk += work.sunk
 
-    # -- Ends that are no commits ------------------------------------------------------------------------------------
+    # -- Sessions that end without a commit --------------------------------------------------------------------------
 
     def _meet(self, session: Session, trouble: Exception, *, repair: bool = True) -> None:
-        """Abort a session for one of `TROUBLES`."""
+        """Abort a session because of one of `TROUBLES`."""
         cause = trouble.__cause__
         if isinstance(trouble, PASSING) and isinstance(cause, ProducerError) and cause.refused:
-            # Another attempt would end the same way. No callback is asked: the transaction is lost with the record.
+            # A retry would fail, too. The callback cannot skip the record: the transaction is lost with it.
             message = f"{cause} (while processing {session.place})"
             self._give_up(session, Failure("producer", session.place, None, message, cause))
             return
@@ -546,7 +547,7 @@ class Batch:
         self._withdraw(session, None)
 
     def _withdraw(self, session: Session, failure: Failure | None) -> None:
-        """Take everything back that the report says about a session."""
+        """Remove the work of a session from the report."""
         self.aborted.add(session.place)
         self._tasks.sinks.pause(session.inputs)
         report = self.report
@@ -557,6 +558,6 @@ class Batch:
 
 
 def _as_far_as(times: Mapping[str, StoreTime], watermarks: Mapping[str, int]) -> dict[str, int]:
-    """Return watermarks, none of them later than what the store of its name has seen itself."""
+    """Return the watermarks, each capped at the event time that its store has seen."""
     seen = {name: time.reached for name, time in times.items() if time.reached is not None}
     return {name: min(watermark, seen[name]) for name, watermark in watermarks.items() if name in seen}

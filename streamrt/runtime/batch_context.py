@@ -1,4 +1,4 @@
-"""What tasks must know to begin with a batch."""
+"""The information that the driver sends to tasks for a batch."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,24 +11,24 @@ __all__ = ["BatchContext"]
 
 @dataclass(frozen=True)
 class BatchContext:
-    """What a batch must know.
+    """Start offsets, limits, times and watermarks of a batch.
 
     Attributes:
-        positions: offsets below which records have been processed already, by input partition; by default 0 for each.
-        seconds: how long after its first record a micro-batch stops between two records; in resident tasks, how long records
-            are processed before the task looks for other things to do.
-        outputs: how many outputs may still come; None for no limit.
+        positions: offset of the next record to process, by input partition; by default 0 for each.
+        seconds: length of the time slice, in seconds. A micro-batch stops between two records this long after its first
+            record; a resident task processes records this long before it does other work.
+        outputs: maximum number of further outputs; None for no limit.
         workers: the process that made the last commit, by task.
-        stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
-            common are named as in `Topology.scopes`.
+        stateful: partitions whose commit metadata names a store; those of merged topics are named as in
+            `Topology.scopes`.
         now: wall clock, in milliseconds since the Unix epoch.
-        watermarks: watermarks by task and store, where they are wanted and known.
-        behind: tasks that may read records again which watermarks were made of before they were committed. Time passes for
-            them as far as their own records bring it: otherwise these would be late.
+        watermarks: watermarks in milliseconds, by task and store, as far as they are needed and known.
+        behind: tasks that may re-read uncommitted records which already advanced the watermark. Their watermarks are
+            capped at the event time of their own stores; otherwise these records would be late.
         sent: the highest event time that each task has sent into exchanges before, by task and topic.
-        claims: at least once, the numbers of the claims of input partitions with state.
-        attempt: number of the attempt at the work, higher than that of each attempt before it under the same claims.
-        records: how many records the batch may process; None for no limit.
+        claims: with at-least-once, the numbers of the claims of input partitions with state.
+        attempt: number of the processing attempt, higher than all earlier ones under the same claims.
+        records: maximum number of records that the batch may process; None for no limit.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
@@ -45,12 +45,12 @@ class BatchContext:
     records: int | None = None
 
     def position(self, place: TopicPartition) -> int:
-        """Return the offset below which all records of an input partition are processed.
+        """Return the offset of the next record to process in an input partition.
 
         Raises:
-            RuntimeError: if nobody has said so. To take 0 instead would make state claim to be there.
+            RuntimeError: if the context has no offset for it. With 0 instead, state would record a wrong position.
         """
         try:
             return self.positions[place]
         except KeyError:
-            raise RuntimeError(f"the task of {place} is to run, but nobody knows where the group is in it") from None
+            raise RuntimeError(f"the task of {place} cannot run: the driver sent no start offset for it") from None

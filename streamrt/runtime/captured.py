@@ -1,4 +1,4 @@
-"""What a function holds that cannot be sent to another process, by the name that its author gave it."""
+"""Finds the variable or attribute of a function that cannot be sent to another process."""
 
 import dis
 import functools
@@ -13,12 +13,12 @@ from streamrt.operators.functions import function_name
 
 
 class Captured(NamedTuple):
-    """Something that cannot be pickled.
+    """A value that cannot be pickled.
 
     Attributes:
-        holder: what holds it: a function, or the object that a method belongs to.
-        name: the name of the variable, or of the attribute.
-        value: what it is.
+        holder: the function that uses it, or the object of a method.
+        name: the name of the variable or attribute.
+        value: the value.
     """
 
     holder: Any
@@ -32,12 +32,12 @@ class Captured(NamedTuple):
 
 
 def captured(item: Any) -> Captured | None:
-    """Return what keeps an operator or a function from being pickled, if it is a variable of a function.
+    """Return the variable of a function that keeps an operator or a function from being pickled, if there is one.
 
-    Functions that it calls are searched, too, as far as they would be sent along.
+    The search includes the functions that it calls, as far as they are pickled with it.
 
     Args:
-        item: what cannot be pickled.
+        item: the operator or function that cannot be pickled.
 
     Example:
         >>> import threading
@@ -49,7 +49,7 @@ def captured(item: Any) -> Captured | None:
 
 
 def picklable(item: Any) -> bool:
-    """Tell whether something can be sent to another process."""
+    """Return whether an object can be sent to another process."""
     try:
         cloudpickle.dumps(item)
     except Exception:  # noqa: BLE001 - any failure means the same here
@@ -71,7 +71,7 @@ def _search(item: Any, seen: set[int]) -> Captured | None:
 
 
 def _parts(item: Any) -> Iterator[Captured]:
-    """Yield what a function holds, or what holds functions; the latter without a name, for nobody has given it one."""
+    """Yield the variables of a function, or the unnamed parts of an object that holds functions."""
     if isinstance(item, FunctionType):
         for name, value in _variables(item).items():
             yield Captured(item, name, value)
@@ -91,10 +91,10 @@ def _parts(item: Any) -> Iterator[Captured]:
 
 
 def _variables(function: FunctionType) -> dict[str, Any]:
-    """Return the variables outside of a function that it uses, also in functions inside of it."""
+    """Return the outer variables that a function uses, including those of its inner functions."""
     found = {name: function.__globals__[name] for name in _globals(function.__code__) if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        # One that is not assigned yet has no contents.
+        # A cell is empty before its variable is assigned.
         try:
             found[name] = cell.cell_contents
         except ValueError:

@@ -1,4 +1,4 @@
-"""Records as tasks take them."""
+"""Chunks of records, the input format of tasks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from streamrt.models import Headers, RawRecord
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive records of one partition, column by column; all columns are equally long."""
+    """Consecutive records of one partition as columns of equal length."""
 
     topic: str
     partition: int
@@ -18,7 +18,7 @@ class Chunk:
     timestamps: list[int]
     timestamp_types: list[int]
     headers: list[Headers | None] | None = None
-    """None where no record of the chunk has headers."""
+    """None if no record of the chunk has headers."""
 
     def raw(self, index: int) -> RawRecord:
         """Return one record of the chunk."""
@@ -36,7 +36,7 @@ class Chunk:
     def from_offset(self, offset: int) -> "Chunk":
         """Return the part of the chunk that begins at `offset`."""
         start = next((index for index, own in enumerate(self.offsets) if own >= offset), len(self.offsets))
-        # Slices, since what is left of a chunk is cut again and again where its records are slow.
+        # Slices are fast: with slow records, the rest of a chunk is cut many times.
         return Chunk(
             self.topic,
             self.partition,
@@ -49,7 +49,7 @@ class Chunk:
         )
 
     def select(self, indexes: Iterable[int]) -> "Chunk":
-        """Return some records of the chunk."""
+        """Return the records at some indexes of the chunk."""
         chosen = list(indexes)
         return Chunk(
             self.topic,
@@ -63,7 +63,7 @@ class Chunk:
         )
 
     def join(self, others: Sequence["Chunk"]) -> "Chunk":
-        """Return the records of this chunk and of others of the same partition, one after the other."""
+        """Return the records of this chunk, followed by those of other chunks of the same partition."""
         chunks = [self, *others]
         with_headers = any(chunk.headers is not None for chunk in chunks)
         headers = [chunk.headers or [None] * len(chunk.offsets) for chunk in chunks] if with_headers else None

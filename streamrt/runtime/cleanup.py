@@ -1,10 +1,11 @@
-"""Deletes the files of store partitions that nothing has used for long: they have moved away, or their stores are gone.
+"""Deletes files of store partitions that are unused for long, because the partition moved or the store was removed.
 
-Whatever a changelog can restore may be deleted; what is deleted too early costs a restore. So nothing is deleted that
+Stores that a changelog can restore may be deleted; an early deletion only costs a restore. A store partition is kept if
+it
 
-- has no changelog, as its stamp says, or cannot be read;
-- is locked by whoever works with it;
-- belongs to a partition that this process works on;
+- has no changelog, according to its stamp, or cannot be read;
+- is locked by a process or task that uses it;
+- belongs to a partition that this process owns;
 - was opened or closed within the delay.
 """
 
@@ -27,17 +28,17 @@ __all__ = ["StoreCleanup"]
 logger = logging.getLogger("streamrt")
 
 _FIRST_S = 600.0
-"""By then, a process that has started has opened what it needs."""
+"""By then, a new process has opened the stores that it needs."""
 _EVERY_S = 3_600.0
 
 
 class StoreCleanup:
-    """Looks after the state directory for as long as an application runs.
+    """Deletes unused stores in the background while an application runs.
 
     Args:
-        part: the part of the directory that this process has.
-        delay_s: seconds after which what nobody has used is deleted; None or 0 for never.
-        progress: tells the input partitions that this process works on.
+        part: the part of the state directory that this process has locked.
+        delay_s: seconds after which unused stores are deleted; None or 0 for never.
+        progress: knows the input partitions that this process owns.
         now: returns the wall clock, in seconds since the Unix epoch.
     """
 
@@ -69,11 +70,11 @@ class StoreCleanup:
             pause_s = _EVERY_S
             try:
                 self.clean()
-            except Exception as error:  # noqa: BLE001 - tidiness is no reason to end an application
-                logger.warning("unused stores could not be deleted: %s", error)
+            except Exception as error:  # noqa: BLE001 - a failed cleanup must not end the application
+                logger.warning("unused stores could not be deleted: %s; the next cleanup retries", error)
 
     def clean(self) -> list[Path]:
-        """Delete what is unused now; return the directories."""
+        """Delete the stores that are unused now; return their directories."""
         if self._part is None or self._delay_s <= 0:
             return []
         own = self._part.path
@@ -85,7 +86,7 @@ class StoreCleanup:
     def _unused(self, part: Path, in_use: Collection[TopicPartition]) -> list[Path]:
         """Return the directories of store partitions that were not opened or closed within the delay."""
         needed = {(escaped(place.topic), str(place.partition)) for place in in_use}
-        # What several topics have in common is named after all of them.
+        # A store of merged topics is named after all of them.
         numbers = {str(place.partition) for place in in_use}
         return [
             path
@@ -104,13 +105,13 @@ class StoreCleanup:
             if not delete_restorable(path):
                 return False
         except StateError as error:
-            logger.debug("%s stays: %s", path, error)
+            logger.debug("unused store %s is kept: %s", path, error)
             return False
         for parent in path.parents[:2]:
             with contextlib.suppress(OSError):
                 parent.rmdir()
         logger.info(
-            "deleted %s, which nothing has used for %.1f days; its changelog has what was in it (state_cleanup_delay)",
+            "deleted store %s, unused for %.1f days (state_cleanup_delay); its changelog can restore it",
             path,
             unused_s / 86_400,
         )

@@ -1,4 +1,4 @@
-"""The edges of a task: what it needs from Kafka. The Spark runner gives it real clients, tests give it memory."""
+"""The Kafka interface of a task. The Spark runner implements it with Kafka clients, tests with memory."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +10,7 @@ from streamrt.runtime.chunk import Chunk
 
 
 class RecordWriter(Protocol):
-    """Takes records for topics. Kafka's producer is one, the test driver's memory another."""
+    """Writes records to topics; implemented by Kafka's producer and by the memory of the test driver."""
 
     def produce(
         self,
@@ -21,57 +21,57 @@ class RecordWriter(Protocol):
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        """Take a record for delivery; may return before it is delivered.
+        """Accept a record for delivery; may return before it is delivered.
 
         Args:
-            topic: where to.
+            topic: the target topic.
             value: the value; None is a tombstone.
             key: the key.
-            timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
+            timestamp: milliseconds since the Unix epoch; 0 stands for the wall clock.
             headers: the headers.
-            partition: the partition; -1 lets the key decide.
+            partition: the partition; -1 to choose it by the key.
 
         Raises:
-            ProducerError: if the record is refused at once, such as one that is too large.
-            WriterFailedError: if the writer cannot go on, and may have lost what it had taken.
+            ProducerError: if the record is rejected at once, for example because it is too large.
+            WriterFailedError: if the writer cannot continue, and may have lost accepted records.
         """
 
     def flush(self) -> list[Exception]:
-        """Wait until each record is delivered or has failed; return one error for each that failed.
+        """Wait until each record is delivered or has failed; return one error for each failed record.
 
         Raises:
-            WriterFailedError: if the writer cannot go on, and may have lost what it had taken.
+            WriterFailedError: if the writer cannot continue, and may have lost accepted records.
         """
 
 
 class TransactionWriter(RecordWriter, Protocol):
-    """A record writer whose records become visible together with committed offsets, or never."""
+    """A transactional record writer: its records become visible together with committed offsets, or never."""
 
     @property
     def usable(self) -> bool:
-        """Whether another transaction may begin; after any trouble a new writer must be made."""
+        """Whether another transaction may begin; False after any error, and then a new writer is needed."""
 
     def commit(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
         """Commit the records and the offsets of the input.
 
         Raises:
-            TransactionError: if the transaction was aborted or fenced, or its outcome is not known.
+            TransactionError: if the transaction was aborted or fenced, or its outcome is unknown.
         """
 
     def abort(self) -> None:
-        """Drop the records; whoever reads committed records never sees them."""
+        """Drop the records; `read_committed` consumers never see them."""
 
 
 class ChangelogRecords(Protocol):
-    """Consecutive records of a changelog partition, column by column."""
+    """Consecutive records of a changelog partition, as columns."""
 
     @property
     def keys(self) -> Sequence[bytes]:
-        """Keys as the store has them."""
+        """Keys in the format of the store."""
 
     @property
     def values(self) -> Sequence[bytes | None]:
-        """Values as the store has them; None deletes."""
+        """Values in the format of the store; None deletes."""
 
     @property
     def timestamps(self) -> Sequence[int]:
@@ -79,103 +79,103 @@ class ChangelogRecords(Protocol):
 
     @property
     def next_offset(self) -> int:
-        """The offset after all that these records cover."""
+        """The offset after the range that these records cover."""
 
     @property
     def epochs(self) -> Sequence[bytes | None]:
-        """The epochs of their writers, at least once; None where a record has none."""
+        """With at-least-once, the epochs of their writers; None for a record without one."""
 
 
 class TaskClients(Protocol):
-    """Gives tasks what they need from Kafka. Used by one thread."""
+    """Kafka writers and readers for tasks. Used by one thread."""
 
     @property
     def worker(self) -> str:
-        """Tells this process from all others that run tasks of the application."""
+        """A unique name of this process among those that run tasks of the application."""
 
     def writer(self) -> RecordWriter:
-        """Return the writer of tasks that produce at least once; the same one each time."""
+        """Return the writer for at-least-once; tasks share it."""
 
     def kept(self, task: TopicPartition) -> TransactionWriter | None:
-        """Return the transactional writer that this process has for a task, if it may go on."""
+        """Return the transactional writer that this process has for a task, if it is still usable."""
 
     def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
-        """Return a new writer for a task, which is kept; fences every earlier writer with the same id.
+        """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 
         Args:
-            task: the task: an input partition, or what stands for those of several topics.
-            owner: the input partition that the transactional id belongs to.
+            task: the task: an input partition, or the name of those of merged topics.
+            owner: the input partition that the transactional id is named after.
 
         Raises:
-            TransactionError: if Kafka does not let the writer begin.
+            TransactionError: if Kafka rejects the start of the writer.
         """
 
     def claiming(self, owner: TopicPartition, topic: str) -> AbstractContextManager[TransactionWriter]:
-        """Return a new writer for a moment; fences every earlier writer with the same id.
+        """Return a temporary transactional writer; it fences every earlier writer with the same id.
 
         Args:
-            owner: what the transactional id belongs to.
-            topic: a topic that exists.
+            owner: the task or input partition that the transactional id is named after.
+            topic: any existing topic.
 
         Raises:
-            TransactionError: if Kafka does not let the writer begin.
+            TransactionError: if Kafka rejects the start of the writer.
         """
 
     @property
     def delivered(self) -> bool:
-        """Whether all that was handed to the writer of tasks is in Kafka, or was refused."""
+        """Whether all records of the at-least-once writer were delivered or rejected."""
 
     def hurry(self) -> None:
-        """Send what writers hold back to send it with more; called when there is nothing more to do."""
+        """Send lingering records now; called when the task is idle."""
 
     def release(self, task: TopicPartition) -> None:
-        """Let go of the transactional writer of a task."""
+        """Drop the transactional writer of a task."""
 
     def committed(self, place: TopicPartition) -> int | None:
-        """Return the committed offset of the group, once no transaction is about to move it."""
+        """Return the committed offset of the group, after pending transactions on it have ended."""
 
     def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of input partitions with what is stored with them.
+        """Return the committed offsets of input partitions with their metadata.
 
         Args:
             places: the input partitions.
-            stable: whether to wait until no transaction is about to move one of them.
+            stable: whether to wait until pending transactions on these offsets have ended.
         """
 
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
-        """Return the first offset of a partition and its high watermark, whatever transactions are open."""
+        """Return the first offset and the high watermark of a partition; records of open transactions count."""
 
     def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
-        """Yield the committed records of a changelog partition from `start` until `end` is reached.
+        """Yield the committed records of a changelog partition from `start` to `end`.
 
         Raises:
             ChangelogError: if `end` cannot be reached.
         """
 
     def log_end(self, place: TopicPartition) -> int:
-        """Return the offset before which the records of an input partition can be read now: no open transaction has any."""
+        """Return the last stable offset of an input partition."""
 
     def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
-        """Yield the committed records of an input partition from `start` to below `end`, ahead of whoever delivers them.
+        """Yield the committed records of an input partition from `start` to below `end`, before they are delivered.
 
         Args:
             place: the input partition.
             start: first offset.
-            end: offset after the last one, as `log_end` has told it.
+            end: offset after the last one; at most `log_end`.
 
         Raises:
-            KafkaRequestError: if they cannot be read.
+            KafkaRequestError: if the records cannot be read.
         """
 
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
-        """Tell whether a partition has committed records in an offset range, which may hold markers only."""
+        """Return whether an offset range of a partition has committed records, and not only transaction markers."""
 
     def now(self) -> int:
         """Return the wall clock in milliseconds since the Unix epoch."""
 
 
 class _NoWriter:
-    """Stands where no session is open."""
+    """The writer while no session is open; it rejects all records."""
 
     def produce(
         self,

@@ -1,4 +1,4 @@
-"""Where the outputs of a task go: topics, the screen, and whoever counts results."""
+"""Receives the outputs of operators: records for topics and sinks, printed items, and collected results."""
 
 import logging
 from collections import deque
@@ -24,10 +24,10 @@ from streamrt.topology import Executor, Node
 logger = logging.getLogger("streamrt")
 
 _PORTION_S = 1.0
-"""What is done in it must be committed, which takes about as long: both together are no longer than a time slice."""
+"""Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""
 
 _BY_TYPE = {bytes: "bytes", str: "str", int: "int", float: "double"}
-"""Names of the serializers for plain types; JSON has a form for most others."""
+"""Names of the serializers for plain types; JSON can represent most others."""
 _PLAIN = frozenset(SERIALIZERS[name] for name in (*_BY_TYPE.values(), "json"))
 
 StateFunction = Callable[[Any, int], State]
@@ -35,7 +35,7 @@ StateFunction = Callable[[Any, int], State]
 
 
 class OutputRefused(Exception):  # noqa: N818 - control flow inside the runtime; never seen by users
-    """A record could not be produced and the user did not choose to skip it."""
+    """A record could not be produced, and no callback skipped it."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -43,24 +43,24 @@ class OutputRefused(Exception):  # noqa: N818 - control flow inside the runtime;
 
 
 class Collector:
-    """Implements what operators may use (`OperatorContext`) and counts what they put out.
+    """Implements `OperatorContext`, the interface of operators, and counts their outputs.
 
     Args:
         spec: the application.
         sinks: the sinks of this process.
-        on_error: decides about a record that cannot be produced: True skips it.
-        position: tells topic, partition and offset of the input record.
-        lines: gathers what operators show, in order, as pairs of a node's id and an item.
-        clock: gives seconds; only differences count.
+        on_error: called for a record that cannot be produced; True skips it.
+        position: returns topic, partition and offset of the input record.
+        lines: receives the items that operators show, in order, as pairs of node id and item.
+        clock: returns seconds; only differences count.
 
     Attributes:
-        writer: where records go; set for each session.
-        states: gives the state of a store, by its name; set for each session by `use`.
-        transactions: the running transactions, by name of their store; set for each session by `use`.
-        ticks: what operators want to be called when time has passed, each with its node.
-        sent: the highest event time that was sent into each exchange that watermarks pass, by topic; set for each session.
-        deadline: value of the clock at which the time slice is over; set before records and ticks.
-        unfinished: whether one of them had to since this was set to False.
+        writer: the target of produced records; set for each session.
+        states: functions that return the state of a key, by store name; set for each session by `use`.
+        transactions: the open transactions, by store name; set for each session by `use`.
+        ticks: the tick functions of operators, each with its node.
+        sent: the highest event time sent into each exchange that watermarks pass, by topic; set for each session.
+        deadline: value of `clock` at which the time slice ends; set before records and ticks.
+        unfinished: whether an operator had to stop early since this was set to False.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Collector:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was counted and collected."""
+        """Reset counters and collected outputs."""
         self.produced = 0
         self.outputs = 0
         self.collected: list[Output] = []
@@ -115,7 +115,7 @@ class Collector:
         to_value = topic.value_serializer.bind(name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(name, MessageField.KEY)
         extra = {**topic.key_serializer.extra_headers, **topic.value_serializer.extra_headers}
-        # Where serializers append to the headers, those of the input must not change.
+        # If serializers append to the headers, copy them: those of the input record must not change.
         own_headers = topic.key_serializer.writes_headers or topic.value_serializer.writes_headers
 
         def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
@@ -125,13 +125,14 @@ class Collector:
                 elif own_headers:
                     headers = list(headers or ())
                 data = to_value(value, headers)
-                # A key of None stays one: JSON would write `null`, and all such records would share a partition.
+                # A key of None is not serialized: JSON would write `null`, and all such records would share a
+                # partition.
                 raw_key = None if key is None else to_key(key, headers)
-                # A record has either headers or none: Kafka knows no empty list of them.
+                # Kafka has no empty list of headers.
                 sent = checked_headers(headers) or None if headers else None
                 self.writer.produce(name, data, raw_key, timestamp, sent)
             except (SchemaRegistryError, TransactionError, WriterFailedError):
-                # It is not about this record: all of the range is processed again.
+                # The cause is not this record: the whole range is processed again.
                 raise
             except Exception as error:
                 clear = _explain(error, topic, (to_value, value), (to_key, key), headers, name in self._exchanges)
@@ -148,7 +149,7 @@ class Collector:
         return send_timed if name in self._timed else send
 
     def state(self, store: StoreSpec) -> StateFunction:
-        """Return the function that gives the state of a record's key, in a store of the running session."""
+        """Return a function that returns the state of a record's key in a store of the open session."""
         name = store.name
         states = self.states
 
@@ -158,11 +159,11 @@ class Collector:
         return state
 
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:
-        """Return the function that gives the running transaction of a store; it is another one for each session."""
+        """Return a function that returns the open transaction of a store; each session has a new one."""
         return partial(self.transactions.__getitem__, store.name)
 
     def use(self, transactions: Mapping[str, Transaction]) -> None:
-        """Let operators work on the transactions of a session, given by name of their store."""
+        """Use the transactions of a session, given by store name, for operators."""
         self.transactions.update(transactions)
         self.states.update(
             {
@@ -177,11 +178,11 @@ class Collector:
         return self._sinks.executor(sink, self._position)
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
-        """Have a function called when time has passed."""
+        """Register a function to be called for each tick."""
         self.ticks.append((node, callback))
 
     def begin_portion(self) -> Callable[[], bool]:
-        """Return a function that tells whether the time slice, or the portion, is over; if so, the task is not finished."""
+        """Return a function that checks whether the time slice or portion is over; if so, it sets `unfinished`."""
         clock = self._clock
         end = min(self.deadline, clock() + _PORTION_S)
 
@@ -192,7 +193,7 @@ class Collector:
         return must_stop
 
     def show(self, node_id: int, item: Any) -> None:
-        """Keep something for the report; of a live table only the last rows."""
+        """Keep an item for the report; for a live table, only the last rows."""
         rows = self._rows.get(node_id)
         if rows is None:
             self._lines.append((node_id, item))
@@ -213,7 +214,7 @@ def _explain(
     headers: Headers | None,
     grouped: bool,
 ) -> Exception:
-    """Return an error that tells whether it was the value or the key that could not be serialized, and what could do it."""
+    """Return an error that names the part that could not be serialized, value or key, and a suitable serializer."""
     for part, (serialize, item), kind, serializer in (
         ("value", value, ValueSerializationError, topic.value_serializer),
         ("key", key, KeySerializationError, topic.key_serializer),
@@ -239,18 +240,18 @@ def _explain(
 
 
 def _fitting(item: Any, refusing: Serializer) -> str | None:
-    """Return the name of another plain serializer for what one of them refuses, if there is one."""
+    """Return the name of another plain serializer for an item that a plain serializer rejects, if there is one."""
     if type(refusing) not in _PLAIN:
         return None
     for name in (_BY_TYPE.get(type(item), "json"), "json"):
         serializer = SERIALIZERS[name]()
         try:
             serializer.bind("", MessageField.VALUE)(item, None)
-        except Exception:  # noqa: BLE001, S112 - then it does not fit
+        except Exception:  # noqa: BLE001, S112 - an unsuitable serializer
             continue
         return None if type(serializer) is type(refusing) else name
     return None
 
 
 def _nothing(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
-    """Where outputs end that nobody counts."""
+    """Drop an output that is neither counted nor collected."""

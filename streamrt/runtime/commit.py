@@ -1,43 +1,44 @@
-"""The order in which work becomes official. Nothing else decides about it.
+"""The commit order. This module alone defines it.
 
-A *session* is the work of one task between two commits: on its input partition, or on those of several topics::
+A *session* is the work of one task between two commits, on one input partition or on those of merged topics::
 
     opened --> processing --> committed --> closed, or followed by a session over the same open stores
        |           |
        +-----------+--> aborted
 
-**At-least-once**, the steps of a session:
+**At-least-once**: the steps of a session are
 
 1. open the stores and restore them to the end of their changelogs;
-2. process the records; outputs are handed to the writer as they arise, changes of state stay in memory;
+2. process the records; outputs go to the writer at once, state changes stay in memory;
 3. flush the sinks;
 4. produce changelog records, and one position record for each changelog;
-5. flush the writer: every output and every change is durable, or the range does not advance. Where others have written to a
-   changelog meanwhile, write their keys again, or give up if they have taken the partition over (`streamrt.runtime.foreign`);
-6. write changes and stamp to the stores, in one batch each;
+5. flush the writer: every output and every change is durable, or the range does not advance. If another writer has
+   written to a changelog meanwhile, rewrite its keys, or give up if the partition was reassigned
+   (`streamrt.runtime.foreign`);
+6. write changes and stamp to each store in one batch;
 7. report; the driver commits the offsets of reported ranges to the consumer group.
 
-A crash before 7 repeats records, and loses none; state may count them twice.
+A crash before step 7 repeats records and loses none; state may count them twice.
 
-A session that follows another one, in resident tasks, begins at 2.
+In resident tasks, a session that follows another one begins at step 2.
 
-**Exactly-once**, one Kafka transaction for each session:
+**Exactly-once**: each session is one Kafka transaction:
 
-1. take the transactional ids of all inputs, and of whoever claims them, which aborts and fences every earlier holder:
-   see `streamrt.runtime.fencing`;
-2. compare the committed offset of each input with the expected one: equal, go on; ahead, drop the records below it;
-   behind, fail. Either of 1 and 2 alone lets duplicates through;
-3. open the stores and restore them, see above;
-4. process; outputs go into the transaction;
+1. take the transactional ids of all inputs and of the owners that claim them, which aborts and fences every earlier
+   holder: see `streamrt.runtime.fencing`;
+2. compare the committed offset of each input with the expected one. If equal, continue; if ahead, drop the records
+   below it; if behind, fail. Step 1 or step 2 alone would let duplicates through;
+3. open the stores and restore them, as above;
+4. process the records; outputs go into the transaction;
 5. flush the sinks;
 6. produce changelog and position records into the transaction;
-7. commit the transaction with the offsets of all inputs. If the outcome is not known, the session is aborted: the next
-   attempt learns the truth in 1 and 2;
-8. only now write changes and stamp to the stores. A store must never contain what a transaction may yet lose;
+7. commit the transaction with the offsets of all inputs. If the outcome is unknown, the session is aborted: the next
+   attempt finds it out in steps 1 and 2;
+8. only now write changes and stamp to the stores. A store must never contain changes that a transaction may still lose;
 9. report.
 
-A session that follows another one begins at 4. It needs no 1 to 3: whoever works on the partition meanwhile has taken the
-transactional id, and then 7 fails.
+A session that follows another one begins at step 4. It can skip steps 1 to 3: another process that works on the
+partition meanwhile has taken the transactional id, and then step 7 fails.
 """
 
 import copy
@@ -64,7 +65,7 @@ logger = logging.getLogger("streamrt")
 
 
 class SessionStatus(enum.Enum):
-    """Where a session is, with what may come next."""
+    """The status of a session, with the allowed transitions."""
 
     NEW = "new"
     OPEN = "open"
@@ -75,7 +76,7 @@ class SessionStatus(enum.Enum):
 
     @property
     def successors(self) -> "frozenset[SessionStatus]":
-        """The states that may follow."""
+        """The statuses that may follow."""
         return _SUCCESSORS[self]
 
 
@@ -90,24 +91,24 @@ _SUCCESSORS: Mapping[SessionStatus, frozenset[SessionStatus]] = {
 
 
 class Session:
-    """The work of one task between two commits: at least once. `ExactlyOnceSession` is the other guarantee.
+    """The work of one task between two commits, with at-least-once. For exactly-once, see `ExactlyOnceSession`.
 
-    Outputs of all sessions share one writer, which `flush_writer` flushes before any of them commits.
+    All sessions share one writer, which `flush_writer` flushes before any of them commits.
 
     Args:
-        place: the task: its input partition, or what stands for those of several topics.
-        clients: Kafka.
+        place: the task: its input partition, or the name of those of merged topics.
+        clients: the Kafka clients of this process.
         stores: the task's stores.
-        expected: offset at which the group is, as the driver knows it, for each input partition.
+        expected: committed offset of each input partition, as known by the driver.
 
     Attributes:
         inputs: the input partitions.
-        start: offset of the first record to process, once the session is open, for each of them.
-        end: offset after the last record that was processed.
-        writer: where outputs go.
-        times: where event time was in the stores when the session ended.
-        sent: the highest event time that was sent into exchanges, by topic, since the stores were opened.
-        unfinished: whether operators have, or may have, work left over that a tick must go on with before the next record.
+        start: offset of the first record to process, for each input partition; valid once the session is open.
+        end: offset after the last processed record, for each input partition.
+        writer: the target of outputs.
+        times: event times of the stores at the end of the session.
+        sent: the highest event time sent into each exchange since the stores were opened, by topic.
+        unfinished: whether operators may have unfinished work that a tick must continue before the next record.
     """
 
     def __init__(
@@ -127,10 +128,10 @@ class Session:
     transactional = False
 
     def open(self, *, known: Collection[TopicPartition], deadline: float | None = None) -> None:
-        """Get ready to process records.
+        """Open and restore the stores.
 
         Args:
-            known: topics, and partition, of which the group's last commit tells that they have state.
+            known: store scopes with their partition for which the last commit of the group records state.
             deadline: value of `time.monotonic()` at which a restore is interrupted.
 
         Raises:
@@ -142,14 +143,14 @@ class Session:
         self._move(SessionStatus.OPEN)
 
     def prepare(self, end: Mapping[TopicPartition, int], flush_sinks: Callable[[], None]) -> None:
-        """Hand everything that belongs to the commit to the sinks and the writer.
+        """Flush the sinks, and hand the changelog records of the commit to the writer.
 
         Args:
             end: offset after the last processed record, for each input partition.
-            flush_sinks: makes durable what the sinks took.
+            flush_sinks: makes the records in the sinks durable.
 
         Raises:
-            SinkBackpressureError: if a sink wants the records later.
+            SinkBackpressureError: if a sink asks to retry later.
         """
         reached("processed")
         flush_sinks()
@@ -160,26 +161,26 @@ class Session:
         self._move(SessionStatus.PREPARED)
 
     def publish(self) -> None:
-        """Make the work official for Kafka; `prepare` came before, and the writer is flushed.
+        """Publish the work in Kafka, after `prepare` and a flush of the writer.
 
         Raises:
-            TransactionError: if another process has taken the partition over.
-            KafkaRequestError: if the changelogs cannot be looked at, or set right.
+            TransactionError: if the partition was reassigned to another process.
+            KafkaRequestError: if the changelogs cannot be checked or repaired.
         """
         self.stores.defend(self.writer)
         self._move(SessionStatus.PUBLISHED)
 
     def store(self) -> None:
-        """Write the stores; `publish` came before."""
+        """Write the stores, after `publish`."""
         self.stores.flush(self.end)
         reached("stored")
         self._move(SessionStatus.COMMITTED)
 
     def successor(self) -> "Self | None":
-        """Return the open session that follows this one, which is committed, over the same stores.
+        """Return the open session that follows this committed one over the same stores.
 
         Returns:
-            None if a new one must be opened, because the writer cannot go on.
+            None if the writer cannot continue, so that a new session must be opened.
         """
         if self.status is not SessionStatus.COMMITTED:
             return None
@@ -193,29 +194,28 @@ class Session:
         return following
 
     def go_on(self) -> None:
-        """Take the writer that there is now: that of before may have failed in the meantime."""
+        """Use the current writer: the previous one may have failed in the meantime."""
         self.writer = self.clients.writer()
 
     def abort(self) -> None:
-        """Drop everything that is not committed."""
+        """Drop all uncommitted work."""
         if self.status is not SessionStatus.COMMITTED:
             self._move(SessionStatus.ABORTED)
         self.end = self.start
 
     def close(self) -> StateError | None:
-        """Close the stores; what is not committed is dropped.
+        """Close the stores, and drop all uncommitted work.
 
         Returns:
-            Why the application cannot go on: a store cannot be written, because the disk is full for example. What is
-            official is in the changelog, but each session to come would read it from there again.
+            The error that must end the application: a store cannot be written, for example because the disk is full.
+            Committed state is in the changelog, but each later session would have to restore it from there.
         """
         if self.status not in (SessionStatus.COMMITTED, SessionStatus.ABORTED):
             self.abort()
         try:
             self.stores.close()
         except StoreCorruptedError as error:
-            # The next session restores it.
-            logger.warning("a store of %s could not be closed: %s", self.place, error)
+            logger.warning("a store of %s could not be closed: %s; the next session restores it", self.place, error)
         except StateError as error:
             return error
         return None
@@ -227,16 +227,16 @@ class Session:
 
 
 class ExactlyOnceSession(Session):
-    """One Kafka transaction.
+    """The work of one task between two commits, with exactly-once: one Kafka transaction.
 
     Args:
-        place: the task: its input partition, or what stands for those of several topics.
-        clients: Kafka.
+        place: the task: its input partition, or the name of those of merged topics.
+        clients: the Kafka clients of this process.
         stores: the task's stores.
-        expected: offset at which the group is, as the driver knows it, for each input partition.
+        expected: committed offset of each input partition, as known by the driver.
         reuse: whether this process made the task's last commit.
-        metadata: composes what is stored with the committed offset of each input.
-        exchanges: the exchanges that the task sends into, as `Topology.sends` tells.
+        metadata: composes the metadata of committed offsets.
+        exchanges: the exchanges that the task sends into, from `Topology.sends`.
     """
 
     transactional = True
@@ -259,11 +259,11 @@ class ExactlyOnceSession(Session):
         self._transaction: TransactionWriter | None = None
 
     def open(self, *, known: Collection[TopicPartition], deadline: float | None = None) -> None:
-        """Fence earlier holders, compare the committed offsets, and get ready.
+        """Fence earlier holders, compare the committed offsets, and open the stores.
 
         Raises:
-            StateError: if an offset of the group was moved back.
-            TransactionError: if Kafka does not let us begin, or another process has taken over meanwhile.
+            StateError: if a committed offset of the group was moved back.
+            TransactionError: if Kafka rejects the transaction, or the partition was reassigned meanwhile.
             RestoreInterrupted: at the deadline.
         """
         reached("opened")
@@ -275,10 +275,10 @@ class ExactlyOnceSession(Session):
             committed = self.clients.committed(place)
             if committed is None or committed < expected:
                 raise StateError(
-                    f"the committed offset of {place} is {committed}, but it was {expected} before: somebody set the "
-                    "offsets of the consumer group back while the application runs; stop it first"
+                    f"the committed offset of {place} is {committed}, but it was {expected} before: the offsets of the "
+                    "consumer group were set back while the application was running; stop all its instances first"
                 )
-            # Ahead: another attempt at the same records has committed them already.
+            # Ahead: another attempt has already committed these records.
             self.start[place] = committed
         self.end = dict(self.start)
         reached("checked")
@@ -287,14 +287,14 @@ class ExactlyOnceSession(Session):
         except ChangelogError as refusal:
             if all(self.clients.committed(place) == at for place, at in self.start.items()):
                 raise
-            # The store and the offsets were read at different times, and somebody has committed in between.
+            # Another process has committed between the reads of the store and of the offsets.
             raise TransactionError(f"another process works on {self.place}", fenced=True) from refusal
 
     def publish(self) -> None:
-        """Commit the transaction. It may run in any thread, and uses the writer alone.
+        """Commit the transaction. It may run in any thread, and uses only the writer.
 
         Raises:
-            TransactionError: if the transaction was aborted or fenced, or its outcome is not known.
+            TransactionError: if the transaction was aborted or fenced, or its outcome is unknown.
         """
         if self._transaction is None:
             raise RuntimeError(f"the session of {self.place} is not open")
@@ -304,10 +304,10 @@ class ExactlyOnceSession(Session):
         self._move(SessionStatus.PUBLISHED)
 
     def go_on(self) -> None:
-        """Keep the writer, which is this session's own."""
+        """Keep the writer, which belongs to this session."""
 
     def successor(self) -> "Self | None":
-        """Return the session of the next transaction; None if this one left doubts about its writer."""
+        """Return the session of the next transaction; None if the writer is not usable any more."""
         return super().successor() if self._transaction is not None and self._transaction.usable else None
 
     def abort(self) -> None:
@@ -317,7 +317,7 @@ class ExactlyOnceSession(Session):
         super().abort()
 
     def close(self) -> StateError | None:
-        """Close the stores, and let go of a writer that cannot be used again."""
+        """Close the stores, and release a writer that is not usable any more."""
         error = super().close()
         if self._transaction is not None and not self._transaction.usable:
             self.clients.release(self.place)
@@ -330,16 +330,16 @@ def flush_writer(
     """Wait until all outputs are durable.
 
     Args:
-        writer: where they went.
-        callbacks: `on_producer_error` may choose to do without a record that failed.
-        changelogs: topics whose records nobody may choose to do without.
+        writer: the writer of the outputs.
+        callbacks: `on_producer_error` may skip a failed record.
+        changelogs: topics whose records must not be skipped.
 
     Returns:
-        None, or kind, message and cause of the failure that a lost record is.
+        None, or kind, message and cause of the failure for a lost record.
 
     Raises:
-        WriterFailedError: if the writer cannot go on. Nobody may choose to do without what is lost with it: that may be
-            anything, also changes of state.
+        WriterFailedError: if the writer cannot continue. The callback cannot skip this, since any record may be lost,
+            also state changes.
     """
     refusal = None
     for error in writer.flush():
@@ -350,11 +350,11 @@ def flush_writer(
 
 
 def take_back(report: Report, session: Session, failure: Failure | None) -> None:
-    """Take back the progress that a report claims since a session began."""
+    """Withdraw the progress since the start of a session from the report."""
     for place, start in session.start.items():
         done = report.ranges[place]
         report.ranges[place] = OffsetRange(*place, done.start, max(done.start, start))
-        # An earlier session of the batch may be official.
+        # An earlier session of the batch may be committed.
         kept = [offset for offset in report.processed.pop(place, ()) if offset < start]
         if kept:
             report.processed[place] = kept
@@ -363,13 +363,13 @@ def take_back(report: Report, session: Session, failure: Failure | None) -> None
 
 
 def _refusal(error: Exception, callbacks: ErrorCallbacks) -> tuple[str, str, Exception] | None:
-    """Return kind, message and cause of the failure that a lost delivery is; None if the user can do without."""
+    """Return kind, message and cause of the failure for a lost record; None if the callback skips it."""
     if callbacks.producer is None:
         return "producer", str(error), error
     try:
-        # Deliveries fail long after the input record was processed: there is no record to tell about.
+        # Deliveries fail long after the input record was processed, so there is no record to pass.
         skipped = bool(callbacks.producer(error, None, logger))
-    except Exception as raised:  # noqa: BLE001 - whatever it is, the application stops
+    except Exception as raised:  # noqa: BLE001 - any exception of the callback stops the application
         reason = f"{type(raised).__name__}: {raised}"
         return "callback", f"the callback on_producer_error itself failed on {error!r}: {reason}", raised
     return None if skipped else ("producer", str(error), error)

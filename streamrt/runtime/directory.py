@@ -1,16 +1,16 @@
-"""The state directory of an application: whose it is, and which part of it this process has.
+"""The state directory of an application: its owner, and the part that this process uses.
 
 ```
-<state_dir>/<group>/owner.json    format, consumer group and cluster: nobody else's state may get in here
-<state_dir>/<group>/<n>.lock      held by the running copy number n
+<state_dir>/<group>/owner.json    format, consumer group and cluster: keeps out the state of other applications
+<state_dir>/<group>/<n>.lock      held by the running instance number n
 <state_dir>/<group>/<n>/          its store partitions
 ```
 
-All of it is closed to other users (0700). So is the state directory itself if it holds nothing else; otherwise, as with
-`/tmp`, that is its owner's affair.
+All of it is closed to other users (0700). The state directory itself is closed, too, if it holds nothing else; the
+permissions of a shared directory such as `/tmp` are not changed.
 
-Copies of an application that share a state directory get numbers: the lowest free one. So a second process never
-touches the files of the first, and a restarted one finds what it left.
+Instances that share a state directory get numbers, each the lowest free one. A second process therefore never touches
+the files of the first one, and a restarted process finds its files again.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ _MOST = 1_000
 
 
 class StateDirectory:
-    """The part of a state directory that this process has; a lock on a file keeps it until the process ends.
+    """The part of a state directory that belongs to this process, by a file lock until the process ends.
 
     Args:
-        path: directory of this copy's store partitions; made when it is needed.
-        number: number of the copy.
-        descriptor: the locked file.
+        path: directory of this instance's store partitions; created when it is needed.
+        number: number of the instance.
+        descriptor: file descriptor of the locked file.
 
     Example:
         >>> import tempfile
@@ -63,15 +63,15 @@ class StateDirectory:
         """Lock the first free part.
 
         Args:
-            state_dir: the state directory; made if it does not exist.
+            state_dir: the state directory; created if it does not exist.
             group: the consumer group.
             cluster: Kafka's id of the cluster.
 
         Raises:
             OSError: if the directory cannot be written or locked.
-            StateError: if it belongs to another application or cluster.
+            StateError: if the directory belongs to another application or cluster.
             StoreVersionError: if a newer version of StreamRT wrote it.
-            ConfigurationError: if 1,000 copies run already.
+            ConfigurationError: if 1,000 instances are running already.
         """
         root = group_directory(state_dir, group)
         make_private(root)
@@ -88,10 +88,10 @@ class StateDirectory:
                 directory.release()
                 raise
             return directory
-        raise ConfigurationError(f"{_MOST} copies of the application use the state directory {state_dir} already")
+        raise ConfigurationError(f"{_MOST} instances already use {state_dir}: set another state_dir")
 
     def release(self) -> None:
-        """Give the part back."""
+        """Release the part."""
         os.close(self._descriptor)
 
 
@@ -109,18 +109,18 @@ def part_of_state_dir(state_dir: Path, group: str, cluster: str, *, needed: bool
         The part; None if the directory cannot be used and is not needed.
 
     Raises:
-        StateError: if the directory cannot be used and is needed, or belongs to somebody else.
+        StateError: if the directory cannot be used and is needed, or belongs to another application or cluster.
     """
     try:
         part = StateDirectory.take(state_dir, group, cluster)
     except OSError as error:
         if needed:
             raise StateError(
-                f"the state directory {state_dir} cannot be used ({error}): set state_dir to a place on a local disk"
+                f"the state directory {state_dir} cannot be used ({error}): set state_dir to a local directory"
             ) from error
         logger.warning(
-            "%s cannot be written (%s): after a crash, partitions wait until the session of the copy that died is over; set "
-            "state_dir to a directory that can be written",
+            "state directory %s cannot be written (%s): after a crash, partitions wait until the session of the dead "
+            "instance times out; set state_dir to a writable directory",
             state_dir,
             error,
         )
@@ -133,12 +133,12 @@ def part_of_state_dir(state_dir: Path, group: str, cluster: str, *, needed: bool
 
 
 def instance_id(state_dir: Path, group: str, part: StateDirectory | None) -> str | None:
-    """Return an id for static membership: the same after a restart, different for each copy on this machine.
+    """Return an id for static membership: the same after a restart, different for each instance on this machine.
 
     Args:
         state_dir: the state directory.
         group: the consumer group.
-        part: the copy's part of the directory; without one there is no such id.
+        part: the instance's part of the directory; None returns None.
     """
     if part is None:
         return None
@@ -164,13 +164,13 @@ def clear(state_dir: Path, group: str) -> None:
         group: the consumer group.
 
     Raises:
-        InvalidOperationError: if a copy of the application is running.
+        InvalidOperationError: if an instance of the application is running.
     """
     root = group_directory(state_dir, group)
     if not root.is_dir() or root.is_symlink():
         return
     with locked_parts(state_dir, group) as parts:
-        # Nothing else: a copy that starts now takes another part.
+        # Delete only locked parts: an instance that starts now takes another one.
         for directory in parts:
             shutil.rmtree(directory)
         (root / "owner.json").unlink(missing_ok=True)
@@ -188,7 +188,7 @@ def locked_parts(state_dir: Path, group: str) -> Iterator[list[Path]]:
         The directories of the parts.
 
     Raises:
-        InvalidOperationError: if a copy of the application is running.
+        InvalidOperationError: if an instance of the application is running.
     """
     root = group_directory(state_dir, group)
     if not root.is_dir() or root.is_symlink():
@@ -213,11 +213,11 @@ def locked_parts(state_dir: Path, group: str) -> Iterator[list[Path]]:
 
 
 def free_parts(root: Path, wanted: Callable[[Path], bool]) -> Iterator[Path]:
-    """Yield parts of an application's directory that no running instance has, each locked while it is looked at.
+    """Yield the parts of an application's directory that no running instance uses, each locked while it is yielded.
 
     Args:
         root: the directory of the consumer group.
-        wanted: tells whether a part is worth a look. An instance that starts meanwhile cannot take it.
+        wanted: returns whether to lock and yield a part. An instance that starts meanwhile cannot take a locked part.
     """
     for lock in sorted(root.glob("*.lock")):
         part = root / lock.stem
@@ -233,7 +233,7 @@ def free_parts(root: Path, wanted: Callable[[Path], bool]) -> Iterator[Path]:
 
 
 def _has_only_applications(state_dir: Path, root: Path) -> bool:
-    """Tell whether a state directory holds nothing but directories of this user's applications, such as `root`."""
+    """Return whether a state directory holds only directories of this user's applications, such as `root`."""
     with os.scandir(state_dir) as entries:
         return all(
             entry.is_dir(follow_symlinks=False)
@@ -244,7 +244,7 @@ def _has_only_applications(state_dir: Path, root: Path) -> bool:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a file, which is made if it does not exist; return None if somebody else holds it."""
+    """Lock a file, and create it if it does not exist; return None if another process holds the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -269,7 +269,7 @@ def _check_owner(root: Path, group: str, cluster: str, *, alone: bool) -> None:
         found = json.loads(text)
         version, owner = int(found["format"]), (str(found["group"]), str(found["cluster"]))
     except (ValueError, KeyError, TypeError, OverflowError):
-        # Torn by a crash: it says nothing, and the stores say themselves whose they are.
+        # A crash may truncate the file. Rewriting it is safe: each store records its owner.
         _write(path, json.dumps(mine))
         return
     if version > _FORMAT:
@@ -279,12 +279,13 @@ def _check_owner(root: Path, group: str, cluster: str, *, alone: bool) -> None:
         )
     if owner != (group, cluster):
         if alone and not any(each.is_dir() for each in root.iterdir()):
-            # There is no state yet that could be somebody else's, such as after another `streamrt dev kafka`.
+            # There is no state of another owner yet, as after a new `streamrt dev kafka`.
             _write(path, json.dumps(mine))
             return
         raise StateError(
-            f"the state directory {root} belongs to the application {owner[0]!r} on the Kafka cluster {owner[1]!r}, not to "
-            f"{group!r} on {cluster!r}: give each application a state_dir of its own, or delete this one with clear_state()"
+            f"the state directory {root} belongs to the application {owner[0]!r} on the Kafka cluster {owner[1]!r}, not "
+            f"to {group!r} on {cluster!r}: give each application a separate state_dir, or delete this one with "
+            "clear_state()"
         )
 
 

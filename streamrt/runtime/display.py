@@ -1,4 +1,4 @@
-"""Shows what `print` and `print_table` put out, in the process that called `run()`."""
+"""Shows the output of `print` and `print_table` in the process that called `run()`."""
 
 import sys
 import time
@@ -14,16 +14,16 @@ from streamrt.operators import PrintTable
 from streamrt.topology import Topology
 
 _REDRAWS = 20.0
-"""The most drawings of a live table in a second that anybody can follow."""
+"""Maximum redraws of a live table per second; more would be unreadable."""
 
 
 class Display:
-    """Prints lines, and draws tables: in place on a terminal, one after the other elsewhere.
+    """Prints lines and draws tables: in place on a terminal, one after the other elsewhere.
 
     Args:
-        topology: tells how each table shall look.
-        stream: where to print; standard output by default.
-        clock: gives seconds; only differences count.
+        topology: contains the operators that define the tables.
+        stream: the output stream; standard output by default.
+        clock: returns seconds; only differences count.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Display:
         self._live: Live | None = None
 
     def show(self, items: Iterable[tuple[int, Any]]) -> None:
-        """Show items in order; rows go to the tables of their nodes, everything else is a line."""
+        """Show items in order: rows in the tables of their nodes, other items as lines."""
         changed = False
         for node_id, item in items:
             state = self._tables.get(node_id)
@@ -56,14 +56,14 @@ class Display:
             self._draw()
 
     def tick(self) -> None:
-        """Print tables that have waited for rows long enough; call it now and then."""
+        """Print tables whose timeout is over; call this regularly."""
         for state in self._tables.values():
             waited = self._clock() - state.since
             if not self._redraws(state) and state.rows and waited >= state.operator.timeout:
                 self._print_table(state)
 
     def close(self) -> None:
-        """Print what is left and give the terminal back."""
+        """Print the remaining rows, and release the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -95,7 +95,7 @@ class Display:
 
 
 class _TableState:
-    """The rows of one table, and since when they have been gathered."""
+    """The collected rows of one table, and the time of its last output."""
 
     def __init__(self, operator: PrintTable, now: float) -> None:
         self.operator = operator

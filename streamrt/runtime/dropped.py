@@ -1,4 +1,4 @@
-"""Whether all that a topology computes is used: a frame that nobody assigns takes the result of its operator along."""
+"""Finds unused results in a topology: an operator returned a new frame that was not assigned."""
 
 import logging
 
@@ -9,20 +9,20 @@ logger = logging.getLogger("streamrt")
 
 
 def warn_of_dropped_results(topology: Topology, *, collected: bool) -> None:
-    """Warn of operators that return a new frame with which nothing is done, such as `sdf.filter(...)` without assignment.
+    """Warn about operators whose new frame is unused, such as `sdf.filter(...)` without assignment.
 
     Args:
-        topology: the operators, not resolved: a `group_by` without a successor is dropped, too.
-        collected: whether what leaves the ends of branches is collected. Then an end is a result, unless the frame was used
-            for an output afterwards, as if the operator had changed it in place.
+        topology: the operators, not resolved, so that a `group_by` without a successor is found, too.
+        collected: whether the outputs of branch ends are collected. Then an end is a result, unless the original frame
+            was used for an output afterwards, as if the operator had changed it in place.
     """
     for node in _dropped(topology, collected=collected):
         advice = (
             ", or use update() for a function that is called for its effect" if isinstance(node.operator, Apply) else ""
         )
         logger.warning(
-            "%s returns a new frame that nothing is done with, and leaves the frame that it was called on as it was: assign "
-            "the new frame and go on with it, as in sdf = sdf.filter(...)%s",
+            "%s returns a new frame that is not used, and does not change the frame that it was called on: assign the "
+            "new frame and continue with it, as in sdf = sdf.filter(...)%s",
             *(node, advice),
         )
 
@@ -31,11 +31,11 @@ def _dropped(topology: Topology, *, collected: bool) -> list[Node]:
     followers = {node.id: topology.children.get(node.id, ()) for node in topology.nodes}
     followers.update({node.id: followers[topology.sources[name].id] for name, node in topology.exchanges.items()})
     used: set[int] = set()
-    # What follows a node has a higher id.
+    # Successors of a node have higher ids.
     for node in reversed(topology.nodes):
         if node.operator.in_place or any(other.id in used for other in followers[node.id]):
             used.add(node.id)
-    # Branches without output of frames that have one which was added later.
+    # Branches without output whose frame has a branch with output that was added later.
     passed_by: set[int] = set()
     feeding = {topology.sources[name].id: (node.id,) for name, node in topology.exchanges.items()}
     for node in topology.nodes:

@@ -1,19 +1,20 @@
-"""Event time of an application: watermarks, which partitions are idle, and which tasks must be ticked.
+"""The event time of an application: watermarks, idle partitions, and the tasks to tick.
 
-`EventTime` decides from facts that it is told, and does no input or output. Whoever runs tasks tells it which of them this
-process owns, which can be ticked, which are read to their ends, how far inputs are read, and what stores and exchanges have
-seen. It answers with a watermark for each store of each task, and with the tasks that are due.
+`EventTime` decides from reported facts, and does no input or output. The runner reports which tasks this process owns,
+which of them can be ticked, which are at the ends of their inputs, the read positions, and the event times that stores
+and exchanges have seen. `EventTime` returns a watermark for each store of each task, and the tasks that are due.
 
-**Watermarks have no memory.** The watermark of a store is the lowest observed time of all partitions that are not idle, by
-the facts of now. It may be lower than a moment ago, such as when a partition that lags behind is assigned. Stores keep their
-own clocks, which never go back.
+**Watermarks have no memory.** The watermark of a store is the lowest observed time of all partitions that are not idle,
+by the current facts. It may fall, for example when a partition with a backlog is assigned. Stores keep separate clocks,
+which never go back.
 
-**A partition is idle** while it is at its end, and its observed time has not moved for the idle timeout. That time counts
-only while the process knows that the partition is at its end. What cannot be read or processed now is never idle.
+**A partition is idle** while it is at its end and its observed time has not moved for the idle timeout. This timeout
+runs only while the process knows that the partition is at its end. A partition that cannot be read or processed now is
+never idle.
 
-**Watermarks pass repartition topics by barriers** (`runtime/barriers.py`). The watermark in front of an exchange is made of
-the highest event times that tasks have sent into it, once these records are durable. Tasks may be other instances' (`Peer`).
-`docs/decisions/0010-one-component-for-event-time.md` has the reasons.
+**Watermarks pass repartition topics by barriers** (`runtime/barriers.py`). The watermark in front of an exchange is
+derived from the highest event times that tasks have sent into it, once these records are durable. These tasks may
+belong to other instances (`Peer`). `docs/decisions/0010-one-component-for-event-time.md` has the reasons.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +31,7 @@ _LONGEST_STEP_MS = 1_000
 
 
 class StepClock:
-    """Gives the milliseconds since it was asked last, as far as somebody can know what happened in them.
+    """Measures milliseconds between calls, with a cap for gaps in which records may have gone unnoticed.
 
     Example:
         >>> clock = StepClock()
@@ -50,19 +51,19 @@ class StepClock:
         return min(_LONGEST_STEP_MS, self.gap(at))
 
     def gap(self, at: float) -> int:
-        """Return all of the milliseconds since the last call, for whoever knows that nothing happened in them."""
+        """Return the milliseconds since the last call without a cap, for a time without unnoticed records."""
         last, self._last = self._last, at
         return 0 if last is None else int((at - last) * 1_000)
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What is known of a task that another instance owns, from what it has committed.
+    """A task that another instance owns, as known from its commits.
 
     Attributes:
         at_end: whether all of its input is processed and committed.
-        sent: highest event time that it has sent into exchanges, by topic.
-        pending: the exchanges that it will send more into without a further record, because windows are open.
+        sent: the highest event time that it has sent into each exchange, by topic.
+        pending: the exchanges into which its open windows will send more without a further record.
         positions: committed offset of each of its input partitions.
     """
 
@@ -77,10 +78,10 @@ class _Point:
     """Event time at one store of a task, or at one exchange that it sends into.
 
     Attributes:
-        time: highest event time observed, or sent; None before the first.
-        moved_at: the quiet time of the task when it last moved.
-        next_deadline: for a store, when it has something to do.
-        reported: whether the task has told of it.
+        time: the highest event time observed or sent; None before the first.
+        moved_at: the quiet time of the task when `time` last moved.
+        next_deadline: for a store, the event time of its next work.
+        reported: whether the task has reported it.
     """
 
     time: int | None = None
@@ -89,20 +90,20 @@ class _Point:
     reported: bool = False
 
     def reach(self, time: int | None, quiet_ms: int) -> None:
-        """Note a time; a lower one is no news."""
+        """Note a time; a lower one is ignored."""
         if time is not None and (self.time is None or time > self.time):
             self.time, self.moved_at = time, quiet_ms
 
 
 @dataclass
 class _Task:
-    """What is known of a task.
+    """The known facts about a task.
 
     Attributes:
-        quiet_ms: how long it was known to be at the ends of its inputs, in all.
-        at_end: whether it is there now, and all that was read is processed.
+        quiet_ms: total time in milliseconds for which it was known to be at the ends of its inputs.
+        at_end: whether it is there now, with all records processed.
         ready: whether it can be ticked.
-        pending: of another instance's task, the exchanges that it will send more into without a further record.
+        pending: for a task of another instance, the exchanges into which it will send more without a further record.
         stores: its stores with deadlines, by name.
         exchanges: the exchanges that it sends into, by topic.
     """
@@ -115,21 +116,21 @@ class _Task:
     exchanges: dict[str, _Point] = field(default_factory=dict)
 
     def quiet_since(self, point: _Point) -> int:
-        """Return for how long a point has not moved, counted while the task was at its end."""
+        """Return for how many milliseconds a point has not moved; only time at the end of the inputs counts."""
         return self.quiet_ms - point.moved_at
 
     def is_idle(self, point: _Point, strategy: WatermarkStrategy) -> bool:
-        """Tell whether the others need not wait for a point of this task."""
+        """Return whether a point of this task is idle, so that it does not hold back the watermark."""
         return self.at_end and strategy.idle_ms is not None and self.quiet_since(point) >= strategy.idle_ms
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The topics that some records come from.
+    """The topics that feed a store or an exchange.
 
     Attributes:
         exchanges: the repartition topics among them.
-        outside: whether there are others.
+        outside: whether there are other topics.
     """
 
     exchanges: tuple[str, ...]
@@ -142,7 +143,7 @@ class _Inputs:
 
 
 class EventTime:
-    """Decides about event time for the tasks of one process.
+    """Computes watermarks and due tasks for the tasks of one process.
 
     Args:
         topology: the operators, resolved.
@@ -164,8 +165,8 @@ class EventTime:
             (topic, strategy): Passage() for topic, strategies in self._exchanges.items() for strategy in strategies
         }
         self._sends = {stream: topology.sends(stream) for stream in topology.streams}
-        # Where the records come from that stores get, or that are sent into exchanges. Not all inputs of a task need be among
-        # them: one of them may be fed by this very task.
+        # The topics that feed each store and each exchange. These need not be all inputs of a task: the task itself may
+        # feed one of them.
         self._store_inputs = {
             (stream, name): _Inputs.of(topology.scopes[store.scope], topology)
             for stream, stores in self._strategies.items()
@@ -177,14 +178,14 @@ class EventTime:
             for topic in self._exchanges
         }
         self._holds = {topic: topology.holds_back_ms(topic) for topic in self._exchanges}
-        # The stores whose deadlines may put something out into an exchange.
+        # The stores whose deadlines may send outputs into an exchange.
         self._before = {topic: stores for sends in self._sends.values() for topic, stores in sends.items()}
         self._tasks: dict[TopicPartition, _Task] = {}
         self._peers: dict[TopicPartition, _Task] = {}
 
     @property
     def wanted(self) -> bool:
-        """Whether any store has deadlines that time must reach."""
+        """Whether any store has deadlines."""
         return any(self._strategies.values()) or any(self._wall_clock.values())
 
     @property
@@ -195,10 +196,10 @@ class EventTime:
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
     def assign(self, tasks: Iterable[TopicPartition]) -> None:
-        """Begin with the tasks that this process owns now; what is known of those that stay is kept.
+        """Set the tasks that this process owns now; the facts about those that stay are kept.
 
         Args:
-            tasks: the tasks, those that cannot be worked on now included: they hold others up.
+            tasks: the tasks, including those that cannot be processed now: they hold back the watermark.
         """
         own = [task for task in tasks if self._concerns(task.topic)]
         self._tasks = {task: self._tasks.get(task) or self._begun(task) for task in own}
@@ -209,7 +210,7 @@ class EventTime:
         self._keep_passages()
 
     def restart(self, tasks: Iterable[TopicPartition]) -> None:
-        """Forget what stores of tasks have seen: they begin again where they are committed."""
+        """Forget the event times of the stores of tasks that restart at their committed offsets."""
         for task in tasks:
             known = self._tasks.get(task)
             if known is not None:
@@ -217,7 +218,7 @@ class EventTime:
                 known.stores = {name: _Point(moved_at=known.quiet_ms) for name in known.stores}
 
     def ready(self, tasks: Iterable[TopicPartition]) -> None:
-        """Say which tasks can be ticked; all others wait, and are not at their ends."""
+        """Set the tasks that can be ticked; all others wait, and do not count as at their ends."""
         able = set(tasks)
         for task, known in self._tasks.items():
             known.ready = task in able
@@ -226,11 +227,11 @@ class EventTime:
     def at_end(
         self, ended: Iterable[TopicPartition] | None = None, among: Iterable[TopicPartition] | None = None
     ) -> None:
-        """Say which tasks are at the ends of their inputs, with all that was read processed.
+        """Set the tasks that are at the ends of their inputs, with all records processed.
 
         Args:
-            ended: those that are; by default all that are looked at.
-            among: the tasks that are looked at; by default all of this process.
+            ended: the tasks at their ends; by default all of `among`.
+            among: the tasks to update; by default all of this process.
         """
         found = None if ended is None else set(ended)
         for task in self._tasks if among is None else among:
@@ -239,11 +240,11 @@ class EventTime:
                 known.at_end = known.ready and (found is None or task in found)
 
     def elapse(self, milliseconds: int, among: Iterable[TopicPartition] | None = None) -> None:
-        """Let time pass: it counts as quiet for the tasks that are at their ends.
+        """Advance the quiet time of tasks that are at their ends.
 
         Args:
-            milliseconds: how much.
-            among: the tasks for which it passes; by default all, those of other instances included.
+            milliseconds: the elapsed time.
+            among: the tasks to advance; by default all, including those of other instances.
         """
         tasks = (*self._tasks.values(), *self._peers.values())
         for known in tasks if among is None else [self._tasks[task] for task in among if task in self._tasks]:
@@ -255,11 +256,11 @@ class EventTime:
         times: Mapping[tuple[TopicPartition, str], StoreTime],
         sent: Mapping[tuple[TopicPartition, str], int],
     ) -> None:
-        """Note what tasks have seen.
+        """Note the event times that tasks have reported.
 
         Args:
-            times: where event time is, by task and store.
-            sent: the highest event time that was sent into an exchange and is durable there, by task and topic.
+            times: event times and deadlines, by task and store.
+            sent: the highest event time that is durable in an exchange, by task and topic.
         """
         for (task, name), seen in times.items():
             known = self._tasks.get(task)
@@ -268,7 +269,8 @@ class EventTime:
                 continue
             point.reported = True
             point.next_deadline = seen.next_deadline
-            # What the store remembers may be from a watermark, which says nothing about this partition's records.
+            # The remembered time of a store may come from a watermark, which implies nothing about this partition's
+            # records.
             point.reach(seen.reached if point.time is None else seen.observed, known.quiet_ms)
         for (task, topic), time in sent.items():
             known = self._tasks.get(task)
@@ -276,15 +278,16 @@ class EventTime:
                 known.exchanges[topic].reach(time, known.quiet_ms)
 
     def processed(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Note up to where input partitions are processed; offsets may lie behind markers of transactions."""
+        """Note the next offset to process of input partitions; it may lie after transaction markers."""
         for (topic, partition), position in positions.items():
             for strategy in self._exchanges.get(topic, ()):
                 self._passages[topic, strategy].advance(partition, position)
 
     def peers(self, found: Mapping[TopicPartition, Peer]) -> None:
-        """Note what other instances have committed, for the tasks that `foreign_tasks` names.
+        """Note the commits of other instances for the tasks from `foreign_tasks`.
 
-        What is known of a task of this process is added to: it may have sent more before the process began.
+        For a task that this process owns, only its sent times are added: it may have sent more before this process
+        began.
         """
         for task, peer in found.items():
             known = self._tasks.get(task)
@@ -297,15 +300,15 @@ class EventTime:
             if task in self._peers:
                 self.processed(peer.positions)
 
-    # -- Answers -------------------------------------------------------------------------------------------------------
+    # -- Results -------------------------------------------------------------------------------------------------------
 
     def foreign_tasks(self) -> set[TopicPartition]:
-        """Return the tasks in front of exchanges that this process does not own, but must know of."""
+        """Return the tasks that send into exchanges and that this process does not own, but must know."""
         streams = {stream for stream, topics in self._sends.items() if topics}
         return {task for stream in streams for task in self._all_tasks(stream) if task not in self._tasks}
 
     def watermarks(self) -> dict[TopicPartition, dict[str, int]]:
-        """Return the watermarks by task and store; those that are not known yet are missing."""
+        """Return the watermarks, in milliseconds, by task and store; unknown ones are missing."""
         found: dict[TopicPartition, dict[str, int]] = {}
         observed = {
             (stream, store): self._observed(stream, store, self._strategies[stream][store])
@@ -327,7 +330,7 @@ class EventTime:
         return found
 
     def sent(self) -> dict[TopicPartition, dict[str, int]]:
-        """Return the highest event time that each task of this process has sent, by exchange."""
+        """Return the highest event time that each task of this process has sent into each exchange."""
         found: dict[TopicPartition, dict[str, int]] = {}
         for task, known in self._tasks.items():
             times = {topic: point.time for topic, point in known.exchanges.items() if point.time is not None}
@@ -336,7 +339,7 @@ class EventTime:
         return found
 
     def due(self, now: int) -> set[TopicPartition]:
-        """Return the tasks that have something to do by now, or have not told yet whether they have.
+        """Return the tasks with due work, or whose deadlines are not reported yet.
 
         Args:
             now: wall clock, in milliseconds since the Unix epoch.
@@ -353,7 +356,7 @@ class EventTime:
         return found
 
     def barrier(self) -> Barrier | None:
-        """Return what must be asked for so that watermarks get on behind exchanges; None if nobody waits for that."""
+        """Return the request that lets watermarks advance behind exchanges; None if none is needed."""
         wanted: dict[tuple[str, WatermarkStrategy], int] = {}
         for (topic, strategy), passage in self._passages.items():
             if not self._is_awaited(self._topology.stream_of_topic[topic], strategy):
@@ -368,11 +371,11 @@ class EventTime:
         return Barrier(wanted, frozenset(TopicPartition(topic, each) for topic in topics for each in numbers[topic]))
 
     def add_barrier(self, barrier: Barrier, ends: Mapping[TopicPartition, int]) -> None:
-        """Take the answer to `barrier`.
+        """Add the answer to a request from `barrier`.
 
         Args:
-            barrier: the question.
-            ends: the high watermark of each partition, asked for after the question was made.
+            barrier: the request.
+            ends: the high watermark of each partition, read after the request was made.
         """
         for (topic, strategy), watermark in barrier.watermarks.items():
             own = {place.partition: end for place, end in ends.items() if place.topic == topic}
@@ -381,20 +384,21 @@ class EventTime:
     # -- Rules ---------------------------------------------------------------------------------------------------------
 
     def _observed(self, stream: str, store: str, strategy: WatermarkStrategy) -> int | None:
-        """Return the watermark of a store that is made of what its own partitions have observed."""
+        """Return the watermark of a store from the observed times of its own partitions."""
         points = [(known, known.stores[store]) for task, known in self._tasks.items() if task.topic == stream]
         active = [point.time for known, point in points if not known.is_idle(point, strategy)]
         if active:
-            # A partition that may still bring its first record holds the others up, until it is idle.
+            # A partition without a first record holds back the watermark until it is idle.
             return _lowest(active)
         return _of_idle(points, strategy)
 
     def _sent(self, topic: str, strategy: WatermarkStrategy) -> int | None:
-        """Return the watermark in front of an exchange: nothing earlier will be sent into it, but by what was idle."""
+        """Return the watermark in front of an exchange: only idle partitions may still send earlier event times."""
         stream = self._topology.stream_of(self._topology.exchanges[topic])
         inputs, hold = self._exchange_inputs[topic], self._holds[topic]
         if not inputs.outside and hold is not None:
-            # Records of all partitions are mixed there, so what a task has sent last says nothing about what it will send.
+            # Each partition mixes records of all tasks before it, so the last sent time implies nothing about later
+            # ones.
             passed = [_lowest(self._passed(inputs, strategy, task.partition)) for task in self._all_tasks(stream)]
             lowest = _lowest(passed)
             return None if lowest is None else lowest - hold
@@ -412,11 +416,11 @@ class EventTime:
         return _lowest(active) if active else _of_idle(found, strategy)
 
     def _passed(self, inputs: _Inputs, strategy: WatermarkStrategy, partition: int) -> list[int | None]:
-        """Return the watermarks that have come through exchanges to a partition."""
+        """Return the watermarks that have passed the exchanges in a partition."""
         return [self._passages[topic, strategy].passed(partition) for topic in inputs.exchanges]
 
     def _is_quiet(self, topic: str, strategy: WatermarkStrategy) -> bool:
-        """Tell whether all tasks are idle that send into an exchange, and those that send into exchanges before it."""
+        """Return whether all tasks that send into an exchange, and into the exchanges before it, are idle."""
         for task in self._all_tasks(self._topology.stream_of(self._topology.exchanges[topic])):
             known = self._tasks.get(task) or self._peers.get(task)
             if known is None or self._is_pending(known, topic):
@@ -426,14 +430,14 @@ class EventTime:
         return all(self._is_quiet(before, strategy) for before in self._exchange_inputs[topic].exchanges)
 
     def _is_pending(self, known: _Task, topic: str) -> bool:
-        """Tell whether a task will send something into an exchange without a further record."""
+        """Return whether a task will send into an exchange without a further record."""
         if known.pending is not None:
             return topic in known.pending
         points = (known.stores[name] for name in self._before[topic])
         return any(not point.reported or point.next_deadline is not None for point in points)
 
     def _is_awaited(self, stream: str, strategy: WatermarkStrategy) -> bool:
-        """Tell whether anything behind an exchange waits for a watermark."""
+        """Return whether any store or exchange behind an exchange waits for a watermark."""
         if any(strategy in self._exchanges[topic] for topic in self._sends[stream]):
             return True
         waiting = {store for store, its in self._strategies[stream].items() if its == strategy}
@@ -469,14 +473,14 @@ class EventTime:
 
 
 def _lowest(times: Iterable[int | None]) -> int | None:
-    """Return the lowest time; None if there is none, or one is not known."""
+    """Return the lowest time; None if there is none or any is unknown."""
     found = list(times)
     known = [time for time in found if time is not None]
     return min(known) if known and len(known) == len(found) else None
 
 
 def _of_idle(points: Iterable[tuple[_Task, _Point]], strategy: WatermarkStrategy) -> int | None:
-    """Return the watermark while all are idle: that of the newest, and maybe the time that has passed since."""
+    """Return the watermark while all are idle: the newest time, plus the quiet time unless it is held."""
     known = [(point.time, task.quiet_since(point)) for task, point in points if point.time is not None]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""How a program ends: by signals at a boundary, or at once while it starts, and by errors with one sentence."""
+"""The end of a program: on signals, at a boundary or at once during the start; on errors, with one sentence."""
 
 import contextlib
 import logging
@@ -23,17 +23,17 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class StoppedError(Exception):
-    """The application was stopped before it had begun. It never leaves `run()`."""
+    """The application was stopped during its start. `run()` never raises this."""
 
 
 def unless_stopped(stop: threading.Event, work: Callable[[], R]) -> R:
-    """Return what a function returns, unless the application is stopped before that.
+    """Return the result of a function, unless the application is stopped first.
 
-    The function runs in a thread of its own, which is left alone then: requests to a broker that does not answer cannot be
-    interrupted. It must do nothing that matters after a stop.
+    The function runs in a separate thread. After a stop this thread continues, because requests to an unavailable
+    broker cannot be interrupted. The function must have no effects that matter after a stop.
 
     Args:
-        stop: set when the application shall stop.
+        stop: set to stop the application.
         work: the function.
 
     Raises:
@@ -47,7 +47,7 @@ def unless_stopped(stop: threading.Event, work: Callable[[], R]) -> R:
 
 
 def in_background(name: str, work: Callable[[], R]) -> "Future[R]":
-    """Call a function in a thread that the end of the process does not wait for, and return its result to come.
+    """Call a function in a daemon thread, and return its future result.
 
     Args:
         name: name of the thread.
@@ -58,7 +58,7 @@ def in_background(name: str, work: Callable[[], R]) -> "Future[R]":
     def run() -> None:
         try:
             answer.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+        except BaseException as error:  # noqa: BLE001 - passed to the waiting thread
             answer.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
@@ -89,10 +89,10 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def end_readably() -> None:
-    """Let a script that does not catch our errors, or that is interrupted, end with one sentence instead of a stack trace.
+    """Make a script end with one sentence instead of a stack trace on an uncaught StreamRT error or an interrupt.
 
-    The stack trace is shown where the level of the logs is DEBUG, and in an interactive Python. Whoever has set
-    `sys.excepthook` keeps it.
+    With log level DEBUG, and in an interactive Python, the stack trace is shown. A `sys.excepthook` that the user has
+    set is kept.
     """
     if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
         sys.excepthook = _show
@@ -107,7 +107,7 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
 
 
 def _place(traceback: TracebackType | None) -> str:
-    """Return which line of the user's program has called us with what was wrong; for what happens in `run()`, nothing."""
+    """Return the line of the user's program with the failed call; an empty string for errors inside `run()`."""
     place = ""
     for frame, line in walk_tb(traceback):
         code = frame.f_code

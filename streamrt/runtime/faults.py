@@ -1,13 +1,13 @@
-"""Places where a crash is worth testing. Does nothing unless the environment asks for faults.
+"""Fault injection for crash tests. Does nothing unless the environment requests faults.
 
-`STREAMRT_FAULT` names a file. While that file exists, it holds one fault, `<point>:<kind>`, which the first process to
-reach the point provokes; that process deletes the file first, so each fault happens once. Kinds:
+`STREAMRT_FAULT` names a file. While the file exists, it holds one fault, `<point>:<kind>`. The first process that
+reaches the point deletes the file and then triggers the fault, so each fault happens once. Kinds:
 
-- `exit`: the process ends at once, as kill -9 would;
-- `raise`: `InjectedFaultError` is raised, which nobody expects;
-- `stop`: the process is suspended (SIGSTOP), so that a rival can take over; when it is continued, it is a zombie.
+- `exit`: the process ends at once, as with kill -9;
+- `raise`: the unexpected `InjectedFaultError` is raised;
+- `stop`: the process is suspended (SIGSTOP), so that another one can take over; after it is continued, it is a zombie.
 
-Whoever tests writes the next fault whenever it suits: with `Path.replace`, so that nobody reads half of it.
+A test can write the next fault at any time; it must use `Path.replace`, which makes the write atomic.
 """
 
 import os
@@ -26,21 +26,21 @@ POINTS = (
     "committed",
     "stored",
 )
-"""In the order in which a commit passes them; see `streamrt.runtime.commit`."""
+"""The fault points, in the order of a commit; see `streamrt.runtime.commit`."""
 
 KINDS = ("exit", "raise", "stop")
 VARIABLE = "STREAMRT_FAULT"
 
 
 class InjectedFaultError(RuntimeError):
-    """Raised where `STREAMRT_FAULT` asks for it."""
+    """The error that `STREAMRT_FAULT` requests with `raise`."""
 
 
 def reached(point: str) -> None:
-    """Tell that a point is reached; provokes the fault that the environment asks for.
+    """Trigger the fault that the environment requests for this point, if any.
 
     Raises:
-        InjectedFaultError: if that is asked for.
+        InjectedFaultError: if the fault has the kind `raise`.
         ValueError: if the file holds no fault.
     """
     file = os.environ.get(VARIABLE)
@@ -61,10 +61,10 @@ def _look(file: Path, point: str) -> None:
     try:
         file.unlink()
     except FileNotFoundError:
-        # Another process was quicker.
+        # Another process triggers this fault.
         return
     if kind == "exit":
         os._exit(137)
     if kind == "raise":
-        raise InjectedFaultError(f"a fault was asked for at {point!r}")
+        raise InjectedFaultError(f"injected fault at {point!r}")
     os.kill(os.getpid(), signal.SIGSTOP)

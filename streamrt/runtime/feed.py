@@ -1,4 +1,4 @@
-"""How a resident task gets at records and partitions: what it needs from Kafka beside `TaskClients`."""
+"""The Kafka interface of a resident task beside `TaskClients`: its consumer and its group member."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -10,57 +10,57 @@ __all__ = ["Feed", "Join", "Member"]
 
 
 class Feed(Protocol):
-    """Reads the committed records of assigned partitions, each from a given offset on. Used by one thread."""
+    """Reads the committed records of partitions, each from a given offset. Used by one thread."""
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, too, from these offsets on, once they are resumed."""
+        """Add partitions with their start offsets; they are paused until `resume`."""
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
-        """Read these partitions no longer; what was read of them and not returned is forgotten."""
+        """Remove partitions, and drop their fetched records that were not returned."""
 
     def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
-        """Return what there is, at least one record if one comes in time; records of a partition are in order.
+        """Return the available records, at least one if one arrives in time; the records of a partition are in order.
 
         Args:
-            timeout_s: seconds to wait for the first record; 0 does not wait.
-            records: the most to return.
+            timeout_s: seconds to wait for the first record; 0 to return at once.
+            records: maximum number of records.
 
         Raises:
-            OffsetOutOfRangeError: if the next offset of a partition is not there any more.
-            KafkaRequestError: if records cannot be read for another reason that does not pass by itself.
+            OffsetOutOfRangeError: if the next offset of a partition no longer exists.
+            KafkaRequestError: if records cannot be read because of another lasting error.
         """
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on at another offset; what was read of the partition and not returned is forgotten."""
+        """Continue at another offset, and drop the fetched records of the partition that were not returned."""
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`."""
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        """Return records of these partitions again, after those that were returned before the pause."""
+        """Return records of these partitions again, from where the pause began."""
 
     def ends(self) -> Mapping[TopicPartition, int]:
-        """Return, for the partitions that were last found read to their ends, the offset there: behind all markers."""
+        """Return the end offset, after all transaction markers, of each partition that the feed has read to its end."""
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
 
 class Member(Protocol):
-    """A member of the consumer group, which owns partitions. `GroupMember` is one."""
+    """A member of the consumer group, which owns partitions; implemented by `GroupMember`."""
 
     @property
     def away(self) -> bool:
-        """Whether no broker answers at the moment."""
+        """Whether no broker is reachable at the moment."""
 
     def start(self) -> None:
         """Join the group."""
 
     def current_assignment(self, timeout: float) -> GroupAssignment | None:
-        """Return the partitions that the member owns with their generation; None while there is no assignment.
+        """Return the assigned partitions and their generation; None while there is no assignment.
 
         Raises:
-            StreamRTError: what made the member fail.
+            StreamRTError: the error that ended the member.
         """
 
     def commit(
@@ -71,17 +71,17 @@ class Member(Protocol):
         timeout: float = 30.0,
         metadata: OffsetMetadata = None,
     ) -> None:
-        """Commit offsets of partitions that the member owns, and return when the group has them.
+        """Commit offsets of assigned partitions, and return after the group has stored them.
 
         Raises:
-            GroupFencedError: if a partition is not the member's any more.
-            KafkaRequestError: if the offsets could not be committed for another reason.
+            GroupFencedError: if a partition is no longer assigned to the member.
+            KafkaRequestError: if the commit failed for another reason.
         """
 
     def close(self) -> None:
-        """Give the partitions back, which calls the function for revoked partitions, and end."""
+        """Leave the group. This calls the function for revoked partitions first."""
 
 
 Join = Callable[[Callable[[frozenset[TopicPartition]], None], Callable[[frozenset[TopicPartition]], None]], Member]
-"""Makes a member of two functions: the first is called in a thread of its own before partitions are given back, and may
-block; the second one after they were lost."""
+"""Creates a member from two functions: for revoked partitions and for lost partitions. The first one is called in a
+separate thread before the partitions are released, and may block."""

@@ -1,20 +1,21 @@
-"""Exactly once: how a task becomes the only one that can move the offsets of its inputs.
+"""Exactly-once fencing: makes a task the only one that can move the offsets of its inputs.
 
-Transactional ids belong to input partitions. A task takes those of all of its inputs, and produces with that of the first
-one, its *owner*. Which id moves the offset of another input is part of the metadata of that offset: a *claim*. So tasks of
-another version of the application, which may merge other inputs, are found and fenced, whatever they are called:
+Each input partition has a transactional id. A task takes the ids of all its inputs, and produces with that of the first
+one, its *owner*. The metadata of each other input's offset names the id that moves this offset: a *claim*. Tasks of
+another application version, which may merge other inputs, are thus found and fenced, whatever their names:
 
-1. take the id of each input: whoever holds one is fenced, and nobody else can claim these inputs any more;
-2. read who claims the inputs, and take the ids of these owners, too;
-3. read again, when no transaction is about to move an offset, until nobody new is named;
-4. claim the inputs that others have claimed: commit the same offset with the id of that very input.
+1. take the id of each input: this fences its holder, and no other task can claim these inputs any more;
+2. read the claims of the inputs, and take the ids of these owners, too;
+3. read again, with no transaction pending on an offset, until no new owner is named;
+4. claim the inputs that others have claimed: commit the same offset with the id of the input itself.
 
-A task that skips 1 for an input cannot be told from one that was fenced; a task that skips 4 cannot be found by the next one.
+Without step 1 for an input, the task cannot be distinguished from a fenced one; without step 4, the next task cannot
+find it.
 
-That leaves a task of a former version that was about to begin when its process stood still. When it wakes up, it takes the
-ids from the version that follows, and commits without the stores that are new. So where another version has committed, the
-driver claims an input for its own, in the same way, before it looks where to begin. A task that finds an input claimed for
-another version than its own was followed, and gives up.
+One case remains: the process of a former version was suspended just before a task began. When it continues, this task
+takes the ids from the new version, and would commit without the new stores. Therefore, if another version has committed
+an input, the driver claims the input for its own version in the same way, before it reads the start offset. A task that
+finds an input claimed for another version has been superseded, and gives up.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ _JOINED = "--"
 
 
 def owner_of(inputs: Collection[TopicPartition]) -> TopicPartition:
-    """Return the input partition whose transactional id a task produces with."""
+    """Return the input partition whose transactional id the task uses to produce."""
     return min(inputs)
 
 
@@ -45,19 +46,19 @@ def take_inputs(
     *,
     reuse: bool,
 ) -> TransactionWriter:
-    """Fence everybody else who could move the offsets of a task's inputs, and return the writer of the task.
+    """Fence all other writers that could move the offsets of a task's inputs, and return the writer of the task.
 
     Args:
-        clients: Kafka.
+        clients: the Kafka clients of this process.
         task: the task.
         inputs: its input partitions.
-        metadata: composes what this version of the application stores with its offsets.
-        reuse: whether this process made the task's last commit, so that the writer which did may go on: whoever works on one
-            of the inputs meanwhile has taken the writer's id.
+        metadata: composes the offset metadata of this application version.
+        reuse: whether this process made the task's last commit, so that its writer may continue: any other process that
+            worked on an input meanwhile has taken the writer's id.
 
     Raises:
-        TransactionError: if Kafka does not let us begin, or somebody else claims the inputs at the same time, or has done so
-            since.
+        TransactionError: if Kafka rejects the transaction, or another process claims the inputs at the same time or has
+            claimed them since.
         KafkaRequestError: if the offsets cannot be read.
     """
     kept = clients.kept(task) if reuse else None
@@ -77,17 +78,17 @@ def take_inputs(
 
 
 def fence_owners(clients: TaskClients, places: Iterable[TopicPartition], metadata: CommitMetadata) -> None:
-    """End the transactions that dead tasks of input partitions have left open, whatever else these tasks had read.
+    """Abort open transactions of dead tasks on input partitions, whatever other inputs these tasks had.
 
-    Inputs that another version of the application had are claimed for this one.
+    Inputs of another application version are claimed for this one.
 
     Args:
-        clients: Kafka.
+        clients: the Kafka clients of this process.
         places: the input partitions.
-        metadata: composes what this version stores with its offsets.
+        metadata: composes the offset metadata of this application version.
 
     Raises:
-        TransactionError: if Kafka does not let that happen, or somebody else does it at the same time.
+        TransactionError: if Kafka rejects it, or another process does the same at the same time.
         KafkaRequestError: if the offsets cannot be read.
     """
     for place in places:
@@ -104,14 +105,14 @@ def _claim(
     owner: TopicPartition,
     metadata: CommitMetadata,
 ) -> None:
-    """Fence those who claim inputs, and claim the inputs that are not claimed for this task yet."""
+    """Fence the owners that claim inputs, and claim the inputs that are not claimed for this task yet."""
     wanted = {place: None if place == owner else owner.topic for place in writers}
     found = _fence_others(clients, task, wanted)
     notes = {place: CommittedMetadata.decode(found[place].metadata) for place in sorted(found)}
     for place, note in notes.items():
-        # Somebody who sets an offset by hand tells of no version.
+        # An offset that was set manually has no version.
         if note.format and not metadata.describes(place, found[place].metadata):
-            raise TransactionError(f"another version of the application has taken {place} over", fenced=True)
+            raise TransactionError(f"{place} was taken over by another version of the application", fenced=True)
     for place, note in notes.items():
         offset = found[place].offset
         if note.owner != wanted[place] and offset is not None:
@@ -122,25 +123,25 @@ def _claim(
 def _fence_others(
     clients: TaskClients, task: TopicPartition, wanted: Mapping[TopicPartition, str | None]
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Fence those who may move the offsets of inputs whose own ids are taken, until nobody new is named.
+    """Fence the owners that may move the offsets of inputs, until no new owner is named. The inputs' own ids are taken.
 
     Args:
-        clients: Kafka.
-        task: whose inputs they are.
-        wanted: by input, the topic whose id is to move the offset, if it is another one.
+        clients: the Kafka clients of this process.
+        task: the task of the inputs.
+        wanted: by input, the topic of the id that is to move its offset; None for the input's own id.
 
     Returns:
-        What is committed, which nobody else moves any more.
+        The committed offsets, which no other writer can move any more.
     """
     fenced = set(wanted)
-    # One whose transaction is about to move an offset must be fenced before the offset can be read.
+    # An owner with a pending transaction on an offset must be fenced before a stable read of this offset can succeed.
     stable = False
     for _ in range(_LOOKS):
         found = clients.noted(wanted, stable=stable)
         notes = {place: CommittedMetadata.decode(committed.metadata) for place, committed in found.items()}
         named = {other for place, note in notes.items() for other in _owners(place, note)}
         if len(wanted) > 1 and any(note.owner != wanted[place] for place, note in notes.items()):
-            # Before there were claims, the id of a merged task had its name.
+            # Versions without claims named the id of a merged task after the task.
             named.add(task)
         new = named - fenced
         for other in sorted(new):
@@ -149,14 +150,14 @@ def _fence_others(
         if stable and not new:
             return found
         stable = True
-    raise TransactionError(f"others claim the inputs of {task} at the same time", fenced=True)
+    raise TransactionError(f"other processes claim the inputs of {task} at the same time", fenced=True)
 
 
 def _owners(place: TopicPartition, note: CommittedMetadata) -> set[TopicPartition]:
-    """Return whose ids may move the offset of an input, beside its own."""
+    """Return the owners of the ids that may move the offset of an input, beside its own id."""
     names = {note.owner} if note.owner is not None else set()
     if note.format == 1:
-        # Before there were claims, merged tasks had ids of their own. Their stores tell of them.
+        # In versions without claims, merged tasks had separate ids. The names of their stores reveal them.
         names |= {scope for scope in note.stores if _JOINED in scope and place.topic in _members(scope)}
     return {TopicPartition(name, place.partition) for name in names}
 

@@ -1,11 +1,11 @@
-"""At least once: what becomes of changelog records whose writers had lost the partition.
+"""Handling of changelog records from writers that had lost the partition, with at-least-once.
 
-Nothing fences these writers: a process that stood still for a while may deliver what it had produced before. Each record
-tells the *epoch* of its writer (`streamrt.state.changelog`), so that
+Such writers are not fenced: a process that was suspended may deliver its produced records later. Each record has the
+*epoch* of its writer (`streamrt.state.changelog`). Therefore
 
-- restores pass over records of a lower epoch than one before them in the log;
-- a writer that meets records of a higher epoch knows that it is not the owner any more;
-- the owner writes the values of all keys again that others have touched, from its own store.
+- a restore skips records with a lower epoch than a record before them in the log;
+- a writer that finds records with a higher epoch knows that it is no longer the owner;
+- the owner rewrites the values of all keys that others have written, from its own store.
 """
 
 import logging
@@ -26,14 +26,14 @@ _TRIALS = 5
 
 
 class EpochFilter:
-    """Passes over records of writers that had lost the partition.
+    """Skips the records of writers that had lost the partition.
 
     Args:
-        newest: highest epoch of the records before.
+        newest: highest epoch of earlier records.
 
     Attributes:
         newest: highest epoch so far; None if no record had one.
-        passed_over: the keys of the records that do not count.
+        passed_over: the keys of the skipped records.
     """
 
     def __init__(self, newest: bytes | None = None) -> None:
@@ -41,7 +41,7 @@ class EpochFilter:
         self.passed_over: set[bytes] = set()
 
     def take(self, records: ChangelogRecords) -> Iterable[tuple[bytes, bytes | None]]:
-        """Return keys and values of the records that count."""
+        """Return keys and values of the records that are not skipped."""
         pairs = zip(records.keys, records.values, strict=True)
         epochs: Sequence[bytes | None] = records.epochs
         if not any(epoch is not None and epoch != self.newest for epoch in set(epochs)):
@@ -58,34 +58,34 @@ class EpochFilter:
 
 
 def epoch_headers(epoch: bytes | None) -> Headers | None:
-    """Return the headers of changelog records of a writer."""
+    """Return the headers of a writer's changelog records."""
     return None if epoch is None else [(EPOCH_HEADER, epoch)]
 
 
 def refuse_later_owner(place: TopicPartition, found: bytes | None, own: bytes | None) -> None:
-    """Refuse to work on a partition that another process has claimed later.
+    """Raise if another process has claimed the partition later.
 
     Args:
         place: the partition.
         found: highest epoch in the changelog.
-        own: our epoch; None exactly once, where nobody writes without being the owner.
+        own: epoch of this process; None with exactly-once, where only the owner can write.
 
     Raises:
-        TransactionError: if the other one is higher.
+        TransactionError: if `found` is higher than `own`.
     """
     if own is not None and found is not None and found > own:
         raise TransactionError(
-            f"another process has taken {place} over, and has written to its changelog; if there is none, the clock of this "
-            "machine is behind: set it",
+            f"{place} was reassigned to another process, which has written to its changelog; if there is no such process, "
+            "the clock of this machine is slow: correct it",
             fenced=True,
         )
 
 
 def keys_of_others(clients: TaskClients, log: TopicPartition, start: int, end: int, own: bytes) -> set[bytes]:
-    """Return the keys of all records in a range of a changelog, some of which are others'.
+    """Return the keys of all records in a changelog range that contains records of other writers.
 
     Raises:
-        TransactionError: if one of the others has claimed the partition later.
+        TransactionError: if one of these writers has claimed the partition later.
     """
     keys: set[bytes] = set()
     for records in clients.changelog(log, start, end):
@@ -104,24 +104,24 @@ def write_again(
     position: bytes | None,
     own: bytes,
 ) -> int:
-    """Write the values of keys again that others have written to a changelog, until no record of theirs is behind ours.
+    """Rewrite keys that others have written to a changelog, until no record of theirs follows those of this process.
 
     Args:
-        clients: Kafka.
-        writer: where changelog records go.
+        clients: the Kafka clients of this process.
+        writer: the writer of changelog records.
         log: the changelog partition.
-        end: where it ends, as far as it was looked at.
+        end: end offset of the changelog range that was checked.
         keys: the keys.
         value_of: returns the value of a key; None deletes.
-        position: the position record that the values belong to; None without one.
-        own: our epoch.
+        position: the position record of these values; None if there is none.
+        own: epoch of this process.
 
     Returns:
-        Where the changelog ends now.
+        The new end offset of the changelog.
 
     Raises:
         TransactionError: if another process has claimed the partition later.
-        KafkaRequestError: if the records were not delivered.
+        KafkaRequestError: if records were not delivered.
     """
     headers, now = epoch_headers(own), clients.now()
     for _ in range(_TRIALS):
@@ -132,14 +132,14 @@ def write_again(
             writer.produce(log.topic, value, key, now, headers, log.partition)
         errors = writer.flush()
         if errors:
-            raise KafkaRequestError(f"changelog {log} was not set right: {errors[0]}", retriable=True)
+            raise KafkaRequestError(f"changelog {log} was not repaired: {errors[0]}", retriable=True)
         expected = end + len(records)
         _, high = clients.bounds(log)
         if high == expected:
             return high
         refuse_loss(log, expected, high)
         keys, end = keys_of_others(clients, log, end, high, own), high
-    raise TransactionError(f"others write to changelog {log} again and again", fenced=True)
+    raise TransactionError(f"other processes keep writing to changelog {log}", fenced=True)
 
 
 def defend(
@@ -152,24 +152,24 @@ def defend(
     position: bytes,
     own: bytes,
 ) -> int:
-    """See to it that a changelog says what a store will: nobody else has written since the last commit, or we did last.
+    """Make a changelog match its store: if others have written since the last commit, rewrite their keys.
 
     Args:
-        clients: Kafka.
-        writer: where changelog records go; it is flushed.
+        clients: the Kafka clients of this process.
+        writer: the writer of changelog records; it is flushed.
         log: the changelog partition.
-        written: where the records of the commit begin and end, if nobody else has written.
-        prepared: the changes of the commit.
+        written: start and end offset of the commit's records, if there is no other writer.
+        prepared: keys and values of the commit's changes.
         partition: the store partition without these changes.
         position: the position record of the commit.
-        own: our epoch.
+        own: epoch of this process.
 
     Returns:
-        How many offsets there are now from the beginning of the commit to the end of the changelog.
+        The number of offsets from the start of the commit to the end of the changelog.
 
     Raises:
         TransactionError: if another process has claimed the partition later.
-        KafkaRequestError: if the changelog cannot be looked at, or set right.
+        KafkaRequestError: if the changelog cannot be checked or repaired.
     """
     start, expected = written
     _, high = clients.bounds(log)
@@ -178,8 +178,8 @@ def defend(
     refuse_loss(log, expected, high)
     keys = keys_of_others(clients, log, start, high, own)
     logger.warning(
-        "changelog %s: %d records of another writer came in between, such as a process that believes to own the partition "
-        "still; writing our own values again",
+        "changelog %s: another writer added %d records, such as a process that has not noticed the loss of the "
+        "partition; rewriting the values of this process",
         log,
         high - expected,
     )
@@ -200,44 +200,44 @@ def set_right(
     partition: StorePartition,
     own: bytes,
 ) -> int:
-    """Write the values of keys again whose last records in a changelog do not count.
+    """Rewrite the keys whose last records in a changelog were skipped.
 
     Args:
-        clients: Kafka.
-        writer: where changelog records go.
+        clients: the Kafka clients of this process.
+        writer: the writer of changelog records.
         log: the changelog partition.
-        end: where it ends.
+        end: end offset of the changelog.
         passed_over: the keys.
-        partition: the store partition, restored.
-        own: our epoch.
+        partition: the restored store partition.
+        own: epoch of this process.
 
     Returns:
-        Where the changelog ends now.
+        The new end offset of the changelog.
 
     Raises:
         TransactionError: if another process has claimed the partition later.
-        KafkaRequestError: if the records were not delivered.
+        KafkaRequestError: if records were not delivered.
     """
     keys = set(passed_over) - {POSITION_KEY}
     logger.warning(
-        "changelog %s: the records of %d keys come from a writer that had lost the partition; writing the right values again",
+        "changelog %s: the last records of %d keys are from a writer that had lost the partition; rewriting the values",
         log,
         len(keys),
     )
-    # The last position record may lie before what was replayed, and compaction drops it for the one of a stale writer.
+    # The last position record may precede the replayed range, and compaction replaces it by that of a stale writer.
     position = None if partition.stamp is None else Position.of(partition.stamp)
     encoded = None if position is None else position.encode()
     return write_again(clients, writer, log, end, keys, partition.get, encoded, own)
 
 
 def refuse_loss(log: TopicPartition, expected: int, high: int) -> None:
-    """Refuse a changelog that ends before records that were delivered.
+    """Raise if a changelog ends before delivered records.
 
     Raises:
-        KafkaRequestError: if it does.
+        KafkaRequestError: if `high` is below `expected`.
     """
     if high < expected:
         raise KafkaRequestError(
-            f"changelog {log} ends at {high}, though {expected - high} more records were delivered to it",
+            f"changelog {log} ends at offset {high}, but {expected - high} more records were delivered to it",
             retriable=True,
         )

@@ -1,4 +1,4 @@
-"""Lets one store begin again: its changelog, what committed offsets tell of it, and its files are deleted."""
+"""Resets one store: deletes its changelog, its name in the metadata of committed offsets, and its files."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -21,15 +21,15 @@ __all__ = ["StoreToForget", "forget_store"]
 
 @dataclass(frozen=True)
 class StoreToForget:
-    """What there is of a store.
+    """The existing parts of a store.
 
     Attributes:
         group: the consumer group.
-        scope: the topic that the store belongs to, or the sorted names of several, joined by `--`.
+        scope: the topic of the store, or the sorted names of merged topics, joined by `--`.
         store: its name.
         changelog: its changelog topic; None if there is none.
-        offsets: committed offsets whose metadata name the store.
-        metadata: what they say instead when it is forgotten.
+        offsets: committed offsets whose metadata names the store.
+        metadata: the metadata of these offsets without the store.
         files: directories of its store partitions on this machine.
     """
 
@@ -45,24 +45,24 @@ class StoreToForget:
     def find(
         cls, admin: TopicAdmin, group: str, topics: Sequence[str], store: str, state_dir: Path, timeout: float = 30.0
     ) -> "StoreToForget":
-        """Look for a store.
+        """Find the parts of a store.
 
         Args:
-            admin: answers questions about topics and offsets.
+            admin: client for topics and offsets.
             group: the consumer group.
-            topics: the topic that the store belongs to, or those that were merged.
+            topics: the topic of the store, or the merged topics.
             store: the name of the store.
             state_dir: the state directory of the application.
-            timeout: seconds to wait for each answer of the cluster.
+            timeout: seconds to wait for each response of the cluster.
 
         Raises:
-            InvalidOperationError: if the group has members, or there is no such store.
-            KafkaRequestError: if Kafka does not answer.
+            InvalidOperationError: if the group has members, or the store does not exist.
+            KafkaRequestError: if Kafka does not respond.
         """
         if admin.group_is_active(group, timeout=timeout):
             raise InvalidOperationError(
-                f"consumer group {group!r} has members: stop all instances of the application before a store is forgotten; "
-                "those that were killed count until their sessions are over"
+                f"consumer group {group!r} has members: stop all instances of the application before you forget a store; "
+                "killed instances count until their sessions time out"
             )
         scope = stream_id(topics)
         changelog = changelog_topic_name(group, scope, store)
@@ -87,12 +87,12 @@ class StoreToForget:
         if not (exists or offsets or files):
             raise InvalidOperationError(
                 f"consumer group {group!r} has no store {store!r} of {scope}: there is no topic {changelog}, no committed "
-                f"offset tells of it, and there are no files of it in {state_dir}"
+                f"offset names the store, and {state_dir} has no files of it"
             )
         return cls(group, scope, store, changelog if exists else None, offsets, metadata, files)
 
     def lines(self) -> Iterator[str]:
-        """Yield what will be deleted, line by line."""
+        """Yield descriptions of the parts to delete, one line each."""
         if self.changelog is not None:
             yield f"the topic {self.changelog}"
         if self.offsets:
@@ -102,13 +102,14 @@ class StoreToForget:
             yield f"the directory {path}"
 
     def forget(self, admin: TopicAdmin, state_dir: Path, timeout: float = 30.0) -> None:
-        """Delete all of it. It can be called again after an error.
+        """Delete all parts. It can be called again after an error.
 
         Raises:
-            InvalidOperationError: if an instance of the application runs.
-            KafkaRequestError: if Kafka refuses.
+            InvalidOperationError: if an instance of the application is running.
+            KafkaRequestError: if Kafka rejects a request.
         """
-        # First what makes the next start miss the changelog, last the changelog: whatever is left is consistent.
+        # First the metadata, which makes the next start require the changelog; last the changelog. The remaining parts
+        # are consistent after each step.
         admin.set_committed(self.group, self.offsets, self.metadata)
         with locked_parts(state_dir, self.group):
             for path in self.files:
@@ -123,17 +124,17 @@ class StoreToForget:
 def forget_store(
     admin: TopicAdmin, config: ApplicationConfig, topic: Topic | str | Sequence[Topic | str], store: str
 ) -> list[str]:
-    """Let one store of an application begin again; return what was deleted, line by line.
+    """Reset one store of an application; return descriptions of the deleted parts, one line each.
 
     Args:
-        admin: answers questions about topics and offsets.
+        admin: client for topics and offsets.
         config: the application's configuration.
-        topic: the topic that the store belongs to, or those that were merged.
+        topic: the topic of the store, or the merged topics.
         store: the name of the store.
 
     Raises:
-        InvalidOperationError: if an instance of the application runs, or there is no such store.
-        KafkaRequestError: if Kafka does not answer, or refuses.
+        InvalidOperationError: if an instance of the application is running, or the store does not exist.
+        KafkaRequestError: if Kafka does not respond, or rejects a request.
     """
     given = [topic] if isinstance(topic, Topic | str) else topic
     topics = [each.name if isinstance(each, Topic) else each for each in given]

@@ -1,4 +1,4 @@
-"""Where stores are at home: topics, changelogs and directories, as the driver has found them, and the partition of a task."""
+"""The placement of stores: topics, changelogs and directories, as found by the driver, and the partition of a task."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +18,8 @@ class ChangelogSettings:
     Attributes:
         topic: its name.
         id: Kafka's id of it.
-        longest_absence_ms: how long a store may miss changes before it must be restored as a whole, because the topic may
-            have forgotten deletions: half of `delete.retention.ms`.
+        longest_absence_ms: milliseconds for which a store may miss changes before it must be restored completely,
+            because compaction may have removed tombstones: half of `delete.retention.ms`.
     """
 
     topic: str
@@ -29,13 +29,14 @@ class ChangelogSettings:
 
 @dataclass(frozen=True)
 class SourceState:
-    """What the stores of one source topic, or of several that were merged, need to know about Kafka.
+    """Kafka's data about one source topic with stores, or about merged ones.
 
     Attributes:
-        topic_id: Kafka's id of the source topic; of several, their ids in the order of their names, joined by commas.
-        partitions: its partition count, which that of all is.
-        stores: the changelog of each store, or None where it has none.
-        topics: the sorted names of the topics where there are several.
+        topic_id: Kafka's id of the source topic; for merged topics, their ids in the order of their names, joined by
+            commas.
+        partitions: partition count of each of these topics.
+        stores: the changelog of each store; None for a store without one.
+        topics: the sorted names of merged topics; empty for a single topic.
     """
 
     topic_id: str | None = None
@@ -46,14 +47,14 @@ class SourceState:
 
 @dataclass(frozen=True)
 class StateSettings:
-    """What tasks need to know about state beside the topology.
+    """The settings of state for tasks.
 
     Attributes:
         group: the consumer group.
         base_dir: directory of the store partitions.
-        options: how RocksDB works.
-        sources: one entry for each source topic with stores; what several have in common is named as in `Topology.scopes`.
-        in_memory: whether stores of RocksDB are kept in memory instead, for tests.
+        options: options of RocksDB.
+        sources: one entry for each source topic with stores; merged topics are named as in `Topology.scopes`.
+        in_memory: whether RocksDB stores are replaced by stores in memory, for tests.
     """
 
     group: str
@@ -65,13 +66,13 @@ class StateSettings:
 
 @dataclass(frozen=True)
 class StoreHome:
-    """Which store partition it is, and what of.
+    """The identity of a store partition, and its inputs.
 
     Attributes:
         spec: the store.
-        place: the topics that it belongs to, and the partition.
-        inputs: the partitions of these topics. Where the task has others, too, they have no effect on this store.
-        source: what is known of the topics.
+        place: the scope of the store, and the partition.
+        inputs: the input partitions of the store. Other inputs of the task have no effect on it.
+        source: Kafka's data about these topics.
     """
 
     spec: StoreSpec
@@ -90,15 +91,15 @@ class StoreHome:
         return None if self.changelog is None else TopicPartition(self.changelog.topic, self.place.partition)
 
     def total(self, offsets: Mapping[TopicPartition, int]) -> int:
-        """Return what stands for the offsets of all inputs: their sum. It grows with each of them."""
+        """Return the sum of the offsets of all inputs, which grows with each of them."""
         return sum(offsets[place] for place in self.inputs)
 
     def each(self, offsets: Mapping[TopicPartition, int]) -> dict[str, int] | None:
-        """Return the offsets by topic, or None where the sum tells everything."""
+        """Return the offsets by topic; None for a single input, where the sum is sufficient."""
         return None if len(self.inputs) == 1 else {place.topic: offsets[place] for place in self.inputs}
 
     def split(self, found: Position | Stamp | None) -> dict[TopicPartition, int] | None:
-        """Return the offset of each input that a stamp or a position tells; None if it tells none."""
+        """Return the offset of each input from a stamp or a position; None if it has none."""
         if found is None or found.input_offset is None:
             return None
         if len(self.inputs) == 1:
@@ -107,13 +108,13 @@ class StoreHome:
 
 
 def home_of(settings: StateSettings, task: TopicPartition, store: TaskStore) -> StoreHome:
-    """Return which store partition a store of a task is."""
+    """Return the store partition of a store of a task."""
     source = settings.sources.get(store.scope, SourceState())
     inputs = tuple(TopicPartition(topic, task.partition) for topic in source.topics or (store.scope,))
     return StoreHome(store.spec, TopicPartition(store.scope, task.partition), inputs, source)
 
 
 def topic_ids(topic_id: str | None, home: StoreHome) -> Mapping[str, str | None]:
-    """Return the ids of the topics that a store belongs to, by name."""
+    """Return the ids of a store's topics, by name."""
     ids = topic_id.split(",") if topic_id is not None else []
     return {place.topic: ids[index] if index < len(ids) else None for index, place in enumerate(home.inputs)}

@@ -1,4 +1,4 @@
-"""Whether the sides of a join write the same key as the same bytes: only then is it in partitions of one number."""
+"""Checks that the sides of a join serialize keys alike: only then are equal keys in partitions of the same number."""
 
 import logging
 
@@ -34,13 +34,13 @@ _FORMATS: dict[type, str] = {
 
 
 def warn_of_unlike_keys(topology: Topology) -> None:
-    """Warn where a `group_by` writes keys in another form than the topic has that it is joined with.
+    """Warn if a `group_by` serializes keys in another format than the topic that it is joined with.
 
-    By default, `group_by` writes keys as JSON, where text has quotes: other bytes, and so another partition. Serializers
-    that are no plain ones of ours are not judged.
+    By default, `group_by` writes keys as JSON, in which text has quotes: different bytes, and so another partition.
+    Only the plain serializers of StreamRT are checked.
 
     Args:
-        topology: the operators, resolved: a `group_by` that needs no topic writes nothing.
+        topology: the operators, resolved, because a `group_by` without a topic serializes no keys.
     """
     for node in topology.nodes:
         if not (isinstance(node.operator, MergeOperator) and node.operator.by_key):
@@ -51,8 +51,8 @@ def warn_of_unlike_keys(topology: Topology) -> None:
         known = {name: form for name, form in formats.items() if form is not None}
         if grouped and len(set(known.values())) > 1:
             logger.warning(
-                "%s joins records whose keys are written in different forms (%s): equal keys lie in different partitions and "
-                "do not meet; give group_by the form of the other side, such as key_serializer='str', key_deserializer='str'",
+                "%s joins records whose keys have different formats (%s): equal keys are in different partitions and do not "
+                "match; give group_by the format of the other side, such as key_serializer='str', key_deserializer='str'",
                 node,
                 ", ".join(f"{name}: {form}" for name, form in known.items()),
             )

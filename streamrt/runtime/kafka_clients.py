@@ -1,4 +1,4 @@
-"""What tasks need from Kafka, by real clients: one set for each process that runs tasks."""
+"""The Kafka clients of tasks: one set for each process that runs tasks."""
 
 import contextlib
 import logging
@@ -27,21 +27,22 @@ logger = logging.getLogger("streamrt")
 
 _PREFIX = "streamrt"
 KEPT_WRITERS = 64
-"""How many transactional producers a process keeps that runs micro-batches. Each has threads and memory of its own."""
+"""Maximum number of transactional producers per process in micro-batch mode. Each uses threads and memory."""
 _INIT_S = 60.0
 _ANSWER_S = 30.0
 _CHANGELOG_S = 120.0
 
 
 class KafkaTaskClients:
-    """Implements `TaskClients`. Clients are made on first use and kept; they are a cache, nothing relies on them.
+    """Implements `TaskClients`. Clients are created on first use and cached.
 
     Args:
-        connection: the brokers and how to log in.
+        connection: the brokers and the login.
         group: the consumer group.
-        producer_options: the user's options for producers, in librdkafka's words.
-        producer_poll_timeout: seconds that a producer may wait for events each time it is polled.
-        kept_writers: how many transactional producers are kept; None for all, where their transactions are open side by side.
+        producer_options: the user's producer options, with librdkafka's names.
+        producer_poll_timeout: seconds that each poll of a producer may wait for events.
+        kept_writers: maximum number of cached transactional producers; None for no limit, which concurrent transactions
+            need.
     """
 
     def __init__(
@@ -67,22 +68,22 @@ class KafkaTaskClients:
 
     @property
     def worker(self) -> str:
-        """Tells this process from all others that run tasks of the application."""
+        """A unique name of this process among those that run tasks of the application."""
         return self._worker
 
     @property
     def failed(self) -> bool:
-        """Whether a client met a fatal error, so that all must be replaced."""
+        """Whether a client had a fatal error, so that all clients must be replaced."""
         return self._writer is not None and self._writer.failed
 
     def writer(self) -> RecordWriter:
-        """Return the writer of tasks that produce at least once."""
+        """Return the writer for at-least-once; tasks share it."""
         if self._writer is None or self._writer.failed:
             self._writer = KafkaRecordWriter(self._connection, self._options, self._poll_timeout)
         return self._writer
 
     def kept(self, task: TopicPartition) -> TransactionWriter | None:
-        """Return the transactional writer that this process has for a task, if it may go on."""
+        """Return the transactional writer that this process has for a task, if it is still usable."""
         writer = self._transactional.get(task)
         if writer is None or not writer.usable:
             return None
@@ -90,10 +91,10 @@ class KafkaTaskClients:
         return writer
 
     def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
-        """Return a new writer for a task, which is kept; fences every earlier writer with the same id.
+        """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 
         Raises:
-            TransactionError: if Kafka does not let the writer begin.
+            TransactionError: if Kafka rejects the start of the writer.
         """
         self.release(task)
         while self._kept_writers is not None and len(self._transactional) >= self._kept_writers:
@@ -103,10 +104,10 @@ class KafkaTaskClients:
 
     @contextlib.contextmanager
     def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
-        """Return a new writer for a moment; fences every earlier writer with the same id.
+        """Return a temporary transactional writer; it fences every earlier writer with the same id.
 
         Raises:
-            TransactionError: if Kafka does not let the writer begin.
+            TransactionError: if Kafka rejects the start of the writer.
         """
         writer = self._begin(owner, topic)
         try:
@@ -131,35 +132,35 @@ class KafkaTaskClients:
 
     @property
     def delivered(self) -> bool:
-        """Whether nothing that was handed to the writer is on its way."""
+        """Whether no record of the at-least-once writer is in flight."""
         return self._writer is None or self._writer.delivered
 
     def hurry(self) -> None:
-        """Send what the writer holds back. What transactional ones hold nobody sees before the commit."""
+        """Send lingering records of the at-least-once writer. Transactional records are invisible before the commit."""
         if self._writer is not None:
             self._writer.hurry()
 
     def release(self, task: TopicPartition) -> None:
-        """Let go of the transactional writer of a task."""
+        """Drop the transactional writer of a task."""
         writer = self._transactional.pop(task, None)
         if writer is not None:
             writer.close()
 
     def committed(self, place: TopicPartition) -> int | None:
-        """Return the committed offset of the group, once no transaction is about to move it."""
+        """Return the committed offset of the group, after pending transactions on it have ended."""
         return self._admin.committed_stable(self._group, [place], timeout=_ANSWER_S)[place].offset
 
     def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of input partitions with what is stored with them."""
+        """Return the committed offsets of input partitions with their metadata."""
         ask = self._admin.committed_stable if stable else self._admin.committed_now
         return ask(self._group, list(places), timeout=_ANSWER_S)
 
     def bounds(self, place: TopicPartition) -> tuple[int, int]:
-        """Return the first offset of a partition and its high watermark, whatever transactions are open."""
+        """Return the first offset and the high watermark of a partition; records of open transactions count."""
         return self._admin.bounds(place, timeout=_ANSWER_S)
 
     def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
-        """Yield the committed records of a changelog partition from `start` until `end` is reached.
+        """Yield the committed records of a changelog partition from `start` to `end`.
 
         Raises:
             ChangelogError: if `end` cannot be reached.
@@ -169,7 +170,7 @@ class KafkaTaskClients:
         return self._reader.read(place, start, end, timeout_s=_CHANGELOG_S)
 
     def log_end(self, place: TopicPartition) -> int:
-        """Return the offset before which the records of an input partition can be read now."""
+        """Return the last stable offset of an input partition."""
         found = self._admin.watermarks([place], _ANSWER_S, isolation_level="read_committed")
         return found[place][1]
 
@@ -177,15 +178,15 @@ class KafkaTaskClients:
         """Yield the committed records of an input partition from `start` to below `end`.
 
         Raises:
-            KafkaRequestError: if they cannot be read.
+            KafkaRequestError: if the records cannot be read.
         """
         empty = self._empty.get(place)
         if empty is not None and empty[0] <= start <= empty[1]:
-            # Markers of transactions at the end of the log, which would be looked at again in each session.
+            # Skip transaction markers at the end of the log, which would be read again in each session.
             start = empty[1]
         if start >= end:
             return
-        # Several inputs may be read at once, and each reader reads one partition at a time.
+        # Several inputs may be read concurrently, and a reader reads one partition at a time.
         reader = self._idle_readers.pop() if self._idle_readers else InputReader(self._connection)
         found = False
         try:
@@ -199,12 +200,12 @@ class KafkaTaskClients:
             self._idle_readers.append(reader)
 
     def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
-        """Tell whether a partition has committed records in an offset range, which may hold markers only."""
+        """Return whether an offset range of a partition has committed records, and not only transaction markers."""
         low, _ = self.bounds(place)
         if start < low:
-            # Retention and purges take processed records and markers alike; nobody can tell any more which they were. Where
-            # records were deleted before they were processed, that was told when the group's offset was moved behind them.
-            logger.info("%s: what lay between offsets %d and %d is deleted, so no state lacks it", place, start, low)
+            # Retention and purges delete processed records and markers alike, so the range may have held only markers.
+            # If unprocessed records were deleted, this was reported when the group's offset was moved past them.
+            logger.info("%s: offsets %d to %d are deleted; they do not count as missing in state", place, start, low)
         begin = max(start, low)
         try:
             return begin < end and any(batch.keys for batch in self.changelog(place, begin, end))
@@ -216,7 +217,7 @@ class KafkaTaskClients:
         return time.time_ns() // 1_000_000
 
     def close(self) -> None:
-        """Let go of all connections; open transactions are left to whoever fences them."""
+        """Close all clients. Open transactions stay open until the next owner fences them."""
         for task in list(self._transactional):
             self.release(task)
         if self._writer is not None:

@@ -1,4 +1,4 @@
-"""What a former version of the application has left in repartition topics that this one does not read."""
+"""Checks for unprocessed records in repartition topics that only a former version of the application reads."""
 
 import contextlib
 
@@ -21,18 +21,18 @@ def refuse_leftovers(
     connection: ConnectionConfig,
     timeout: float,
 ) -> None:
-    """Refuse to begin while records of a `group_by` are on their way that this version does not have.
+    """Raise if a `group_by` that this version does not have has left unprocessed records.
 
     Args:
         topology: the operators, resolved.
         group: the consumer group.
-        admin: answers questions about topics and offsets.
-        connection: how to reach Kafka.
-        timeout: seconds to wait for each answer of the cluster.
+        admin: client for topics and offsets.
+        connection: the connection to Kafka.
+        timeout: seconds to wait for each response of the cluster.
 
     Raises:
-        TopicConfigurationError: naming the topic and what to do.
-        KafkaRequestError: if Kafka does not answer.
+        TopicConfigurationError: if there are such records; names the topic and the solution.
+        KafkaRequestError: if Kafka does not respond.
     """
     prefix = repartition_prefix(group)
     for topic in admin.topic_names(prefix, timeout=timeout):
@@ -43,7 +43,7 @@ def refuse_leftovers(
         places = [TopicPartition(topic, number) for number in range(count)]
         committed = admin.committed_stable(group, places, timeout=timeout)
         if topic.removeprefix(prefix).count(_JOINED) > 1 and all(found.offset is None for found in committed.values()):
-            # It may be that of another group, whose name begins with ours and goes on behind "--".
+            # The topic may belong to another group, whose name begins with this one followed by "--".
             continue
         ends = admin.watermarks(places, timeout=timeout, isolation_level="read_committed")
         for place in places:
@@ -52,15 +52,14 @@ def refuse_leftovers(
             start = low if start is None else max(start, low)
             if start < end and _has_records(connection, group, place, start, end):
                 raise TopicConfigurationError(
-                    f"{place} has records from offset {start} to {end} that are not processed yet, and no group_by of this "
-                    "version of the application goes through this topic, which a former version has left: the grouping was "
-                    "renamed or removed, or the input has one partition now; run the former version until its lag is 0 while "
-                    "nothing new comes in, or keep the name of the grouping (group_by(name=...)); if they may be lost, "
-                    f"delete the topic {topic}"
+                    f"{place} has unprocessed records from offset {start} to {end}, and no group_by of this version of the "
+                    "application uses this topic of a former version: the grouping was renamed or removed, or the input has "
+                    "one partition now; stop new input and run the former version until its lag is 0, or keep the name of "
+                    f"the grouping (group_by(name=...)); if these records may be lost, delete the topic {topic}"
                 )
 
 
 def _has_records(connection: ConnectionConfig, group: str, place: TopicPartition, start: int, end: int) -> bool:
-    """Tell whether there are committed records in an offset range, which may hold markers of transactions only."""
+    """Return whether an offset range has committed records, and not only transaction markers."""
     with contextlib.closing(KafkaTaskClients(connection, group)) as clients:
         return clients.has_records(place, start, end)

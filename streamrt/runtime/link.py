@@ -1,8 +1,9 @@
-"""What a resident task and the driver tell each other.
+"""The messages between a resident task and the driver.
 
-A task begins with `Joined` and gets `Welcome`. It asks where to begin in partitions that it was assigned (`Wanted`, answered
-by `Begin`), and tells of its work (`Worked`, answered by `Taken`; `Seen`, `Committed` and `Quiet` want no answer). The driver
-tells what time it is (`Time`) and when to end (`Stop`, answered by `Ended`). `Failed` ends the application.
+A task begins with `Joined`; the driver answers `Welcome`. The task requests the start offsets of assigned partitions
+(`Wanted`, answered by `Begin`), and reports its work (`Worked`, answered by `Taken`; `Seen`, `Committed` and `Quiet`
+have no answer). The driver sends watermarks (`Time`) and the end (`Stop`, answered by `Ended`). `Failed` ends the
+application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ __all__ = [
 
 
 class LinkClosed(Exception):  # noqa: N818 - control flow inside the runtime
-    """The other side is gone."""
+    """The other side has closed the link."""
 
 
 # -- From a task ---------------------------------------------------------------------------------------------------------
@@ -42,11 +43,11 @@ class LinkClosed(Exception):  # noqa: N818 - control flow inside the runtime
 
 @dataclass(frozen=True)
 class Joined:
-    """A task has begun.
+    """A task has started.
 
     Attributes:
-        slot: its number, from 0 on.
-        attempt: how many tasks of this number died before, in this Spark job.
+        slot: its number, starting at 0.
+        attempt: number of tasks with this number that died before, in this Spark job.
     """
 
     slot: int
@@ -55,14 +56,14 @@ class Joined:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A task wants to know where to begin.
+    """A task requests its start offsets.
 
     Attributes:
-        generation: number of the assignment, as the task counts them.
-        assigned: the input partitions of the task; none if the group has more members than partitions. The answer comes all
-            the same.
-        kept: those of them that the task goes on with, since no other member can have had them in between. The answer says
-            nothing about them.
+        generation: number of the assignment, as counted by the task.
+        assigned: the input partitions of the task; empty if the group has more members than partitions. It is answered
+            nevertheless.
+        kept: the partitions with which the task continues, because no other member can have owned them in between. The
+            answer does not include them.
     """
 
     generation: int
@@ -72,10 +73,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Worked:
-    """Work that is committed, or, at least once, whose offsets can be committed as soon as the report is taken.
+    """Work that is committed, or, with at-least-once, whose offsets can be committed after the driver's answer.
 
     Attributes:
-        number: counts the reports of the task that want an answer.
+        number: number of the report among those that need an answer.
         report: the work.
     """
 
@@ -85,13 +86,13 @@ class Worked:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is under way.
+    """Progress of uncommitted work.
 
     Attributes:
-        report: lines to show, records read since the last message, restores, where event time is, and the tasks that wait for
-            a sink, or until a trouble has passed.
-        ended: the tasks that are at the ends of their inputs, with all that was read processed; None if that is as before.
-        positions: up to where partitions of repartition topics that watermarks pass are processed.
+        report: lines to show, records read since the last message, restores, event times, and the tasks that wait for a
+            sink or a retry.
+        ended: the tasks that are at the ends of their inputs, with all records processed; None if unchanged.
+        positions: next offsets to process in repartition topics that watermarks pass.
     """
 
     report: Report
@@ -101,28 +102,28 @@ class Seen:
 
 @dataclass(frozen=True)
 class Committed:
-    """Offsets that the group has now."""
+    """Offsets that are now committed to the group."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """Whether all partitions of the task are read to their ends, and all of it is processed. Told when it changes."""
+    """Whether the task has read all partitions to their ends and processed all records. Sent when it changes."""
 
     quiet: bool
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The task cannot go on, and no other attempt could."""
+    """The task cannot continue, and a retry would fail, too."""
 
     error: Exception
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The task has given everything back and ends."""
+    """The task has released all partitions and ends."""
 
 
 FromTask = Joined | Wanted | Worked | Seen | Committed | Quiet | Failed | Ended
@@ -132,7 +133,7 @@ FromTask = Joined | Wanted | Worked | Seen | Committed | Quiet | Failed | Ended
 
 @dataclass(frozen=True)
 class Welcome:
-    """The first answer.
+    """The answer to `Joined`.
 
     Attributes:
         outputs: number of outputs after which the task stops processing; None for no limit.
@@ -143,16 +144,16 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Begin:
-    """Where to begin.
+    """The start offsets of partitions.
 
     Attributes:
-        generation: that of the question.
-        positions: offset of the first record to process, for each partition to begin with.
-        fresh: what the task commits before it begins: positions that the group does not know yet, and claims.
-        stateful: partitions whose committed offsets tell that they have state; those of several topics that have some in
-            common are named as in `Topology.scopes`.
-        metadata: the texts that go with what is committed before.
-        claims: at least once, the numbers of the claims of partitions with state.
+        generation: generation of the request.
+        positions: offset of the first record to process, for each new partition.
+        fresh: offsets that the task commits before it starts: initial offsets, and those that carry claims.
+        stateful: partitions whose commit metadata names a store; those of merged topics are named as in
+            `Topology.scopes`.
+        metadata: the metadata for `fresh`.
+        claims: with at-least-once, the numbers of the claims of partitions with state.
         sent: the highest event time that tasks had sent into exchanges, by task and repartition topic.
     """
 
@@ -167,18 +168,18 @@ class Begin:
 
 @dataclass(frozen=True)
 class Taken:
-    """The driver has done its part of a report: its sinks have written theirs."""
+    """The driver has handled a report: its sinks have written their records."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Time:
-    """Time has passed.
+    """New watermarks, and due tasks.
 
     Attributes:
-        watermarks: watermarks by task and store.
-        due: tasks that have something to do at them.
+        watermarks: watermarks in milliseconds, by task and store.
+        due: tasks with due work.
     """
 
     watermarks: Mapping[TopicPartition, Mapping[str, int]]
@@ -190,7 +191,7 @@ class Stop:
     """End at the next boundary.
 
     Attributes:
-        discard: drop what was processed since the last commit.
+        discard: whether to drop the work since the last commit.
     """
 
     discard: bool = False
@@ -210,11 +211,11 @@ class Link(Protocol):
         """
 
     def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
-        """Return the messages that have come, in order; wait for the first one.
+        """Return the received messages in order; wait for the first one.
 
         Args:
-            timeout_s: seconds to wait if there is none.
+            timeout_s: seconds to wait for a message.
 
         Raises:
-            LinkClosed: if the driver is gone, and all that it sent was returned.
+            LinkClosed: if the driver is gone and all its messages have been returned.
         """

@@ -1,8 +1,8 @@
-"""How long tasks wait for stores that another process uses.
+"""Retries for stores that another process has locked.
 
-Nobody waits for a lock: opening is tried once, and a task whose store is locked waits for its next trial, while others work.
-`RocksDBOptions.open_max_retries` and `open_retry_backoff` say how often and how long. After the last trial the task counts as
-interrupted, as by any trouble that may pass.
+No thread blocks on a lock: each attempt to open is made once, and a task with a locked store waits for its next attempt
+while others work. `RocksDBOptions.open_max_retries` and `open_retry_backoff` set number and delay of the attempts.
+After the last attempt the task counts as interrupted, as after any other retriable error.
 """
 
 from collections.abc import Iterable
@@ -16,15 +16,15 @@ __all__ = ["StoreLocks", "tried_once"]
 
 
 def tried_once(options: RocksDBOptions | None) -> RocksDBOptions:
-    """Return the options of stores whose opening does not wait."""
+    """Return the options with a single attempt to open a store."""
     return replace(options or RocksDBOptions(), open_max_retries=0)
 
 
 class StoreLocks:
-    """Counts the trials to open the stores of tasks.
+    """Counts the attempts to open the stores of tasks.
 
     Args:
-        options: how often to try again, and when.
+        options: number and delay of the retries.
 
     Example:
         >>> locks = StoreLocks(RocksDBOptions(open_max_retries=1, open_retry_backoff=3.0))
@@ -44,14 +44,14 @@ class StoreLocks:
 
     @property
     def waiting(self) -> bool:
-        """Whether any task waits for another trial."""
+        """Whether any task waits for another attempt."""
         return bool(self._tried)
 
     def waits(self, report: Report) -> dict[TopicPartition, float]:
-        """Return for how many seconds tasks wait that found their stores locked.
+        """Return the seconds until the next attempt for each task with a locked store.
 
         Args:
-            report: the report about the trials. Those that were the last ones become interruptions in it.
+            report: the report about the attempts. Tasks whose last attempt failed become interruptions in it.
         """
         pauses: dict[TopicPartition, float] = {}
         for task, reason in report.locked.items():
@@ -67,6 +67,6 @@ class StoreLocks:
         return pauses
 
     def opened(self, tasks: Iterable[TopicPartition]) -> None:
-        """Forget the trials of tasks whose stores are open, or which are no longer ours."""
+        """Forget the attempts of tasks whose stores are open, or which this process no longer owns."""
         for task in tasks:
             self._tried.pop(task, None)

@@ -1,7 +1,7 @@
-"""A resident task's place in the consumer group: what it is assigned, and up to where its work is committed.
+"""The membership of a resident task in the consumer group: its assignment and its commits.
 
-Two threads meet here. The member has one of its own, which waits while the task gives partitions back; the task's thread does
-all the rest, and looks now and then at what the other one wants.
+Two threads meet here. The member's thread waits while the task releases revoked partitions. The task's thread does
+everything else, and checks regularly for revocations.
 """
 
 import logging
@@ -27,16 +27,16 @@ _CLOSE_S = 0.2
 
 
 class Membership:
-    """What a resident task knows and wants of the group. Used by the task's thread, but for the two functions of the member.
+    """The task's view of the group. Used by the task's thread, except for the two callbacks of the member.
 
     Args:
-        join: makes the member.
-        link: hears of commits.
+        join: creates the member.
+        link: receives a message for each commit.
         spec: the application.
 
     Attributes:
-        assignment: what the task works on, or has asked about.
-        claims: at least once, the numbers of the claims under which the task works.
+        assignment: the assignment that the task works on, or has requested the start offsets of.
+        claims: with at-least-once, the numbers of the task's claims.
     """
 
     def __init__(self, join: Join, link: Link, spec: TaskSpec) -> None:
@@ -48,7 +48,7 @@ class Membership:
         self.claims: Mapping[TopicPartition, int] = {}
         self._uncommitted: dict[TopicPartition, int] = {}
         self._sent: dict[TopicPartition, Mapping[str, Sent]] = {}
-        # Between the member's threads and the task's.
+        # Signals between the member's threads and the task's thread.
         self._revoking = threading.Event()
         self._drained = threading.Event()
         self._lost = threading.Event()
@@ -62,48 +62,48 @@ class Membership:
 
     @property
     def away(self) -> bool:
-        """Whether no broker answers at the moment."""
+        """Whether no broker is reachable at the moment."""
         return self._member.away
 
     def current(self) -> GroupAssignment | None:
-        """Return what the group assigns now; None while that is not decided.
+        """Return the current assignment; None while there is none.
 
         Raises:
-            StreamRTError: what made the member fail.
+            StreamRTError: the error that ended the member.
         """
         return self._member.current_assignment(0.0)
 
     def close(self) -> None:
-        """Leave the group; nobody waits for the task any more, which has let go of everything."""
+        """Leave the group. The task has released all partitions."""
         self._closing.set()
         self._drained.set()
         self._accepted.set()
         self._member.close()
 
-    # -- Partitions go -------------------------------------------------------------------------------------------------
+    # -- Revoked and lost partitions -----------------------------------------------------------------------------------
 
     @property
     def wanted_back(self) -> bool:
-        """Whether the group waits for the partitions."""
+        """Whether the group waits for revoked partitions."""
         return self._revoking.is_set()
 
     def given_back(self) -> None:
-        """Let the group have the partitions, which the task has let go of."""
+        """Confirm that the task has released the partitions."""
         self._revoking.clear()
         self._drained.set()
 
     @property
     def lost(self) -> bool:
-        """Whether the partitions are others' by now; nothing can be committed for them."""
+        """Whether the partitions may be reassigned already, so that nothing can be committed for them."""
         return self._lost.is_set()
 
     def accept_loss(self) -> None:
-        """Go on from a loss, and let the member join again."""
+        """Acknowledge a loss, and let the member join again."""
         self._lost.clear()
         self._accepted.set()
 
     def _on_revoke(self, _partitions: frozenset[TopicPartition]) -> None:
-        """Wait, in a thread of the member's, until the task has given back what it has."""
+        """Wait, in a thread of the member, until the task has released its partitions."""
         if self._closing.is_set():
             return
         self._drained.clear()
@@ -111,69 +111,69 @@ class Membership:
         if self._closing.is_set():
             return
         if not self._drained.wait(_REVOKE_S):
-            logger.warning("the running tasks did not finish in time; their records will repeat on another member")
+            logger.warning("running tasks did not finish before a rebalance; another member reprocesses their records")
             self._lost.set()
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         if self._closing.is_set():
             return
         logger.warning(
-            "no heartbeat has reached the group in time: %s may be with others by now; what is not committed will repeat",
+            "group session timed out: %s may have been reassigned; uncommitted records will be reprocessed",
             ", ".join(map(str, sorted(partitions))),
         )
         self._accepted.clear()
         self._lost.set()
-        # A task that has a successor finds that out before the member joins again, and takes a static successor's place. One
-        # that is busy could not work on anything else either.
+        # A task that has been replaced learns this before its member rejoins, and so does not take over the static
+        # membership of its successor. A busy task could not use a new assignment anyway.
         if not self._closing.is_set() and threading.get_ident() != self._thread:
             self._accepted.wait(_ACCEPT_S)
             if self._closing.is_set():
-                # The next thing that the task does is to close the member, which waits for this thread.
+                # The task closes the member next, and this waits for the current thread.
                 time.sleep(_CLOSE_S)
 
     # -- Offsets -------------------------------------------------------------------------------------------------------
 
     @property
     def behind(self) -> bool:
-        """Whether there are offsets that could not be committed."""
+        """Whether there are offsets whose commit failed."""
         return bool(self._uncommitted)
 
     def forget(self) -> None:
-        """Forget offsets that could not be committed; the partitions are let go of."""
+        """Forget offsets whose commit failed; their partitions are released."""
         self._uncommitted = {}
         self._sent = {}
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None
     ) -> bool:
-        """Commit offsets up to which work is done, and those that could not be committed before.
+        """Commit the offsets of finished work, and those whose commit failed before.
 
         Args:
             offsets: next offset of each input partition.
-            sent: what was sent into exchanges until then.
+            sent: event times sent into exchanges up to these offsets.
 
         Returns:
-            Whether the group has them.
+            Whether the commit succeeded.
 
         Raises:
-            KafkaRequestError: if Kafka refuses them for good.
+            KafkaRequestError: if the commit fails with an error that is not retriable.
         """
         wanted = {**self._uncommitted, **offsets}
         self._sent.update(sent or {})
         return self._commit(wanted, self._metadata.encode_all(wanted, self.claims, self._sent))
 
     def commit_fresh(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> bool:
-        """Commit where the task begins, before anything is processed.
+        """Commit the start offsets, before anything is processed.
 
         Args:
             offsets: next offset of each input partition.
-            metadata: what is stored with them.
+            metadata: metadata of these offsets.
 
         Returns:
-            Whether the group has them.
+            Whether the commit succeeded.
 
         Raises:
-            KafkaRequestError: if Kafka refuses them for good.
+            KafkaRequestError: if the commit fails with an error that is not retriable.
         """
         return self._commit(offsets, metadata)
 
@@ -181,14 +181,14 @@ class Membership:
         try:
             self._member.commit(wanted, generation=self.assignment.generation, metadata=metadata)
         except GroupFencedError as error:
-            logger.warning("%s; the records since the last commit will repeat", error)
+            logger.warning("%s; records since the last commit will be reprocessed", error)
             self._lost.set()
         except KafkaRequestError as error:
             if not error.retriable:
                 raise
-            logger.warning("%s; trying again later", error)
+            logger.warning("%s; retrying later", error)
             if not self._transactional:
-                # Exactly once, a transaction may have moved the group on by then.
+                # Not with exactly-once: a transaction may have moved the offsets by then.
                 self._uncommitted = dict(wanted)
         else:
             self._uncommitted = {}

@@ -1,14 +1,14 @@
-"""Brings the records of several inputs of one task into the order of their timestamps.
+"""Merges the records of several inputs of one task in timestamp order.
 
-Next is always the record of the input whose own next record is the oldest; of equal timestamps, that of the topic which comes
-first in `Topology.merge_order`. The order inside an input stays that of its offsets: a record that is out of order there
-holds up those behind it, and nothing else.
+The next record is always the oldest among the next records of all inputs. For equal timestamps, the order of the topics
+in `Topology.merge_order` decides. Each input keeps its offset order: a record that is out of order in its input delays
+only the records after it.
 
-Whoever delivers records does not know about time, so one input may end in the middle of another one. Then the merge *reads
-ahead*: it takes the next records of the first input from Kafka itself, as far as its log reaches, which is asked once. They
-are processed like the others, so what is delivered again later is below the position of the input, and is dropped. Without
-that, either the order would be wrong or delivered records would have to wait in memory for the next batch. An input whose log
-is read to its end holds nobody up.
+Delivery ignores time, so the delivered records of one input may end before those of another one. Then the merge *reads
+ahead*: it reads the next records of the first input directly from Kafka, up to the end of its log, which is requested
+once. They are processed like the others. If they are delivered later, they are below the position of the input and are
+dropped. Without reading ahead, the order would be wrong, or delivered records would wait in memory for the next batch.
+An input whose log is read to its end does not delay the others.
 """
 
 from bisect import bisect_left
@@ -21,17 +21,17 @@ from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import TaskClients
 
 Run = tuple[Chunk, int, int]
-"""Consecutive records of one input: a chunk, the index of the first one, and the index after the last one."""
+"""Consecutive records of one input: a chunk, the index of the first record, and the index after the last one."""
 
 
 class Merge:
-    """The records of one session of a task with several inputs.
+    """The merged records of one session of a task with several inputs.
 
     Args:
-        delivered: the records that were delivered, in any order, for each input that has some.
-        start: offset of the first record to process, for each input, in the order in which records of equal timestamp come.
+        delivered: the delivered records, in any order, for each input that has some.
+        start: offset of the first record to process, for each input, in the order for records with equal timestamps.
         times: returns the timestamps of a chunk.
-        clients: reads ahead.
+        clients: reads records ahead from Kafka.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Merge:
         self._feeds = [_Feed(place, delivered.get(place, ()), at, times, clients) for place, at in start.items()]
 
     def runs(self) -> Iterator[Run]:
-        """Yield runs until all delivered records are in one; each is to be processed before the next one is asked for.
+        """Yield runs until they cover all delivered records. The caller must process a run before it requests the next.
 
         Raises:
             KafkaRequestError: if records that are needed for the order cannot be read.
@@ -52,7 +52,7 @@ class Merge:
         feeds = self._feeds
         while any(feed.left for feed in feeds):
             heads = [feed for feed in feeds if feed.ready()]
-            # Of equal timestamps, min() takes the first.
+            # For equal timestamps, min() takes the first.
             first = min(heads, key=_time)
             before = heads.index(first)
             bound = min(
@@ -62,7 +62,7 @@ class Merge:
             yield first.take(bound)
 
     def left(self, done: Mapping[TopicPartition, int]) -> bool:
-        """Tell whether delivered records remain if these are the offsets of the next records to process."""
+        """Return whether delivered records remain, given the offsets of the next records to process."""
         return any(done.get(feed.place, feed.start) < feed.delivered_end for feed in self._feeds)
 
     def close(self) -> None:
@@ -76,13 +76,13 @@ _time = attrgetter("time")
 
 
 class _Feed:
-    """One input: the delivered records, and then those that are read ahead.
+    """One input: the delivered records, then those that are read ahead.
 
     Attributes:
         place: the input partition.
         start: offset of its first record.
         time: timestamp of the next record, once `ready` has found one.
-        delivered_end: offset after the last record that was delivered.
+        delivered_end: offset after the last delivered record.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class _Feed:
         return True
 
     def take(self, bound: int) -> Run:
-        """Take the next record, and those behind it up to a timestamp."""
+        """Take the next record, and the following ones up to a timestamp."""
         chunk, times, start = self._chunk, self._times, self._index
         if chunk is None:
             raise RuntimeError(f"{self.place} has no next record")
@@ -144,12 +144,12 @@ class _Feed:
 
 
 def _ordered(delivered: Iterable[Chunk]) -> list[Chunk]:
-    """Return chunks of one input so that offsets rise in each and from one to the next, as they do but for a surprise."""
+    """Return the chunks of one input with strictly rising offsets, which is nearly always their order already."""
     chunks = sorted(delivered, key=lambda chunk: chunk.offsets[0])
     rising = all(chunk.offsets == sorted(chunk.offsets) for chunk in chunks)
     if rising and all(former.offsets[-1] < later.offsets[0] for former, later in pairwise(chunks)):
         return chunks
     whole = chunks[0].join(chunks[1:])
-    # Each offset once.
+    # Drop duplicate offsets.
     places = {offset: index for index, offset in enumerate(whole.offsets)}
     return [whole.select(places[offset] for offset in sorted(places))]

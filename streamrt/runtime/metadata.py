@@ -1,26 +1,26 @@
-"""What an application stores with its committed offsets: which state belongs to them, and who may move them.
+"""The metadata of committed offsets: which state belongs to them, and which transactional id may move them.
 
-Kafka keeps a short text with each committed offset, of 4,096 bytes at most (`offset.metadata.max.bytes`). Ours is JSON. It is
-composed for each partition, so that it tells of the stores of this partition alone:
+Kafka stores a text of at most 4,096 bytes (`offset.metadata.max.bytes`) with each committed offset. StreamRT writes
+JSON, which for each partition names only its own stores:
 
 ```
 {"streamrt":2,                            the format
  "stores":{"orders":{"default":"x1"}},    by scope and store, the id of the changelog topic, or null without changelog
- "digests":"ab12cd34...",                 in place of "stores" where they do not fit: 8 characters for each store
+ "digests":"ab12cd34...",                 instead of "stores" if these do not fit: 8 characters for each store
  "owner":"a",                             the input whose transactional id moves the offset, if it is another one
- "claim":1700000000000,                   at least once, the number of the claim
- "version":"ab12",                        exactly once, which version of the application claims the partition, where "stores"
-                                          and "owner" are those of another one
- "partitions":4,                          how many partitions the topic had when the group committed for the first time
- "sent":{"repartition__...":17}}          by repartition topic, the highest event time that was sent into it; [17], or [null],
-                                          if windows are open that will send more
+ "claim":1700000000000,                   with at-least-once, the number of the claim
+ "version":"ab12",                        with exactly-once, the application version that claims the partition, if
+                                          "stores" and "owner" are those of another version
+ "partitions":4,                          partition count of the topic when the group committed for the first time
+ "sent":{"repartition__...":17}}          by repartition topic, the highest event time that was sent into it; [17], or
+                                          [null], if open windows will send more
 ```
 
-A partition with a number of "partitions" or higher was added since: all of its records are new to the group, whatever
-`auto_offset_reset` says. Each commit repeats the number of the first one.
+A partition whose number is "partitions" or higher was added later: all its records are new to the group, regardless of
+`auto_offset_reset`. Each commit repeats the count of the first commit.
 
-What is false, empty or 0 is left out. Format 1 had `stores` alone, of all partitions; it is read. Whatever else is there,
-such as what a tool has set, tells of nothing.
+False, empty and 0 values are omitted. Format 1, which had only `stores`, of all partitions, is still read. Any other
+text, such as that of a tool, is ignored.
 """
 
 import base64
@@ -42,9 +42,9 @@ __all__ = ["CommitMetadata", "CommittedMetadata", "claimed", "first_counts", "wi
 _FORMAT = 2
 _LIMIT = 4_096
 SENT_ROOM = 600
-"""Bytes that are kept free for what was sent."""
+"""Bytes that are reserved for `sent`."""
 _CLAIM_ROOM = 400
-"""Bytes for the name of the owner, the number of the claim, and what is around them."""
+"""Bytes that are reserved for the name of the owner, the number of the claim, and their JSON syntax."""
 _DIGEST = 4
 _LATEST = 1 << 52
 _NO_CHANGELOG = "." * _DIGEST
@@ -52,16 +52,16 @@ _NO_CHANGELOG = "." * _DIGEST
 
 @dataclass(frozen=True)
 class CommittedMetadata:
-    """What the metadata of one committed offset tell.
+    """The decoded metadata of one committed offset.
 
     Attributes:
-        format: 1 or 2; 0 if they are not ours.
-        stores: the ids of changelogs by scope and store; empty where there are digests.
+        format: 1 or 2; 0 if StreamRT did not write it.
+        stores: the ids of changelogs by scope and store; empty if there are digests.
         digests: the digests of stores, and those of the ids of their changelogs.
         owner: the input topic whose transactional id moves the offset; None for the partition's own.
         claim: number of the claim; 0 without one.
-        sent: what was sent by repartition topic, or by a digest of its name; `sent_into` finds it.
-        partitions: how many partitions the topic had when the group committed for the first time; 0 if nothing tells.
+        sent: event times sent, by repartition topic or by a digest of its name; use `sent_into`.
+        partitions: partition count of the topic when the group committed for the first time; 0 if unknown.
 
     Example:
         >>> found = CommittedMetadata.decode('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}')
@@ -81,7 +81,7 @@ class CommittedMetadata:
 
     @classmethod
     def decode(cls, text: str | None) -> "CommittedMetadata":
-        """Read a text; what makes no sense is left out."""
+        """Decode a text; invalid fields are ignored."""
         document = _document(text)
         if document is None:
             return cls()
@@ -103,15 +103,15 @@ class CommittedMetadata:
         )
 
     def names(self, scope: str, store: str) -> bool:
-        """Tell whether records were processed with a store."""
+        """Return whether records were processed with a store."""
         return store in self.stores.get(scope, {}) or _digest(scope, store) in self.digests
 
     def names_any(self, scope: str) -> bool:
-        """Tell whether records were processed with any store of a scope; with digests, of any scope."""
+        """Return whether records were processed with any store of a scope; with digests, of any scope."""
         return scope in self.stores or bool(self.digests)
 
     def contradicts(self, scope: str, store: str, changelog_id: str | None) -> bool:
-        """Tell whether a store had another changelog than the one with this id; False if either is not known."""
+        """Return whether a store had a changelog with another id; False if either id is unknown."""
         if changelog_id is None:
             return False
         former = self.stores.get(scope, {}).get(store)
@@ -121,19 +121,19 @@ class CommittedMetadata:
         return digest not in (_NO_CHANGELOG, _digest(changelog_id))
 
     def sent_into(self, topic: str) -> Sent | None:
-        """Return what was sent into a repartition topic; None if nothing is told of it."""
+        """Return the event time sent into a repartition topic; None if there is no entry for it."""
         return self.sent.get(topic, self.sent.get(_digest(topic)))
 
 
 @dataclass(frozen=True)
 class CommitMetadata:
-    """Composes what an application stores with its offsets.
+    """Composes the metadata of an application's committed offsets.
 
     Attributes:
         stores: the ids of changelogs by scope and store.
-        members: the topics of each scope that has several.
-        owners: for topics that are merged with others, the one whose transactional id moves the offsets, if another one.
-        first_counts: how many partitions each input topic had when the group committed for the first time.
+        members: the topics of each scope of merged topics.
+        owners: for merged topics, the topic whose transactional id moves the offsets, if it is another one.
+        first_counts: partition count of each input topic when the group committed for the first time.
 
     Example:
         >>> metadata = CommitMetadata({"orders": {"default": "x1"}})
@@ -156,16 +156,16 @@ class CommitMetadata:
         sends: Mapping[str, Collection[str]] | None = None,
         first_counts: Mapping[str, int] | None = None,
     ) -> "CommitMetadata":
-        """Return what composes the metadata of an application.
+        """Return the `CommitMetadata` of an application.
 
         Args:
             state: its stores.
             streams: the topics of each stream.
-            sends: the exchanges that each stream sends into, of those that watermarks pass.
-            first_counts: how many partitions each input topic had when the group committed for the first time.
+            sends: the exchanges that watermarks pass and that each stream sends into.
+            first_counts: partition count of each input topic when the group committed for the first time.
 
         Raises:
-            ConfigurationError: if a topic has more stores, or feeds more exchanges, than fit.
+            ConfigurationError: if a topic has more stores, or feeds more exchanges, than the metadata can hold.
         """
         sources = {} if state is None else state.sources
         made = cls(
@@ -190,15 +190,15 @@ class CommitMetadata:
         claim: int = 0,
         sent: Mapping[str, Sent] | None = None,
     ) -> str | None:
-        """Return the text for an offset of an input partition; None if there is nothing to tell.
+        """Return the metadata for an offset of an input partition; None if it would be empty.
 
         Args:
             place: the input partition.
             claim: number of the claim under which its records were processed.
-            sent: what was sent by repartition topic.
+            sent: event times sent, by repartition topic.
 
         Raises:
-            ConfigurationError: if it does not fit.
+            ConfigurationError: if it is too large.
         """
         document: dict[str, Any] = {"streamrt": _FORMAT, **self._state_of(place.topic)}
         if place.topic in self.owners:
@@ -212,7 +212,7 @@ class CommitMetadata:
         return _dump(document) if len(document) > 1 else None
 
     def describes(self, place: TopicPartition, text: str | None) -> bool:
-        """Tell whether a text for an input is of a version of the application with the same stores and streams.
+        """Return whether the metadata of an input is from an application version with the same stores and streams.
 
         Example:
             >>> metadata = CommitMetadata({"orders": {"default": "x1"}}, first_counts={"orders": 4})
@@ -225,7 +225,7 @@ class CommitMetadata:
         return self._version(place.topic) == _version(_document(text) or {})
 
     def first(self, place: TopicPartition) -> str:
-        """Return the text for the first offset of an input partition, to which no state belongs.
+        """Return the metadata for the first offset of an input partition, which has no state.
 
         Example:
             >>> CommitMetadata(first_counts={"orders": 4}).first(TopicPartition("orders", 0))
@@ -235,7 +235,7 @@ class CommitMetadata:
         return "" if count is None else self.followed(place, _dump({"streamrt": _FORMAT, "partitions": count}))
 
     def followed(self, place: TopicPartition, text: str) -> str:
-        """Return the text for an offset that this version claims; what it tells of the state of former ones stays."""
+        """Return the metadata for an offset that this version claims; data about the state of former versions stays."""
         if self.describes(place, text):
             return text
         return claimed(text, owner=CommittedMetadata.decode(text).owner, version=self._version(place.topic))
@@ -249,12 +249,12 @@ class CommitMetadata:
         claims: Mapping[TopicPartition, int] | None = None,
         sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None,
     ) -> dict[TopicPartition, str | None]:
-        """Return the texts for offsets of input partitions.
+        """Return the metadata for offsets of input partitions.
 
         Args:
             places: the input partitions.
-            claims: numbers of claims.
-            sent: what was sent by repartition topic.
+            claims: numbers of claims, by input partition.
+            sent: event times sent, by repartition topic.
         """
         claims, sent = claims or {}, sent or {}
         return {place: self.encode(place, claim=claims.get(place, 0), sent=sent.get(place)) for place in places}
@@ -274,21 +274,21 @@ class CommitMetadata:
         )
         if len(digests) > _LIMIT - SENT_ROOM - _CLAIM_ROOM:
             raise ConfigurationError(
-                f"topic {topic!r} has {len(digests) // (2 * _DIGEST)} stores, more than the metadata of a committed offset "
-                f"can name: {(_LIMIT - SENT_ROOM - _CLAIM_ROOM) // (2 * _DIGEST)} fit; divide the application"
+                f"topic {topic!r} has {len(digests) // (2 * _DIGEST)} stores, but the metadata of a committed offset can "
+                f"name only {(_LIMIT - SENT_ROOM - _CLAIM_ROOM) // (2 * _DIGEST)}; split the application"
             )
         return {"digests": digests}
 
 
 def first_counts(committed: Mapping[TopicPartition, CommittedOffset], counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many partitions topics had when the group committed for the first time.
+    """Return the partition counts of topics when the group committed for the first time.
 
-    Each commit repeats what the first one told, so it does not matter which of them are left. Those of former versions, or of
-    tools, tell nothing: then there were the partitions that have offsets.
+    Each commit repeats the count of the first one, so any remaining commit is sufficient. Commits of former versions or
+    of tools have no count: then the partitions with offsets determine it.
 
     Args:
-        committed: what the group has committed, for all partitions of the topics.
-        counts: how many partitions the topics have now.
+        committed: the committed offsets of all partitions of the topics.
+        counts: the current partition counts of the topics.
 
     Example:
         >>> first_counts({TopicPartition("orders", 0): CommittedOffset(7)}, {"orders": 4, "customers": 3})
@@ -312,7 +312,7 @@ def sent_before(
     """Return the highest event times that tasks had sent when they committed, by task and repartition topic.
 
     Args:
-        notes: what the metadata of input partitions tell.
+        notes: the decoded metadata of input partitions.
         topology: the operators, resolved.
     """
     found: dict[TopicPartition, dict[str, int]] = {}
@@ -327,13 +327,13 @@ def sent_before(
 
 
 def claimed(text: str | None, *, owner: str | None = None, claim: int = 0, version: str | None = None) -> str:
-    """Return the metadata of an offset with another claim; what they tell of state stays.
+    """Return the metadata of an offset with another claim; its data about state stays.
 
     Args:
-        text: the metadata as they are.
+        text: the current metadata.
         owner: the input topic whose transactional id moves the offset; None for the partition's own.
         claim: number of the claim; 0 for none.
-        version: which version of the application claims it, if that is new.
+        version: the application version that claims the offset, if it is new.
 
     Example:
         >>> claimed('{"streamrt":1,"stores":{"orders":{"default":"x1"}}}', claim=7)
@@ -349,7 +349,7 @@ def claimed(text: str | None, *, owner: str | None = None, claim: int = 0, versi
         fields["version"] = version
     claimed_text = _dump({"streamrt": _FORMAT, **fields})
     if len(claimed_text.encode()) > _LIMIT and "stores" in fields:
-        # Those of format 1 tell of all topics, and may fill all the room.
+        # Format 1 names the stores of all topics, and may fill the whole text.
         stores = CommittedMetadata.decode(text).stores
         fields["digests"] = "".join(
             _digest(scope, store) + (_NO_CHANGELOG if name is None else _digest(name))
@@ -362,7 +362,7 @@ def claimed(text: str | None, *, owner: str | None = None, claim: int = 0, versi
 
 
 def without_store(text: str, scope: str, store: str) -> str:
-    """Return the metadata of an offset without a store, as if no record had been processed with it.
+    """Return the metadata of an offset without a store, as if no records had been processed with the store.
 
     Example:
         >>> without_store('{"streamrt":2,"stores":{"orders":{"a":"x1","b":"x2"}}}', "orders", "a")
@@ -384,7 +384,7 @@ def without_store(text: str, scope: str, store: str) -> str:
 
 
 def _document(text: str | None) -> dict[str, Any] | None:
-    """Return the fields of a text that is ours."""
+    """Return the fields of a text that StreamRT wrote; None for any other text."""
     try:
         document = json.loads(text or "")
     except (ValueError, RecursionError):
@@ -401,7 +401,7 @@ def _pairs(digests: str) -> Iterable[tuple[str, str]]:
 
 
 def _version(document: Mapping[str, Any]) -> str:
-    """Return which version of the application has composed a text."""
+    """Return the application version that composed a text."""
     told = document.get("version")
     if isinstance(told, str):
         return told
@@ -410,7 +410,7 @@ def _version(document: Mapping[str, Any]) -> str:
 
 
 def _digest(*names: str) -> str:
-    """Return four characters, which stand for 24 bits of a hash of the names."""
+    """Return four characters that encode 24 bits of a hash of the names."""
     whole = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
     return base64.urlsafe_b64encode(whole[:3]).decode()
 
@@ -424,7 +424,7 @@ def _sent(document: Mapping[str, Any]) -> Iterable[tuple[str, Sent]]:
 
 
 def _fitting(sent: Mapping[str, Sent]) -> dict[str, Any]:
-    """Return what was sent with the names of its topics, or with digests of them where these do not fit."""
+    """Return the event times sent by topic name, or by digest of the name if the names do not fit."""
     ordered = {topic: [time] if pending else time for topic, (time, pending) in sorted(sent.items())}
     if len(_dump(ordered).encode()) <= SENT_ROOM - len('"sent":,'):
         return ordered
@@ -432,7 +432,7 @@ def _fitting(sent: Mapping[str, Sent]) -> dict[str, Any]:
     if len(_dump(short)) > SENT_ROOM:
         raise ConfigurationError(
             f"a partition feeds {len(sent)} repartition topics, more than the metadata of a committed offset can name: "
-            "divide the application"
+            "split the application"
         )
     return short
 

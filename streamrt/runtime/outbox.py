@@ -1,4 +1,4 @@
-"""What a resident task tells the driver: reports about what is committed, and what is under way."""
+"""The messages of a resident task to the driver: reports about committed work, and progress of uncommitted work."""
 
 import contextlib
 import logging
@@ -25,12 +25,12 @@ _UNTAKEN = 4
 
 @dataclass(frozen=True)
 class _Untaken:
-    """Offsets of a report: they can be committed once the driver has taken it.
+    """The offsets of a report, which can be committed after the driver has answered it.
 
     Attributes:
         number: number of the report.
-        offsets: next offset of each input partition; none where the transaction has them.
-        sent: what was sent into exchanges until then, by input partition.
+        offsets: next offset of each input partition; empty if a transaction has committed them.
+        sent: event times sent into exchanges up to these offsets, by input partition.
     """
 
     number: int
@@ -39,12 +39,12 @@ class _Untaken:
 
 
 class Outbox:
-    """Sends reports, and remembers which of them the driver has not taken yet, and what it knows of the work under way.
+    """Sends reports, and tracks unanswered ones and the progress that the driver already knows.
 
     Args:
-        link: the driver.
+        link: the link to the driver.
         tasks: the tasks of this process.
-        clock: gives seconds; only differences count.
+        clock: returns seconds; only differences count.
     """
 
     def __init__(self, link: Link, tasks: Tasks, clock: Callable[[], float]) -> None:
@@ -59,7 +59,7 @@ class Outbox:
         self._number = 0
         self._untaken: list[_Untaken] = []
         self._records = 0
-        # What the driver knows of event time.
+        # Event times and positions that the driver already knows.
         self._times: dict[tuple[TopicPartition, str], StoreTime] = {}
         self._sent: dict[tuple[TopicPartition, str], int] = {}
         self._ended: frozenset[TopicPartition] | None = None
@@ -69,12 +69,12 @@ class Outbox:
 
     @property
     def waiting(self) -> bool:
-        """Whether there are reports that the driver has not taken."""
+        """Whether there are unanswered reports."""
         return bool(self._untaken)
 
     @property
     def full(self) -> bool:
-        """Whether there are so many of them that work must pause."""
+        """Whether so many reports are unanswered that work must pause."""
         return len(self._untaken) >= _UNTAKEN
 
     def report(
@@ -83,12 +83,12 @@ class Outbox:
         offsets: Mapping[TopicPartition, int],
         sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None,
     ) -> None:
-        """Send the report of a batch that has ended.
+        """Send the report of a finished batch.
 
         Args:
-            report: the report; its count of records becomes the number of those not told before.
-            offsets: what is to be committed once the report is taken.
-            sent: what was sent into exchanges until then, by input partition.
+            report: the report; its record count is reduced by the records that were reported before.
+            offsets: offsets to commit after the driver's answer.
+            sent: event times sent into exchanges up to these offsets, by input partition.
         """
         report.records -= self._records
         self._records = 0
@@ -99,10 +99,10 @@ class Outbox:
         self._link.send(Worked(self._number, report))
 
     def taken(self, number: int) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, Sent]]]:
-        """Note that the driver has taken the reports up to a number.
+        """Note that the driver has answered all reports up to a number.
 
         Returns:
-            What is to be committed now: offsets, and what was sent into exchanges until then.
+            The offsets to commit now, and the event times sent into exchanges up to these offsets.
         """
         taken = [each for each in self._untaken if each.number <= number]
         self._untaken = [each for each in self._untaken if each.number > number]
@@ -110,17 +110,17 @@ class Outbox:
         return offsets, {place: sent for each in taken for place, sent in each.sent.items()}
 
     def await_taken(self, hear: Callable[[float], None], in_vain: Callable[[], bool]) -> None:
-        """Wait until the driver has taken all reports, or for some time.
+        """Wait until the driver has answered all reports, with a time-out.
 
         Args:
-            hear: waits so many seconds for the driver, and does what it says.
-            in_vain: tells whether nobody needs the answers any more.
+            hear: waits this many seconds for messages of the driver, and handles them.
+            in_vain: returns whether the answers are no longer needed.
         """
         deadline = self._clock() + _TAKEN_S
         while self.waiting and not in_vain():
             if self._clock() >= deadline:
                 logger.warning(
-                    "the driver did not take a report in time; the records since the last commit will repeat"
+                    "the driver did not confirm a report in time; records since the last commit will be reprocessed"
                 )
                 return
             hear(_TELL_S)
@@ -134,14 +134,14 @@ class Outbox:
         *,
         at_once: bool = False,
     ) -> None:
-        """Tell what is under way, if there is anything new; not too often.
+        """Send the progress of uncommitted work if there is any, at limited frequency.
 
         Args:
-            batch: the batch under way.
+            batch: the current batch.
             sessions: the open sessions.
-            ends: returns where the partitions end that are read to their ends, and of which all is processed.
-            is_quiet: tells whether all partitions are read to their ends, and all of it is processed.
-            at_once: whether to tell it now in any case.
+            ends: returns the end offsets of the partitions that are read to their ends, with all records processed.
+            is_quiet: returns whether all partitions are read to their ends, with all records processed.
+            at_once: whether to send it now, regardless of the frequency.
         """
         now = self._clock()
         if not at_once and now - self._told_at < _TELL_S:
@@ -164,7 +164,7 @@ class Outbox:
             self._link.send(Quiet(quiet))
 
     def forget(self) -> None:
-        """Forget everything about partitions that are given back. The driver takes the next question for the end of quiet."""
+        """Forget everything about released partitions. The next `Wanted` resets the driver's idle flag."""
         self._untaken.clear()
         self._times.clear()
         self._sent.clear()
@@ -174,18 +174,18 @@ class Outbox:
         self._quiet = False
 
     def restart(self, tasks: Iterable[TopicPartition]) -> None:
-        """Forget what was told of tasks that begin again where they are committed."""
+        """Forget the event times reported for tasks that restart at their committed offsets."""
         again = set(tasks)
         self._times = {name: found for name, found in self._times.items() if name[0] not in again}
 
     def _new_sent(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], int]:
-        """Return what is durable in exchanges, as far as that was not told; exactly once only commits make it so."""
+        """Return the unreported event times that are durable in exchanges; none with exactly-once before the commit."""
         if not self._timed or self._tasks.spec.transactional or not self._tasks.clients.delivered:
             return {}
         sent = {
             (place, topic): time
             for place, session in sessions.items()
-            # What is left over may be earlier than what was sent.
+            # Unfinished work may still send earlier event times.
             for topic, time in (() if session.unfinished else session.sent.items())
         }
         new = {name: time for name, time in sent.items() if self._sent.get(name) != time}
@@ -199,7 +199,7 @@ class Outbox:
         sessions: Mapping[TopicPartition, Session],
         ends: Mapping[TopicPartition, int],
     ) -> Seen:
-        """Return a message that tells what is read to its end, and how far it is behind exchanges, where that is news."""
+        """Return a message with the changes of the tasks at their ends, and of the positions behind exchanges."""
         ended = frozenset(task for task, session in sessions.items() if ends.keys() >= set(session.inputs))
         positions = {
             place: ends[place] if place in ends else session.start[place] if batch is None else batch.position(place)
@@ -214,10 +214,10 @@ class Outbox:
         return Seen(report, news, new)
 
     def _new_times(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], StoreTime]:
-        """Return where event time is in the open stores, as far as that was not told."""
+        """Return the unreported event times of the open stores."""
         times: dict[tuple[TopicPartition, str], StoreTime] = {}
         for place, session in sessions.items():
-            # Trouble with a store is met when it is used next.
+            # A store error is handled when the store is used next.
             with contextlib.suppress(StateError):
                 times.update({(place, store): found for store, found in session.stores.times().items()})
         new = {name: found for name, found in times.items() if self._times.get(name) != found}

@@ -1,21 +1,22 @@
-"""When a task may go on after the group has shared its partitions out anew.
+"""Parked tasks: which tasks may continue after a rebalance.
 
-The group takes the partitions of all members before it gives them out again, and gives most of them to the member that had
-them. So a resident task commits all that it has done, and then *parks* its tasks instead of closing them: their stores,
-producers and positions stay as they are, while nothing is processed::
+A rebalance revokes the partitions of all members, and then assigns most of them to the same members again. A resident
+task therefore commits all its work and then *parks* its tasks instead of closing them: their stores, producers and
+positions stay, while nothing is processed::
 
-    working --> committed, parked --> next assignment: what has come back goes on, the rest is closed
+    working --> committed, parked --> next assignment: tasks that come back continue, the rest is closed
                      |
-                     +--> closed, and opened again if it comes back: the partitions are lost, not all is committed, another
-                          generation lies in between, or the group has not decided in time
+                     +--> closed, and opened again if it comes back: the partitions are lost, not all work is committed,
+                          another generation lies in between, or the group has not decided in time
 
-What is parked is right only as long as no other member works on the partition. While a member waits for its next assignment,
-it owns nothing, so others may; but what they own is decided by a generation of the group. If the next assignment of this
-member is of the generation that directly follows, there was none in which another member could own what comes back.
-Exactly once, another process would also have taken the transactional id, and the next commit would fail.
+A parked task is valid only as long as no other member works on its partitions. While a member waits for its next
+assignment, it owns nothing, so others may own its partitions; but ownership is decided by a generation of the group. If
+the next assignment of this member belongs to the directly following generation, no other member can have owned the
+partitions in between. With exactly-once, another process would also have taken the transactional id, and the next
+commit would fail.
 
-At least once, an instance that had lost a partition may have written to its changelog late. A task that is opened again sets
-that right. One that stays open would do so with its next commit, which may be far away; so it is closed, too.
+With at-least-once, an instance that had lost a partition may have written to its changelog late. A task that is opened
+again repairs this. An open task would repair it only with its next commit, possibly much later; so it is closed, too.
 """
 
 from dataclasses import dataclass
@@ -26,16 +27,16 @@ from streamrt.runtime.commit import Session
 __all__ = ["PARKED_S", "Parked", "keeps_its_changelogs"]
 
 PARKED_S = 10.0
-"""A group that takes longer has lost a member, or this one has lost the group: other tasks may need the stores."""
+"""A group that takes longer has lost a member, or this member has lost the group: other tasks may need the stores."""
 
 
 @dataclass(frozen=True)
 class Parked:
-    """What must be known of parked tasks.
+    """The data about parked tasks.
 
     Attributes:
-        generation: of the assignment in which they worked, as the member counts.
-        since: when they were parked, in seconds of any clock.
+        generation: generation of their last assignment, as counted by the member.
+        since: the time of parking, in seconds of any clock.
 
     Example:
         >>> parked = Parked(generation=3, since=100.0)
@@ -49,16 +50,16 @@ class Parked:
     since: float
 
     def goes_on(self, assignment: GroupAssignment) -> bool:
-        """Tell whether tasks go on whose partitions are in an assignment."""
+        """Return whether parked tasks continue if their partitions are in this assignment."""
         return assignment.follows(self.generation)
 
     def over(self, now: float) -> bool:
-        """Tell whether they are closed because the group has not decided in time."""
+        """Return whether the tasks must be closed because the group has not decided in time."""
         return now - self.since >= PARKED_S
 
 
 def keeps_its_changelogs(session: Session) -> bool:
-    """Tell whether a parked task may go on: nobody else has written to its changelogs, as far as can be known."""
+    """Return whether a parked task may continue: no other writer has changed its changelogs. Errors count as False."""
     try:
         return session.stores.is_alone()
     except KafkaRequestError:

@@ -1,4 +1,4 @@
-"""What an application has done so far, for whoever watches it."""
+"""The progress of an application, for monitoring."""
 
 import threading
 import time
@@ -21,7 +21,8 @@ class ProgressSnapshot:
         batches: micro-batches processed; in resident tasks, commits made.
         rate: records read per second, over the last seconds.
         positions: offset of the next record to process, per assigned partition.
-        waiting_for: what a start waits for, in a few words, such as "Java and Spark to start"; empty when it is over.
+        waiting_for: short description of what the start waits for, such as "Java and Spark to start"; empty after the
+            start.
     """
 
     records: int
@@ -34,7 +35,7 @@ class ProgressSnapshot:
 
 @dataclass
 class Progress:
-    """Counts what reports tell; safe to read from any thread."""
+    """Accumulates reports; safe to read from any thread."""
 
     records: int = 0
     produced: int = 0
@@ -46,22 +47,22 @@ class Progress:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def assigned(self, positions: dict[TopicPartition, int]) -> None:
-        """Note a new assignment and where it begins."""
+        """Note a new assignment with its start offsets."""
         with self._lock:
             self._positions = dict(positions)
             self._begun = self._begun or time.monotonic()
 
     def processed_to(self, positions: dict[TopicPartition, int]) -> None:
-        """Note how far partitions have come."""
+        """Note the positions of partitions."""
         with self._lock:
             self._positions.update(positions)
 
     def report(self, report: Report, *, finished: bool = True) -> None:
-        """Add the work that a report tells of.
+        """Add the work of a report.
 
         Args:
             report: the report.
-            finished: whether a batch has ended with it.
+            finished: whether it finishes a batch.
         """
         now = time.monotonic()
         with self._lock:
@@ -73,11 +74,11 @@ class Progress:
             self._forget(now)
 
     def snapshot(self) -> ProgressSnapshot:
-        """Return the state as it is now."""
+        """Return the current state."""
         now = time.monotonic()
         with self._lock:
             self._forget(now)
-            # What was told of and then given up is taken back, maybe after the telling has been forgotten.
+            # Aborted work is subtracted, possibly after its own report has left the window.
             recent = max(0, sum(records for _, records in self._recent))
             seconds = min(_WINDOW_S, max(now - self._begun, 0.1))
             return ProgressSnapshot(

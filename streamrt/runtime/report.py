@@ -1,4 +1,4 @@
-"""What a task tells about the offset range that it worked on."""
+"""The report of a task about its work on an offset range."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,15 +34,15 @@ _STATE_ERRORS = (ChangelogError, StoreCorruptedError, StoreLockedError, StoreVer
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task stopped before the end of its range.
+    """The reason why a task stopped before the end of its range.
 
     Attributes:
-        kind: which error callback was asked, "consumer", "processing" or "producer"; "callback" if one failed itself; "sink",
-            "state" or "registry" for what has no callback.
-        partition: where.
-        offset: at which record; None where an asynchronous delivery failed, which has no single input record.
-        message: one sentence.
-        cause: the exception as it was raised, if it can be pickled.
+        kind: the error callback that was called, "consumer", "processing" or "producer"; "callback" if a callback
+            itself failed; "sink", "state" or "registry" for errors without a callback.
+        partition: the partition.
+        offset: the offset of the record; None for a failed asynchronous delivery, which has no single input record.
+        message: the error message.
+        cause: the original exception, if it can be pickled.
         traceback: its traceback as text, for the debug log.
     """
 
@@ -54,7 +54,7 @@ class Failure:
     traceback: str = ""
 
     def error(self) -> StreamRTError:
-        """Return the exception for whoever runs the application; where state is the trouble, of the most telling class."""
+        """Return the exception for `run()`; for state errors, of the most specific class."""
         kind = _ERRORS[self.kind]
         for special in _STATE_ERRORS if kind is StateError else ():
             if isinstance(self.cause, special):
@@ -64,7 +64,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Output:
-    """What left the last operator of a branch."""
+    """An output of the last operator of a branch."""
 
     value: Any
     key: Any
@@ -75,7 +75,7 @@ class Output:
     offset: int
 
     def as_dict(self, metadata: bool) -> dict[str, Any]:
-        """Return the value as a dict; one that is none is put under `_value`.
+        """Return the value as a dict; any other value becomes the entry `_value`.
 
         Args:
             metadata: whether to add `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset`.
@@ -100,13 +100,13 @@ class Output:
 
 @dataclass(frozen=True)
 class RestoredPart:
-    """How far the restore of one store partition is.
+    """The progress of the restore of one store partition.
 
     Attributes:
         done: changelog offsets replayed so far.
-        total: changelog offsets to replay in all.
+        total: total changelog offsets to replay.
         records: records applied.
-        finished: whether the store can be used.
+        finished: whether the store is ready for use.
     """
 
     done: int
@@ -117,13 +117,12 @@ class RestoredPart:
 
 @dataclass(frozen=True)
 class StoreTime:
-    """Where event time is in one store partition, for stores that want a watermark.
+    """The event time in one store partition, for stores that need a watermark.
 
     Attributes:
-        observed: highest event time that any record has brought since the store was opened, in milliseconds; None before
-            the first.
-        next_deadline: event time at which the store has something to do; None if it waits for nothing.
-        remembered: before the first record, up to where time was applied to the store; None if that was never.
+        observed: highest event time of any record since the store was opened, in milliseconds; None before the first.
+        next_deadline: event time of the store's next work, in milliseconds; None if there is none.
+        remembered: the stored stream time, in milliseconds, before the first record; None if there is none.
     """
 
     observed: int | None
@@ -132,35 +131,36 @@ class StoreTime:
 
     @property
     def reached(self) -> int | None:
-        """Up to where event time has come in the store; None if it has not begun."""
+        """The current event time of the store, in milliseconds; None if there is none."""
         return self.remembered if self.observed is None else self.observed
 
 
 @dataclass
 class Report:
-    """Sums up the work of one task, or of several after `merge`.
+    """Summary of the work of one task, or of several after `merge`.
 
     Attributes:
-        ranges: the offsets that are done, per input partition: everything below `end` is processed and its output durable.
-        complete: False if a range was cut short, because time was up or enough outputs were there.
+        ranges: the processed offsets, per input partition: everything below `end` is processed, and its output is
+            durable.
+        complete: False if a range was cut short by the time slice or the output limit.
         records: records read.
         produced: records sent to topics.
-        outputs: results that left the last operator of each branch.
-        collected: those results, if the specification asked for them.
-        shown: what `print` and `print_table` want people to see, as pairs of a node's id and an item.
-        processed: offsets of the processed records by partition, if the specification asked for them.
-        failure: why the task stopped early, if the application must end for it.
-        stalled: seconds after which tasks shall be tried again, because a sink wants no records now.
-        interrupted: why tasks must be tried again, from what is committed.
-        locked: the same for tasks whose stores another process uses.
-        sunk: what sinks of the driver shall write, as pairs of a node's id and a batch.
+        outputs: number of outputs of the last operator of each branch.
+        collected: those outputs, if the specification requests them.
+        shown: the items of `print` and `print_table`, as pairs of node id and item.
+        processed: offsets of the processed records by partition, if the specification requests them.
+        failure: the reason for an early stop that must end the application.
+        stalled: seconds until the retry, by task, because a sink asked to retry later.
+        interrupted: reasons why tasks must be retried from their committed offsets, by task.
+        locked: the same for tasks whose stores another process has locked.
+        sunk: batches for the sinks of the driver, as pairs of node id and batch.
         restores: restores under way, by task and store.
-        restored: the tasks whose stores are ready after a restore.
+        restored: the tasks whose stores are restored and ready.
         workers: the process that made the commit, or found it made, by task.
-        times: where event time is, by task and store.
-        sent: the highest event time that was sent into an exchange, and is durable there, by task and topic.
-        unfinished: whether tasks have work left over, which ticks must go on with before their next records, by task.
-        seconds: time spent.
+        times: event times, by task and store.
+        sent: the highest event time that is durable in an exchange, by task and topic.
+        unfinished: whether tasks have unfinished work, which ticks must continue before their next records, by task.
+        seconds: elapsed time in seconds.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Report:
     seconds: float = 0.0
 
     def merge(self, other: "Report") -> None:
-        """Add the report of another task; of two failures the first stays."""
+        """Add the report of another task; the first failure is kept."""
         self.ranges.update(other.ranges)
         self.complete = self.complete and other.complete
         self.records += other.records

@@ -1,12 +1,13 @@
-"""The resident task: reads its partitions by itself, and stays.
+"""The resident task: a long-running task that reads its partitions itself.
 
-What it does, again and again::
+Its loop::
 
-    hear the driver -> follow the group -> take records -> process them -> tell what was seen -> settle, if it is time
+    handle driver messages -> follow the group -> poll records -> process them -> report progress -> commit, if due
 
-Records are processed in the same batches as everywhere, which are settled when a commit is due; `streamrt.runtime.commit`
-knows the order. Stores stay open from one batch to the next. At least once, offsets are committed when the driver has taken
-the report. All of it happens in one thread; `streamrt.runtime.membership` knows the member of the group, which has another.
+Records are processed in the same batches as in the other modes, and a batch is settled when a commit is due; for the
+order see `streamrt.runtime.commit`. Stores stay open from one batch to the next. With at-least-once, offsets are
+committed after the driver has answered the report. All of this happens in one thread; the group member has another
+one, see `streamrt.runtime.membership`.
 """
 
 import logging
@@ -59,20 +60,20 @@ _SLICE_S = 0.2
 _RESTORE_S = 1.0
 _STALE_MS = 100
 _MOST_RECORDS = 100_000
-"""Changes of state wait in memory until the commit."""
+"""Maximum number of records between two commits, because state changes stay in memory until the commit."""
 
 
 class ResidentTask:
-    """Runs the tasks of the partitions that the group gives to one slot, until the driver says stop.
+    """Runs the tasks of the partitions that are assigned to one slot, until the driver stops it.
 
     Args:
         tasks: the tasks of this process.
         feed: reads records.
-        join: makes the member of the group.
-        link: the driver.
-        settings: when to commit.
-        clock: gives seconds; only differences count.
-        upkeep: does what is due between two slices of work.
+        join: creates the group member.
+        link: the link to the driver.
+        settings: slot and commit intervals.
+        clock: returns seconds; only differences count.
+        upkeep: maintenance between two time slices.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class ResidentTask:
             else settings.commit_interval
         )
         self._most = min(_MOST_RECORDS, settings.commit_every or _MOST_RECORDS)
-        # What the driver has said.
+        # From messages of the driver.
         self._welcome = False
         self._outputs: int | None = None
         self._stop: Stop | None = None
@@ -112,10 +113,10 @@ class ResidentTask:
         self._stateful: frozenset[TopicPartition] = frozenset()
         self._workers: dict[TopicPartition, str] = {}
         self._sent = SentTimes(spec.topology)
-        # Tasks without a session, and those of them that may not be opened at once.
+        # Tasks without a session, and those of them that must wait before they are opened.
         self._closed: list[TopicPartition] = []
         self._waiting = WaitingTasks(None if spec.state is None else spec.state.options, clock)
-        # Tasks that read again what watermarks may have been made of.
+        # Tasks that may re-read records that already advanced the watermark.
         self._behind: set[TopicPartition] = set()
         # The work.
         self._sessions: dict[TopicPartition, Session] = {}
@@ -130,10 +131,10 @@ class ResidentTask:
         self._upkeep = Upkeep(clock) if upkeep is None else upkeep
 
     def run(self) -> None:
-        """Work until the driver says stop.
+        """Work until the driver sends `Stop`.
 
         Raises:
-            LinkClosed: if the driver is gone; what was not committed is dropped.
+            LinkClosed: if the driver is gone; uncommitted work is dropped.
         """
         try:
             self._link.send(Joined(self._settings.slot, self._settings.attempt))
@@ -141,13 +142,13 @@ class ResidentTask:
                 self._hear(_WAIT_S)
             if self._stop is None:
                 self._membership.start()
-                # It takes the time that the group needs, too.
+                # Meanwhile, the group forms.
                 self._tasks.warm_up()
             while self._stop is None:
                 self.step()
             self._give_back()
         except StreamRTError as error:
-            # At once: what follows may fail for the same reason.
+            # Send this first: the cleanup below may fail for the same reason.
             self._link.send(Failed(error))
         finally:
             try:
@@ -159,11 +160,11 @@ class ResidentTask:
 
     @property
     def busy(self) -> bool:
-        """Whether there are records, or work left over, that are not committed yet."""
+        """Whether there are polled records, unfinished work or uncommitted work."""
         return bool(self._turns) or self._batch is not None
 
     def step(self) -> None:
-        """Do once what is done again and again; wait a moment if there is nothing to do."""
+        """Run the loop once; wait a moment if there is nothing to do."""
         self._hear(0.0)
         if self._stop is not None or not self._follow():
             return
@@ -196,7 +197,7 @@ class ResidentTask:
             self._watermarks = message.watermarks
             self._tick(message.due)
         elif isinstance(message, Begin):
-            # A question that was asked twice is answered twice.
+            # A repeated request has two answers; use the first.
             if message.generation == self._membership.assignment.generation and not self._answered:
                 self._begin(message)
         elif isinstance(message, Welcome):
@@ -209,21 +210,21 @@ class ResidentTask:
         self._outbox.see(self._batch, self._sessions, self._ends, self._is_quiet, at_once=at_once)
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """Return the ends of the partitions that are read to them, with all of it processed."""
+        """Return the end offsets of the partitions that are read to their ends, with all records processed."""
         if self._membership.away or self._parked is not None:
-            # Nobody knows what came since.
+            # Newer records may exist.
             return {}
         return {place: end for place, end in self._feed.ends().items() if self._tasks.place(place) not in self._turns}
 
     def _is_quiet(self) -> bool:
-        """Tell whether all partitions are read to their ends, and all of it is processed."""
+        """Return whether all partitions are read to their ends, with all records processed."""
         busy = not self._answered or self._turns or self._closed
         return not busy and self._positions.keys() <= self._feed.ends().keys()
 
     # -- The group -----------------------------------------------------------------------------------------------------
 
     def _follow(self) -> bool:
-        """Follow the group: give back what it wants, and ask where to begin with what is new.
+        """Follow the group: release revoked partitions, and request start offsets for new ones.
 
         Returns:
             Whether there are partitions to work on.
@@ -233,7 +234,7 @@ class ResidentTask:
             group.assignment = NO_ASSIGNMENT
             self._abandon()
             self._drop()
-            # If the driver has given this task up meanwhile, it is heard of now.
+            # If the driver has given up this task meanwhile, its message is handled now.
             self._hear(_WAIT_S)
             group.accept_loss()
         if group.wanted_back:
@@ -250,23 +251,24 @@ class ResidentTask:
         return current is not None and bool(self._positions)
 
     def _park(self) -> None:
-        """Commit what can be committed, and keep open what may come back with the next assignment."""
+        """Commit the processed work, and park the tasks that may come back with the next assignment."""
         self._commit_all()
         group = self._membership
         committed = not (group.lost or group.behind or self._outbox.waiting or self._halted)
-        # What is parked already was not in the assignment that goes now: it may have been another member's.
+        # Tasks that are parked already were not in the assignment that is revoked now: another member may have owned
+        # them.
         former, self._parked = self._parked, None
         if former is None and committed:
             self._let_go(self._assigned_tasks() - self._sessions.keys())
             self._parked = Parked(group.assignment.generation, self._clock())
-            # An answer to a question about it comes too late.
+            # Ignore a late answer for this assignment.
             group.assignment, self._answered = NO_ASSIGNMENT, False
         self._tell(at_once=True)
         if self._parked is None:
             self._drop()
 
     def _move(self, current: GroupAssignment) -> None:
-        """Go on with parked tasks that have come back, let go of all others, and ask where to begin with what is new."""
+        """Continue parked tasks that have come back, close all others, and request start offsets for new partitions."""
         parked = self._parked
         if parked is None or self._membership.lost or not parked.goes_on(current):
             self._drop()
@@ -282,13 +284,13 @@ class ResidentTask:
         self._ask(current)
 
     def _ask(self, current: GroupAssignment) -> None:
-        """Ask the driver where to begin with partitions that the task does not work on."""
+        """Request start offsets for the partitions that the task does not work on yet."""
         self._membership.assignment, self._answered = current, False
         self._link.send(Wanted(current.generation, current.partitions, frozenset(self._positions)))
 
     def _begin(self, begin: Begin) -> None:
-        """Begin to work on partitions, at the offsets that the driver has found."""
-        # From now on a restart goes on here, also if "latest" records arrive before the first commit.
+        """Start partitions at the offsets from the driver."""
+        # A restart then begins at the same offsets, also if "latest" records arrive before the first commit.
         if begin.fresh and not self._membership.commit_fresh(begin.fresh, begin.metadata):
             self._ask(self._membership.assignment)
             return
@@ -306,7 +308,7 @@ class ResidentTask:
             self._batch.context = self._context()
 
     def _give_back(self) -> None:
-        """Commit what can be committed, and let go of all partitions."""
+        """Commit the processed work unless it is to be discarded, and release all partitions."""
         if self._stop is not None and self._stop.discard:
             self._abandon()
         else:
@@ -315,17 +317,17 @@ class ResidentTask:
         self._drop()
 
     def _commit_all(self) -> None:
-        """Commit what is processed, and what could not be committed before."""
+        """Commit the processed work, and offsets whose commit failed before."""
         group = self._membership
         self._settle()
         self._awaiting = True
-        # When the driver has taken a report, its offsets are committed.
+        # The answer of the driver to a report triggers the commit of its offsets.
         self._outbox.await_taken(self._hear, lambda: group.lost or (self._stop is not None and self._stop.discard))
         if group.behind:
             group.commit({})
 
     def _abandon(self) -> None:
-        """Drop the batch under way; the driver hears of transactions that were committed in it, since nobody repeats them."""
+        """Drop the current batch. Transactions committed in it are reported, because they are not repeated."""
         batch, self._batch = self._batch, None
         if batch is None:
             return
@@ -335,7 +337,7 @@ class ResidentTask:
             self._outbox.report(batch.report, {})
 
     def _drop(self) -> None:
-        """Let go of all partitions, and of what is not committed."""
+        """Release all partitions, and drop uncommitted work."""
         if self._batch is not None:
             self._batch.close()
             self._batch = None
@@ -346,7 +348,7 @@ class ResidentTask:
         self._outbox.forget()
 
     def _let_go(self, tasks: Collection[TopicPartition]) -> None:
-        """Close tasks of which nothing is under way; they are another process's now."""
+        """Close tasks without uncommitted work; another process may own them now."""
         going = {place for task in tasks for place in self._tasks.inputs(task)}
         for task in tasks:
             if (session := self._sessions.pop(task, None)) is not None:
@@ -377,11 +379,11 @@ class ResidentTask:
         return self._waiting.over(self._closed)
 
     def _open(self) -> None:
-        """Restore the stores of tasks, for a moment, and begin to read for those that are ready."""
+        """Restore the stores of tasks for one time slice, and start reading for those that are ready."""
         opening = self._ready()
         if not opening:
             return
-        # Where others work, they go on in between.
+        # Shorter if other tasks work in between.
         seconds = _SLICE_S if self._sessions else _RESTORE_S
         context = replace(self._context(), seconds=seconds)
         report = self._tasks.restore(opening, context, self._sessions)
@@ -394,14 +396,14 @@ class ResidentTask:
             self._closed.remove(task)
             for place, start in session.start.items():
                 if start != context.positions[place]:
-                    # Another attempt has come further.
+                    # Another attempt has already committed later offsets.
                     self._positions[place] = start
                     self._feed.seek(place, start)
             self._feed.resume(session.inputs)
             if session.unfinished:
                 self._turns.want(task)
         if self._batch is not None:
-            # Tasks that were given up in it begin with what holds now.
+            # Tasks whose sessions were aborted in this batch start with the current context.
             self._batch.context = self._context()
         if report.restores:
             self._link.send(Seen(Report(restores=report.restores)))
@@ -411,18 +413,18 @@ class ResidentTask:
             self._send(report, {})
 
     def _work(self) -> None:
-        """Process the next records; wait for them if there are none."""
+        """Poll and process the next records."""
         self._turns.add(self._poll())
         if not self._turns:
             return
         self._upkeep.worked()
         batch = self._open_batch()
         if abs(self._tasks.clients.now() - batch.context.now) >= _STALE_MS:
-            # Operators that look at the wall clock shall not take records for as old as the batch.
+            # Keep the wall clock of the context current for operators that use it.
             batch.context = self._context()
         self._turns.take(batch)
         self._examine(batch)
-        # Records that could not be processed in this slice would keep those of other partitions from being polled.
+        # Unprocessed records of these partitions would keep those of other partitions from being polled.
         crowded = self._turns.crowded()
         self._feed.pause(crowded - self._crowded)
         self._feed.resume(self._crowded - crowded)
@@ -440,14 +442,14 @@ class ResidentTask:
             polled = self._feed.poll(0.0, records)
             if not polled and wait > 0:
                 if not self._transactional:
-                    # Exactly once, nobody sees them before the commit.
+                    # With exactly-once, lingering records are invisible before the commit anyway.
                     self._tasks.clients.hurry()
                 polled = self._feed.poll(wait, records)
         except (OffsetOutOfRangeError, KafkaRequestError) as error:
             if isinstance(error, KafkaRequestError) and not error.retriable:
                 raise
-            # The driver waits until brokers answer.
-            logger.warning("%s; looking for where to go on", error)
+            # The driver answers once brokers are reachable.
+            logger.warning("%s; requesting new start offsets", error)
             self._commit_all()
             self._drop()
             self._ask(self._membership.assignment)
@@ -455,16 +457,16 @@ class ResidentTask:
         return [Chunk(place.topic, place.partition, *batch) for place, batch in polled]
 
     def _tick(self, due: Iterable[TopicPartition]) -> None:
-        """Let time pass for those of the tasks that are ours."""
+        """Tick those of the due tasks that this process owns."""
         own = [task for task in sorted(due) if task in self._sessions]
-        # While partitions are given back, nobody would commit what comes of it.
+        # While partitions are released, the results would not be committed.
         if not own or self._halted or self._awaiting or self._stop is not None:
             return
         batch = self._open_batch()
         batch.context = self._context()
         batch.begin_slice()
         for task in own:
-            # A sink may have been flushed for the one before, and have refused the records of this one.
+            # A sink may have been flushed for the previous task, and have rejected the records of this one.
             if task in self._sessions:
                 if not batch.tick(task):
                     self._turns.want(task)
@@ -477,7 +479,7 @@ class ResidentTask:
             now = self._clock()
             self._due = now + self._interval
             if self._transactional:
-                # Records that came during the last commit have waited already.
+                # Records that arrived during the last commit have already waited.
                 self._due = max(self._settled_at + self._interval, now + self._interval / 2)
         return self._batch
 
@@ -498,18 +500,18 @@ class ResidentTask:
         )
 
     def _examine(self, batch: Batch) -> None:
-        """Look after tasks whose sessions were given up, and whether the batch must end."""
+        """Handle tasks whose sessions were aborted, and errors in the report."""
         if batch.aborted:
             self._rewind(batch)
         self._meet(batch.report)
 
     def _rewind(self, batch: Batch) -> None:
-        """Read the records of sessions that were given up again, once their tasks are open again."""
+        """Rewind the tasks whose sessions were aborted, so that their records are read again."""
         aborted, batch.aborted = batch.aborted, set()
         self._close(aborted, batch.position)
 
     def _close(self, tasks: Collection[TopicPartition], position: Callable[[TopicPartition], int]) -> None:
-        """Have tasks opened again that have lost their sessions, and read on at their positions then."""
+        """Mark tasks without sessions for reopening, and seek to their positions."""
         for task in sorted(tasks):
             inputs = self._tasks.inputs(task)
             self._turns.drop(task)
@@ -523,7 +525,7 @@ class ResidentTask:
         self._outbox.restart(tasks)
 
     def _catch_up(self) -> None:
-        """Find the tasks that have come to the ends of their inputs, and thus read again what any attempt has read before."""
+        """Remove tasks at the ends of their inputs from `_behind`: they have re-read the records of earlier attempts."""
         if self._behind:
             ends = self._feed.ends().keys()
             self._behind = {
@@ -533,7 +535,7 @@ class ResidentTask:
             }
 
     def _meet(self, report: Report) -> None:
-        """Let tasks wait that met a trouble which may pass."""
+        """Make tasks with retriable errors wait, and report them."""
         if not report.stalled and not report.interrupted and not report.locked:
             return
         told = Report(stalled=dict(report.stalled), interrupted=dict(report.interrupted), locked=dict(report.locked))
@@ -554,7 +556,7 @@ class ResidentTask:
         return self._outputs is not None and report.outputs >= self._outputs
 
     def _settle(self) -> None:
-        """Commit the work of the batch, and tell the driver."""
+        """Commit the work of the batch, and report it to the driver."""
         if self._batch is None or self._membership.lost:
             return
         batch, self._batch = self._batch, None
@@ -570,21 +572,21 @@ class ResidentTask:
             self._waiting.got_on(self._tasks.place(place))
         if batch.aborted:
             self._rewind(batch)
-        # Others could not go on after their commits, without having done anything wrong.
+        # Other tasks may also have lost their sessions, because these could not continue after their commits.
         self._close(self._assigned_tasks() - self._sessions.keys() - set(self._closed), self._positions.__getitem__)
         self._meet(report)
         self._count(report)
         self._send(report, moved)
 
     def _count(self, report: Report) -> None:
-        """Process no more records after a failure, or when there are enough outputs."""
+        """Stop processing after a failure or at the output limit."""
         if self._outputs is not None:
             self._outputs -= report.outputs
         if report.failure is not None or (self._outputs is not None and self._outputs <= 0):
             self._halted = True
 
     def _pass_markers(self) -> None:
-        """Move the group past markers of transactions at the ends of partitions: they are no records, but count as lag."""
+        """Move the group past transaction markers at the ends of partitions: they are not records, but count as lag."""
         now = self._clock()
         if self._outbox.waiting or now - self._passed_at < self._settings.commit_interval:
             return
@@ -606,7 +608,7 @@ class ResidentTask:
                 self._sessions[self._tasks.place(place)].start[place] = end
 
     def _unmoved(self, passed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return those offsets that nobody else has moved: no transactional id keeps this commit from setting them back."""
+        """Return the offsets that no other process has moved. This commit is not fenced, and could set them back."""
         try:
             found = self._tasks.clients.noted(passed, stable=True) if passed else {}
         except KafkaRequestError:

@@ -1,4 +1,4 @@
-"""What a resident task needs to know of its place and of when to commit."""
+"""The settings of a resident task: its slot and its commit intervals."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ __all__ = ["ResidentSettings"]
 
 @dataclass(frozen=True)
 class ResidentSettings:
-    """What a resident task needs beside the specification.
+    """The settings of a resident task beside the specification.
 
     Attributes:
-        slot: its number, from 0 on.
-        attempt: how many tasks of this number died before.
+        slot: its number, starting at 0.
+        attempt: number of tasks with this number that died before.
         commit_interval: seconds between two commits.
-        commit_every: commit after this many records already; 0 leaves it to the interval.
-        transaction_interval: exactly once, seconds after which a transaction closes at the latest.
+        commit_every: maximum number of records between two commits; 0 for no limit.
+        transaction_interval: with exactly-once, maximum duration of a transaction in seconds.
     """
 
     slot: int

@@ -1,7 +1,7 @@
-"""Whether a store partition can be trusted, and how it catches up with its changelog.
+"""The validation of a store partition, and its restore from the changelog.
 
-A local store is a cache: its stamp tells up to where it holds what the changelog says. What to do with it is decided
-by a pure function, `plan_restore`, from the stamp and from what Kafka says.
+A local store is a cache: its stamp has the changelog offset up to which its data is complete. The pure function
+`plan_restore` decides how to restore it, from the stamp and from Kafka's offsets.
 """
 
 import enum
@@ -15,11 +15,11 @@ from streamrt.runtime.foreign import EpochFilter
 from streamrt.state import Position, Stamp, StoreIdentity, StorePartition, restore_changes
 
 _SKEW_MS = 60_000
-"""How far clocks of one machine may be apart from start to start without anybody having set them."""
+"""Tolerated difference of a machine's clock between two starts before it counts as set back."""
 
 
 class RestoreAction(enum.Enum):
-    """What to do with a store partition before it is used."""
+    """The action on a store partition before it is used."""
 
     READY = "use it as it is"
     REPLAY = "replay the changelog from an offset on"
@@ -31,9 +31,9 @@ class RestorePlan:
     """The decision about one store partition.
 
     Attributes:
-        action: what to do.
+        action: the action.
         start: first changelog offset to replay.
-        reason: why, for the log; empty where nothing is unusual.
+        reason: the reason for the log; empty for a normal restore.
     """
 
     action: RestoreAction
@@ -51,16 +51,16 @@ def plan_restore(
     now: int,
     longest_absence_ms: int,
 ) -> RestorePlan:
-    """Decide what a store partition needs before it can be used.
+    """Decide how to restore a store partition.
 
     Args:
-        stamp: what the store says of itself; None for an empty one.
-        identity: whose data it must be.
+        stamp: the stamp of the store; None for an empty one.
+        identity: the required identity of the data.
         bounds: first offset and high watermark of the changelog partition.
-        committed: next input offset of the consumer group.
+        committed: committed input offset of the consumer group.
         transactional: whether commits are exactly-once; then the store cannot be ahead of the group.
         now: wall clock in milliseconds.
-        longest_absence_ms: age from which on the changelog may have forgotten deletions.
+        longest_absence_ms: age in milliseconds from which on compaction may have removed tombstones.
 
     Example:
         >>> mine = StoreIdentity("shop", "orders", 0, "default", None, None, 1)
@@ -76,13 +76,13 @@ def plan_restore(
 
     at = stamp.changelog_offset
     if stamp.identity != identity:
-        return wipe("it belongs to a topic that was made anew")
+        return wipe("it belongs to a topic that was deleted and created again")
     if at is None:
         return wipe("it was kept without a changelog")
     if transactional and stamp.input_offset is not None and stamp.input_offset > committed:
         return wipe(f"it is at input offset {stamp.input_offset}, ahead of the committed offset {committed}")
     if transactional and at == high + 1 and stamp.input_offset == committed:
-        # The marker of our own last transaction, which the stamp counts, is not written yet.
+        # The stamp counts the marker of the last own transaction, which is not written yet.
         return RestorePlan(RestoreAction.READY, at)
     if at > high:
         return wipe(f"it is at changelog offset {at}, but the changelog ends at {high}")
@@ -91,20 +91,20 @@ def plan_restore(
     if at == high and stamp.input_offset is not None:
         return RestorePlan(RestoreAction.READY, at)
     if now < stamp.written_at - _SKEW_MS:
-        return wipe("it was written at a later time than now, so nobody knows how old it is: the clock was set back")
+        return wipe("its timestamp is in the future, so its age is unknown: the clock was set back")
     if now - stamp.written_at > longest_absence_ms:
-        return wipe("it is so old that the changelog may have forgotten deletions since")
+        return wipe("it is so old that compaction may have removed tombstones since")
     return RestorePlan(RestoreAction.REPLAY, at)
 
 
 @dataclass
 class Restored:
-    """What a replay found.
+    """The result of a replay.
 
     Attributes:
-        position: the newest position, which may be that of what was restored before; None if there was none.
-        records: records applied.
-        passed_over: keys of records that do not count, because their writers had lost the partition.
+        position: the newest position, possibly from an earlier restore; None if there is none.
+        records: number of records applied.
+        passed_over: keys of skipped records, whose writers had lost the partition.
         epoch: highest epoch of the records.
     """
 
@@ -127,16 +127,16 @@ def replay(
 
     Args:
         partition: the store partition.
-        identity: whose data it is.
+        identity: the identity of the data.
         place: the changelog partition.
         start: first offset to apply.
         end: the changelog's high watermark.
         clients: reads the changelog.
-        on_progress: called with the number of records and the offset after each write; False interrupts the replay, which
-            a later one continues from there; not behind records of others, from where it goes on to its end.
+        on_progress: called with the number of records and the offset after each write. False interrupts the replay, and
+            a later one continues from there; after a skipped record, False has no effect.
 
     Returns:
-        What was found, or None if the replay was interrupted.
+        The result, or None if the replay was interrupted.
 
     Raises:
         ChangelogError: if the end cannot be reached.
@@ -145,12 +145,12 @@ def replay(
     found = Restored(None if stamp is None else Position.of(stamp))
     stream_time = None if stamp is None else stamp.stream_time
     observed = None if stamp is None else stamp.observed
-    # Deletions from then on are in the changelog still. Timestamps of its records, which may be old, tell nothing of that.
+    # The changelog still has all tombstones from then on. Timestamps of its records are no measure: they may be old.
     begun = clients.now()
     written_at = begun if stamp is None else stamp.written_at
     at = start
     sifted = EpochFilter(None if stamp is None else stamp.epoch)
-    # Up to where the changelog need not be read again: not behind records that do not count.
+    # The offset up to which the changelog need not be read again; it is not after skipped records.
     sound = at, sifted.newest
     for batch in clients.changelog(place, start, end):
         changes, position = restore_changes(sifted.take(batch), partition)
@@ -162,13 +162,13 @@ def replay(
         at = min(batch.next_offset, end)
         if not sifted.passed_over:
             sound = at, sifted.newest
-        # Between two positions the data belongs to no input offset: only at the end does it, where there may be no position
-        # any more.
+        # Between two positions the data matches no input offset. It does so only at the end, where the position record
+        # may be missing.
         last = None if found.position is None else found.position.encode()
         partition.write(
             changes, Stamp(identity, None, sound[0], stream_time, written_at, None, observed, sound[1], last)
         )
-        # Behind records that do not count nothing can be gone on from: a slice that ended there would begin again for ever.
+        # No interruption after skipped records: the next slice would begin before them again, endlessly.
         if at < end and not on_progress(found.records, at) and not sifted.passed_over:
             return None
     if not sifted.passed_over:
@@ -194,27 +194,27 @@ def check_position(
     """Compare the position of restored state with the committed offset of the input.
 
     Args:
-        position: next input offset of the state; None for state that never had one.
-        topic_id: id of the input topic that the state was made from, as the position record says.
+        position: next input offset of the state; None for state without a position.
+        topic_id: id of the state's input topic, from the position record.
         place: the input partition.
         store: name of the store.
         committed: committed offset of the group.
-        identity: whose data it is.
-        clients: looks into the input.
+        identity: the identity of the data.
+        clients: reads the input.
         transactional: whether commits are exactly-once.
 
     Raises:
-        ChangelogError: if state and offset do not belong together.
-        TransactionError: if another process has moved both on since the offset was read.
+        ChangelogError: if state and offset do not match.
+        TransactionError: if another process has advanced both since the offset was read.
     """
     what = f"store {store!r} of {place}"
     advice = (
-        "set the group's offset to where the state is, or start over: delete the changelog topic and call clear_state()"
+        "set the group's offset to that of the state, or start over: delete the changelog topic and call clear_state()"
     )
     if topic_id is not None and identity.topic_id is not None and topic_id != identity.topic_id:
         raise ChangelogError(
-            f"{what} was made from a topic {place.topic!r} that has been deleted and made anew since: its offsets mean other "
-            f"records now; {advice}"
+            f"{what} was made from topic {place.topic!r}, which was deleted and created again since: its offsets now stand "
+            f"for other records; {advice}"
         )
     if position is None:
         return
@@ -226,29 +226,29 @@ def check_position(
     elif position < committed and clients.has_records(place, position, committed):
         trouble = (
             f"{what} contains the records up to offset {position}, but the consumer group {identity.group!r} is at "
-            f"{committed}: the records between them would be missing in the state; {advice}"
+            f"{committed}: the state would lack the records between them; {advice}"
         )
     else:
         return
     if transactional:
-        # State and offset were not read at the same moment. Whoever works on the partition by now has fenced us.
+        # State and offset were read at different times. A new owner of the partition has fenced this process.
         again = clients.committed(place)
         if again is not None and again > committed:
             raise TransactionError(
-                f"another process has taken {place} over, and has committed offset {again}", fenced=True
+                f"{place} was reassigned to another process, which has committed offset {again}", fenced=True
             )
     raise ChangelogError(trouble)
 
 
 def check_owner(found: StoreIdentity, identity: StoreIdentity) -> None:
-    """Refuse a store partition that is not ours.
+    """Raise if a store partition belongs to another application or store.
 
     Args:
-        found: whose data lies in the directory.
-        identity: whose data it must be.
+        found: identity of the data in the directory.
+        identity: the required identity.
 
     Raises:
-        StateError: if it is another application's, or was made for another number of partitions.
+        StateError: if the identities differ, or the data was made for another partition count.
     """
     if (found.group, found.topic, found.partition, found.store) != (
         identity.group,
@@ -258,21 +258,21 @@ def check_owner(found: StoreIdentity, identity: StoreIdentity) -> None:
     ):
         raise StateError(
             f"the state directory holds store {found.store!r} of {found.topic}[{found.partition}] of the application "
-            f"{found.group!r} where store {identity.store!r} of {identity.topic}[{identity.partition}] of {identity.group!r} "
-            "belongs: give each application a state_dir of its own"
+            f"{found.group!r}, but store {identity.store!r} of {identity.topic}[{identity.partition}] of "
+            f"{identity.group!r} was expected: give each application a separate state_dir"
         )
     check_partitions(found.partitions, identity)
 
 
 def check_partitions(made_for: int, identity: StoreIdentity) -> None:
-    """Refuse state that was made when the topic had another number of partitions.
+    """Raise if state was made when the topic had another number of partitions.
 
     Raises:
         StateError: if the number has changed.
     """
     if made_for != identity.partitions:
         raise StateError(
-            f"store {identity.store!r} of topic {identity.topic!r} was made when the topic had {_partitions(made_for)}, and "
+            f"store {identity.store!r} of topic {identity.topic!r} was made when the topic had {_partitions(made_for)}, but "
             f"now it has {_partitions(identity.partitions)}: keys are in other partitions than their state; read a topic "
             f"with {_partitions(made_for)}, or start over with another consumer_group"
         )
@@ -283,19 +283,19 @@ def _partitions(number: int) -> str:
 
 
 def refuse_without_changelog(stamp: Stamp | None, place: TopicPartition, store: str, *, known: bool) -> None:
-    """Refuse to begin with empty state where state existed, and no changelog can bring it back.
+    """Raise if existing state was lost and there is no changelog to restore it.
 
     Args:
-        stamp: what the local store says of itself.
+        stamp: the stamp of the local store.
         place: the input partition.
         store: name of the store.
-        known: whether the group's last commit of the partition tells of this store.
+        known: whether the group's last commit of the partition names this store.
 
     Raises:
         StateError: if state is lost.
     """
     if stamp is None and known:
         raise StateError(
-            f"store {store!r} of {place} is gone from the state directory, and use_changelog_topics=False leaves nothing to "
-            "restore it from: bring the directory back, or start over with another consumer_group"
+            f"store {store!r} of {place} is missing in the state directory, and with use_changelog_topics=False there is no "
+            "changelog to restore it from: bring the directory back, or start over with another consumer_group"
         )

@@ -1,4 +1,4 @@
-"""When the driver commits offsets to the consumer group."""
+"""The schedule of the driver's offset commits."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ class CommitSchedule:
 
     Attributes:
         interval: seconds between two commits.
-        every: commit after this many records already; 0 leaves it to the interval.
+        every: maximum number of records between two commits; 0 for no limit.
     """
 
     interval: float
@@ -29,7 +29,7 @@ class CommitSchedule:
         self._last = now
 
     def processed(self, offsets: dict[TopicPartition, int], records: int) -> None:
-        """Note progress: offsets of the next records to process, and how many records it took."""
+        """Note progress: offsets of the next records to process, and the number of records processed."""
         for partition, offset in offsets.items():
             self._processed[partition] = max(offset, self._processed.get(partition, offset))
         self._records += records
@@ -39,17 +39,17 @@ class CommitSchedule:
         return {place: offset for place, offset in self._processed.items() if offset != self._committed.get(place)}
 
     def processed_to(self, place: TopicPartition) -> int:
-        """Return the offset of the next record to process, -1 if it is not known."""
+        """Return the offset of the next record to process, or -1 if it is unknown."""
         return self._processed.get(place, -1)
 
     def due(self, now: float) -> bool:
-        """Tell whether it is time to commit."""
+        """Return whether a commit is due."""
         if not self.pending():
             return False
         return now - self._last >= self.interval or 0 < self.every <= self._records
 
     def quiet(self, now: float) -> bool:
-        """Tell whether nothing waits for a commit although an interval has passed."""
+        """Return whether an interval has passed without offsets to commit."""
         return not self.pending() and now - self._last >= self.interval
 
     def committed(self, offsets: dict[TopicPartition, int], now: float) -> None:

@@ -1,7 +1,7 @@
-"""What commits tell of the event time that tasks have sent into exchanges: other instances read it, and later owners.
+"""The event times that tasks have sent into exchanges, as stored with commits for other instances and later owners.
 
-A commit says, for each exchange that watermarks pass, the highest event time that is durable there, and whether open windows
-will put out more. What was sent before a task came to this process is known from the commit with which it began.
+For each exchange that watermarks pass, a commit has the highest event time that is durable there, and whether open
+windows will send more. Event times sent before a task moved to this process are known from its last commit.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,11 +15,11 @@ __all__ = ["Sent", "SentTimes", "sent_times", "what_was_sent"]
 
 
 class Sent(NamedTuple):
-    """What a task has sent into an exchange.
+    """The event time that a task has sent into an exchange.
 
     Attributes:
         time: the highest event time, in milliseconds; None if there was no record.
-        pending: whether it will send more without a further record, because windows are open.
+        pending: whether its open windows will send more without a further record.
     """
 
     time: int | None
@@ -29,12 +29,12 @@ class Sent(NamedTuple):
 def what_was_sent(
     sent: Mapping[str, int], times: Mapping[str, StoreTime], exchanges: Mapping[str, frozenset[str]]
 ) -> dict[str, Sent]:
-    """Return what a commit tells of a task.
+    """Return the event times that a commit of a task stores.
 
     Args:
         sent: the highest event time by exchange.
-        times: where event time is in its stores.
-        exchanges: the stores whose deadlines may put something out, by exchange that the task sends into.
+        times: event times of its stores.
+        exchanges: the exchanges that the task sends into, each with the stores whose deadlines may send outputs.
 
     Example:
         >>> what_was_sent({"r": 5}, {"w": StoreTime(7, 10)}, {"r": frozenset({"w"}), "q": frozenset()})
@@ -49,12 +49,12 @@ def what_was_sent(
 
 
 def sent_times(sent: Mapping[TopicPartition, Mapping[str, int]]) -> dict[tuple[TopicPartition, str], int]:
-    """Return times that are given by task and topic as reports give them."""
+    """Convert times by task and topic to the format of reports."""
     return {(task, topic): time for task, times in sent.items() for topic, time in times.items()}
 
 
 class SentTimes:
-    """What the tasks of one process have sent, as far as it is durable.
+    """The durable event times that the tasks of one process have sent.
 
     Args:
         topology: the operators, resolved.
@@ -67,22 +67,22 @@ class SentTimes:
 
     @property
     def by_task(self) -> Mapping[TopicPartition, Mapping[str, int]]:
-        """The highest event time that each task has sent, by exchange."""
+        """The highest event time that each task has sent into each exchange."""
         return self._sent
 
     def begin(self, sent: Mapping[TopicPartition, Mapping[str, int]], tasks: Collection[TopicPartition]) -> None:
-        """Begin with what commits tell of tasks that are new here, and forget those that are not here any more.
+        """Add new tasks with the event times from their commits, and forget tasks that this process no longer has.
 
         Args:
             sent: the highest event time by task and exchange.
-            tasks: the tasks that are here now.
+            tasks: the current tasks of this process.
         """
         self._sent = {task: times for task, times in self._sent.items() if task in tasks}
         self._times = {task: times for task, times in self._times.items() if task in tasks and task not in sent}
         self._sent |= {task: dict(times) for task, times in sent.items()}
 
     def note(self, report: Report) -> None:
-        """Note what is committed, or can be."""
+        """Note the event times of a report, whose work is committed or can be."""
         for (task, topic), time in report.sent.items():
             known = self._sent.setdefault(task, {})
             known[topic] = max(time, known.get(topic, time))
@@ -90,7 +90,7 @@ class SentTimes:
             self._times.setdefault(task, {})[store] = found
 
     def of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, dict[str, Sent]]:
-        """Return what commits of input partitions tell."""
+        """Return the event times for commits of input partitions."""
         found = {}
         for place in places:
             task = self._topology.task(place)

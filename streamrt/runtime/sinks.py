@@ -1,4 +1,4 @@
-"""The sinks of one process that runs tasks: started once, flushed with each commit."""
+"""The sinks of a process: those in tasks, started once and flushed with each commit, and those in the driver."""
 
 import logging
 import threading
@@ -17,10 +17,10 @@ _LONGEST_PAUSE_S = 3_600.0
 
 
 class TaskSinks:
-    """Starts sinks when they are first used, and carries them through commits.
+    """Starts the sinks of tasks when they are first used, and flushes them with each commit.
 
     Args:
-        topology: tells which node a sink belongs to.
+        topology: has the nodes of the sinks.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -30,7 +30,7 @@ class TaskSinks:
 
     @property
     def exclusive(self) -> bool:
-        """Whether a sink must not have uncommitted records of several tasks: it cannot flush or drop those of one alone."""
+        """Whether a sink must not hold uncommitted records of several tasks, because it cannot separate them."""
         return self._exclusive
 
     def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> Executor:
@@ -51,10 +51,10 @@ class TaskSinks:
         return take
 
     def flush(self, places: Collection[TopicPartition]) -> None:
-        """Make durable what the sinks took from the partitions of one task.
+        """Make the records of one task's partitions durable in the sinks.
 
         Raises:
-            SinkBackpressureError: if a sink wants the records later.
+            SinkBackpressureError: if a sink asks to retry later.
             SinkError: if a sink failed.
         """
         for sink in self._used.values():
@@ -75,7 +75,7 @@ class TaskSinks:
                 ) from error
 
     def pause(self, places: Collection[TopicPartition]) -> None:
-        """Let the sinks drop what they took from the partitions of one task: its commit was given up.
+        """Make the sinks drop the records of one task's partitions, after its commit was aborted.
 
         Raises:
             SinkError: if a sink failed.
@@ -94,7 +94,7 @@ class TaskSinks:
                 ) from error
 
     def take(self, places: Collection[TopicPartition]) -> list[tuple[int, SinkBatch]]:
-        """Return what sinks of the driver took from the partitions of one task, with the ids of their nodes."""
+        """Return the records of one task's partitions for the driver's sinks, with the ids of their nodes."""
         return [
             (self._nodes[id(sink)], batch)
             for sink in self._used.values()
@@ -104,7 +104,7 @@ class TaskSinks:
 
 
 def _partitioned(sink: BaseSink) -> BatchingSink | None:
-    """Return a sink that keeps the records of each partition apart; None if its class does it in a way of its own."""
+    """Return a sink if it separates the records of partitions; None if its class overrides that behaviour."""
     own = (type(sink).add, type(sink).flush, type(sink).on_paused)
     whole = (BatchingSink.add, BatchingSink.flush, BatchingSink.on_paused)
     return sink if isinstance(sink, BatchingSink) and own == whole else None
@@ -123,13 +123,13 @@ def start_sink(sink: BaseSink) -> None:
 
 
 def pause_of(error: SinkBackpressureError) -> float:
-    """Return the seconds to wait that a sink asks for, within reason."""
+    """Return the pause in seconds that a sink asks for, within limits."""
     asked = error.retry_after
     return min(max(float(asked), 0.0), _LONGEST_PAUSE_S) if asked == asked else 0.0
 
 
 class DriverSinks:
-    """The sinks that live in the process that called `run()`.
+    """The sinks in the process that called `run()`.
 
     Args:
         topology: has the sinks.
@@ -139,13 +139,13 @@ class DriverSinks:
         self._sinks = {node: sink for node, sink in topology.sinks.items() if isinstance(sink, DriverSink)}
 
     def start(self, session: DataFrameFactory | None = None) -> None:
-        """Start them.
+        """Start the sinks.
 
         Args:
-            session: makes Spark DataFrames.
+            session: creates Spark DataFrames.
 
         Raises:
-            SinkError: if one cannot be started.
+            SinkError: if a sink cannot be started.
         """
         for sink in self._sinks.values():
             if isinstance(sink, SparkSink) and session is not None:
@@ -153,14 +153,14 @@ class DriverSinks:
             start_sink(sink)
 
     def write(self, sunk: Iterable[tuple[int, SinkBatch]], stop: threading.Event) -> None:
-        """Write what tasks gathered. A sink that wants a pause gets it: until then, no further records are processed.
+        """Write the batches that tasks collected. While a sink pauses, no further records are processed.
 
         Args:
             sunk: ids of nodes with their batches.
             stop: ends a pause.
 
         Raises:
-            SinkError: if a sink failed, or `stop` was set while one paused; the records come again.
+            SinkError: if a sink failed, or `stop` was set during a pause; the records will be reprocessed.
         """
         batches: dict[int, list[SinkBatch]] = {}
         for node, batch in sunk:
@@ -175,9 +175,9 @@ class DriverSinks:
                 sink.write_batches(batches)
             except SinkBackpressureError as error:
                 pause = pause_of(error)
-                logger.warning("the sink %s wants no records for %.1f s", name, pause)
+                logger.warning("the sink %s asked to retry after %.1f s; processing pauses", name, pause)
                 if stop.wait(pause):
-                    raise SinkError(f"the application was stopped while the sink {name} wanted no records") from error
+                    raise SinkError(f"the application was stopped while it waited to retry the sink {name}") from error
             except Exception as error:
                 places = ", ".join(f"{batch.topic}[{batch.partition}]" for batch in batches)
                 raise SinkError(f"the sink {name} failed on records of {places}: {_words(error)}") from error
@@ -186,6 +186,6 @@ class DriverSinks:
 
 
 def _words(error: Exception) -> str:
-    """Return class and first line; Spark adds whole query plans, which the cause of the exception still has."""
+    """Return class and first line of an error; Spark adds whole query plans, which remain in the exception's cause."""
     lines = str(error).strip().splitlines() or [""]
     return lines[0] if isinstance(error, SinkError) else f"{type(error).__name__}: {lines[0]}"

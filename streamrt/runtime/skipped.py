@@ -1,4 +1,4 @@
-"""Stores that other versions of the application have passed by."""
+"""Checks for stores that missed records, because another application version without them has processed these."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,17 +18,17 @@ def refuse_skipped_stores(
     last_position: Callable[[TopicPartition], Position | None],
     has_records: Callable[[TopicPartition, int, int], bool],
 ) -> None:
-    """Refuse stores that have missed records, because a version of the application without them has processed these.
+    """Raise if a store has missed records that an application version without this store has processed.
 
     Args:
         state: the stores.
         committed: the committed offsets of input partitions.
-        notes: what is stored with them.
-        last_position: returns the position in a changelog partition, or None if there is none.
-        has_records: tells whether a partition has committed records in an offset range, which may hold markers only.
+        notes: the metadata of these offsets.
+        last_position: returns the last position in a changelog partition, or None if there is none.
+        has_records: returns whether an offset range of a partition has committed records, and not only markers.
 
     Raises:
-        ChangelogError: naming the store and what to do.
+        ChangelogError: if there is such a store; names the store and the solution.
     """
     if state is None:
         return
@@ -53,9 +53,9 @@ def _sentence(state: StateSettings, name: str, store: str, place: TopicPartition
     )
     return (
         f"store {store!r} of {name}[{place.partition}] contains the records of {place} up to offset {at}, but the consumer "
-        f"group {group!r} is at {end}, and its last commit does not know the store: the records between them are missing in "
-        "the state; if a version of the application without the store has processed them, as when a deployment is rolled "
-        f"back, stop all instances and run `{command}`, or call Application.forget_store(), so that this store alone begins "
-        "again, empty, at the committed offsets; if a tool has set the offset, set it back; to have these records in the "
-        "store, process the input again with another consumer_group"
+        f"group {group!r} is at {end}, and its last commit does not name the store: the state lacks the records between "
+        "them; if an application version without the store has processed them, as after a rollback, stop all instances "
+        f"and run `{command}`, or call Application.forget_store(): only this store then starts empty at the committed "
+        "offsets; if a tool has set the offset, set it back; to have these records in the store, process the input "
+        "again with another consumer_group"
     )

@@ -1,4 +1,4 @@
-"""The process of a source: restores its state, runs it, and listens to the application. See `streamrt.runtime.sources`."""
+"""The process of a source: restores its state, runs it, and listens to the application; see `sources.py`."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ __all__ = ["STOP", "ChangelogStore", "run_source"]
 logger = logging.getLogger("streamrt.sources")
 
 STOP = b"stop"
-"""What the application sends when the source shall stop."""
+"""The message that stops the source."""
 
 _LAST_FLUSH_S = 5.0
 _LOOK_FOR_PARENT_S = 1.0
@@ -39,11 +39,11 @@ _LONGEST_TEXT = 20_000
 
 
 class ChangelogStore:
-    """The state of a source: in memory, and in its changelog topic.
+    """The state of a source, in memory and in its changelog topic.
 
     Args:
-        partition: the store partition, restored.
-        identity: whose data it is.
+        partition: the restored store partition.
+        identity: the identity of the data.
         place: the changelog partition.
         producer: writes the changelog.
     """
@@ -58,7 +58,7 @@ class ChangelogStore:
         self._transaction: StoreTransaction | None = None
 
     def state(self) -> State:
-        """Return the state, changes since the last commit included. Time to live counts from now."""
+        """Return the state, including uncommitted changes. Time to live counts from now."""
         if self._transaction is None:
             self._transaction = StoreTransaction(self._partition)
         return self._transaction.state(None, _now_ms())
@@ -66,13 +66,13 @@ class ChangelogStore:
     def commit(self, timeout: float | None = None) -> None:
         """Write the changes since the last commit to the changelog, then to memory.
 
-        A crash in between is harmless: the changelog is what a restart reads.
+        A crash in between is harmless, because a restart reads the changelog.
 
         Args:
-            timeout: seconds to wait for the brokers; None and -1 wait for as long as it takes.
+            timeout: seconds to wait for the brokers; None and -1 wait without limit.
 
         Raises:
-            ProducerError: if the brokers did not take the changes in time.
+            ProducerError: if the changes were not delivered in time.
         """
         transaction, self._transaction = self._transaction, None
         if transaction is None:
@@ -86,7 +86,7 @@ class ChangelogStore:
             if remaining:
                 raise ProducerError(
                     f"{remaining} records for changelog topic {self._place.topic!r} were not delivered within {timeout:g} s: "
-                    "the brokers do not answer in time; see their logs, or give flush() a longer timeout"
+                    "the brokers do not respond in time; see their logs, or give flush() a longer timeout"
                 )
             transaction.flush(Stamp(self._identity, None, None, transaction.stream_time, now))
         except BaseException:
@@ -95,7 +95,7 @@ class ChangelogStore:
 
 
 class _Child:
-    """The process of a source: runs it in the main thread, and listens to the application in another."""
+    """The process of a source: runs the source in the main thread, and listens to the application in another thread."""
 
     def __init__(self, pipe: Connection, order: dict[str, Any]) -> None:
         self._pipe = pipe
@@ -116,7 +116,7 @@ class _Child:
         report: dict[str, str] = {}
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - whatever ends a source is told to the application
+        except BaseException as error:  # noqa: BLE001 - every failure is reported to the application
             if not (isinstance(error, SystemExit) and error.code in (None, 0)):
                 report = {
                     "error": _shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__),
@@ -141,12 +141,12 @@ class _Child:
             source.configure(topic, producer)
         self._source = source
         if self._stop.is_set():
-            # The wish came before there was anything to stop.
+            # The stop request arrived before the source existed.
             source.stop()
         try:
             source.start()
         except BaseException:
-            # What was produced before the failure is as good as ever.
+            # Records that were produced before the failure are valid.
             with contextlib.suppress(ProducerError):
                 producer.flush(_LAST_FLUSH_S)
             raise
@@ -157,12 +157,12 @@ class _Child:
     def _restored(
         self, source: StatefulSource, topic: Topic, connection: ConnectionConfig, producer: KafkaSourceProducer
     ) -> ChangelogStore | None:
-        """Return the store with all that the changelog holds, or None if the source is to stop."""
+        """Return the store restored from its changelog, or None if the source is to stop."""
         number, count = source.assigned_store_partition, source.store_partitions_count
         place = TopicPartition(self._order["changelog"], number)
         if not 0 <= number < count:
             raise ChangelogError(
-                f"source {self._name} wants partition {number} of its state, which has {count} partitions"
+                f"source {self._name} requests partition {number} of its state, but there are only {count} partitions"
             )
         identity = StoreIdentity(self._order["group"], topic.name, number, source.store_name, None, None, count)
         partition = MemoryStore(source.store_name, topic.name, Path()).open(number)
@@ -179,7 +179,7 @@ class _Child:
         return ChangelogStore(partition, identity, place, producer)
 
     def _listen(self) -> None:
-        """Wait for a wish to stop, and for the end of the application."""
+        """Wait for a stop request, or for the end of the application."""
         while True:
             if os.getppid() != self._order["parent"]:
                 break
@@ -192,9 +192,9 @@ class _Child:
                 except (EOFError, OSError):
                     break
                 self._stop_source()
-        logger.info("source %s stops: the application is gone", self._name)
+        logger.info("stopping source %s: the application is gone", self._name)
         self._stop_source()
-        # The main thread exits the process if it can.
+        # Normally the main thread exits the process first.
         time.sleep(self._order["shutdown_timeout"])
         os._exit(1)
 
@@ -208,7 +208,7 @@ class _Child:
 
 
 def run_source(pipe: Connection) -> None:
-    """Run a source in this process, which the application has started for it.
+    """Run a source in this process; the application starts one process per source.
 
     Args:
         pipe: the connection to the application.
@@ -217,7 +217,7 @@ def run_source(pipe: Connection) -> None:
     try:
         order = pickle.loads(pipe.recv_bytes())
     except EOFError:
-        # The application died before it could say what it wants.
+        # The application died before it sent the order.
         sys.exit(1)
     configure_logging(order["loglevel"])
     sys.exit(_Child(pipe, order).run())

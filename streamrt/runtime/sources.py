@@ -1,4 +1,4 @@
-"""Sources at work: each in a process of its own, which the application watches.
+"""The processes of sources: each source runs in a separate process, which the application watches.
 
 ```
 application                                    process of a source
@@ -6,17 +6,17 @@ application                                    process of a source
 start:  new process, pipe between the two
         search path of modules  -------------> import StreamRT
         source, topic, secrets  -------------> restore the state, configure, start
-check:                          <------------- how it ended, or nothing
+check:                          <------------- result at the end of the source
 stop:   "stop"                  -------------> source.stop(), in another thread than start()
         wait shutdown_timeout, then SIGKILL
         the pipe closes         -------------> the application is gone: stop, and exit after shutdown_timeout
 ```
 
-The process is a new interpreter and not a fork: clients and threads of the application do not survive a fork. What
-Python's `multiprocessing` calls "spawn" would import the user's program once more, which only a program that guards its
-`app.run()` survives; functions and classes of the program travel by value instead, as they do to tasks.
+The process is a new interpreter, not a fork, because clients and threads of the application do not survive a fork. The
+"spawn" method of Python's `multiprocessing` would import the user's program again, which fails if the program does not
+guard its `app.run()`. Instead, functions and classes of the program are pickled by value, as for tasks.
 
-Secrets go through the pipe alone: no command line, no environment, no file.
+Secrets are sent only through the pipe, never by command line, environment or file.
 """
 
 import contextlib
@@ -45,8 +45,8 @@ __all__ = ["SourceManager", "SourceProcess"]
 
 logger = logging.getLogger("streamrt.sources")
 
-# Runs before anything of ours can be imported: the application may have found it by a path that it set itself. The
-# working directory is no place to look for modules of Python, and SIGTERM must not end what cannot stop well yet.
+# Runs before StreamRT can be imported, because the application may have extended the module search path. The working
+# directory must not be searched for Python's modules, and SIGTERM must not end a process that cannot stop cleanly yet.
 _BOOTSTRAP = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -60,11 +60,11 @@ class SourceManager:
     """Starts, watches and stops the sources of an application. Used by one thread.
 
     Args:
-        connection: how to reach the brokers.
-        group: the consumer group of the application, whose name is part of the names of changelog topics.
-        producer_options: the user's options for producers, in librdkafka's words.
-        use_changelogs: whether there may be changelog topics; without them, stateful sources are refused.
-        loglevel: level of the `streamrt` logger in the processes of sources; None leaves logging alone.
+        connection: the connection to the brokers.
+        group: the consumer group of the application, which is part of the names of changelog topics.
+        producer_options: the user's producer options, with librdkafka's names.
+        use_changelogs: whether changelog topics may be used; without them, stateful sources are rejected.
+        loglevel: level of the `streamrt` logger in the processes of sources; None does not configure logging.
 
     Example:
         >>> from streamrt.connectors import CSVSource
@@ -91,7 +91,7 @@ class SourceManager:
 
     @property
     def processes(self) -> tuple["SourceProcess", ...]:
-        """The processes, in the order in which their sources were registered."""
+        """The processes, in the registration order of their sources."""
         return tuple(self._processes)
 
     def register(self, source: BaseSource, topic: Topic) -> None:
@@ -102,20 +102,22 @@ class SourceManager:
             topic: the topic that it produces to.
 
         Raises:
-            ConfigurationError: if it is no source, or needs a changelog that it cannot have.
-            InvalidOperationError: if it, or another one with its name or its topic, was registered before.
+            ConfigurationError: if it is not a source, or needs a changelog although these are disabled.
+            InvalidOperationError: if this source, or another one with its name or topic, is already registered.
         """
         if not isinstance(source, BaseSource):
-            raise ArgumentTypeError(f"a {type(source).__name__} is no source: derive its class from Source")
+            raise ArgumentTypeError(f"a {type(source).__name__} is not a source: derive its class from Source")
         name = name_of(source)
         for other in self._processes:
             if other.source is source:
-                raise InvalidOperationError(f"the source {name} is added twice: make a second object with another name")
+                raise InvalidOperationError(
+                    f"the source {name} is added twice: create a second object with another name"
+                )
             if other.name == name:
-                raise InvalidOperationError(f"two sources are called {name}: give each a name of its own")
+                raise InvalidOperationError(f"two sources are called {name}: give each a unique name")
             if other.topic.name == topic.name:
                 raise InvalidOperationError(
-                    f"the sources {other.name} and {name} both produce to topic {topic.name!r}: give each a topic of its own"
+                    f"the sources {other.name} and {name} both produce to topic {topic.name!r}: give each a separate topic"
                 )
         if isinstance(source, StatefulSource) and not self._use_changelogs:
             raise ConfigurationError(
@@ -130,10 +132,10 @@ class SourceManager:
         """Return the changelog topics of stateful sources; they must exist before `start`.
 
         Args:
-            replication_factor: number of copies; None leaves it to the cluster.
+            replication_factor: number of replicas; None for the cluster's default.
 
         Raises:
-            ConfigurationError: if the name of a source makes no name of a topic.
+            ConfigurationError: if the name of a source gives no valid topic name.
         """
         topics = []
         for process in self._processes:
@@ -146,10 +148,10 @@ class SourceManager:
         return topics
 
     def refuse_unsendable(self) -> None:
-        """Refuse what `start` would refuse, without starting anything.
+        """Raise the errors that `start` would raise for unsendable sources, without starting them.
 
         Raises:
-            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            ConfigurationError: if the connection cannot be sent, because of an `oauth_cb`.
             SourceError: if a source cannot be sent to its process.
         """
         for process in self._processes:
@@ -160,7 +162,7 @@ class SourceManager:
         """Run the sources while the `with` block runs: `start`, then `stop`, then `check` if the block has not failed.
 
         Raises:
-            SourceError: if a source cannot be started, or has failed by the end.
+            SourceError: if a source cannot be started, or has failed.
         """
         self.start()
         try:
@@ -170,10 +172,10 @@ class SourceManager:
         self.check()
 
     def start(self) -> None:
-        """Start all processes; returns when they are on their way. After a `stop` they can be started again.
+        """Start all processes, without waiting for their sources. They can be started again after `stop`.
 
         Raises:
-            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            ConfigurationError: if the connection cannot be sent, because of an `oauth_cb`.
             SourceError: if a source cannot be sent to its process.
         """
         try:
@@ -184,22 +186,22 @@ class SourceManager:
             raise
 
     def check(self) -> None:
-        """Look whether a source has failed. A source that has ended by itself is fine.
+        """Check whether a source has failed. A source that has ended normally is no failure.
 
         Raises:
-            SourceError: telling which, and why.
+            SourceError: if a source has failed; has its name and the reason.
         """
         for process in self._processes:
             process.check()
 
     def is_alive(self) -> bool:
-        """Return whether a process runs."""
+        """Return whether any process is running."""
         return any(process.is_alive() for process in self._processes)
 
     def stop(self) -> None:
-        """Ask all sources to stop, and kill those that have not ended after their `shutdown_timeout`.
+        """Request all sources to stop, and kill those that have not ended within their `shutdown_timeout`.
 
-        What failed meanwhile is told by `check`.
+        Failures are raised by `check`.
         """
         for process in self._processes:
             process.ask_to_stop()
@@ -208,14 +210,14 @@ class SourceManager:
 
 
 class SourceProcess:
-    """One source and its process, as the application sees it. Used by one thread.
+    """The application's side of one source and its process. Used by one thread.
 
     Args:
         source: the source.
         topic: the topic that it produces to.
-        connection: how to reach the brokers.
+        connection: the connection to the brokers.
         group: the consumer group of the application.
-        options: the user's options for producers.
+        options: the user's producer options.
         changelog: name of the changelog topic, for a stateful source.
         loglevel: level of the `streamrt` logger in the process.
     """
@@ -253,12 +255,12 @@ class SourceProcess:
         """Start the process.
 
         Raises:
-            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            ConfigurationError: if the connection cannot be sent, because of an `oauth_cb`.
             SourceError: if the source cannot be sent to its process.
-            InvalidOperationError: if it runs already.
+            InvalidOperationError: if it is already running.
         """
         if self.is_alive():
-            raise InvalidOperationError(f"the source {self.name} runs already: stop it first")
+            raise InvalidOperationError(f"the source {self.name} is already running: stop it first")
         self._asked_at, self._ended, self._failure = None, False, None
         order = self.order()
         ours, theirs = Pipe()
@@ -278,17 +280,17 @@ class SourceProcess:
                 start_new_session=True,
             )
         self._pipe = ours
-        # A process that is gone already is told by check().
+        # If the process has already ended, check() reports it.
         with contextlib.suppress(OSError):
             ours.send([str(entry) for entry in sys.path])
             ours.send_bytes(order)
         logger.info("source %s started for topic %s (process %d)", self.name, self.topic.name, self._process.pid)
 
     def order(self) -> bytes:
-        """Return what the process needs, secrets included.
+        """Return the pickled order for the process, including secrets.
 
         Raises:
-            ConfigurationError: if the connection cannot be handed over, because of an `oauth_cb`.
+            ConfigurationError: if the connection cannot be sent, because of an `oauth_cb`.
             SourceError: if the source cannot be sent.
         """
         try:
@@ -296,8 +298,8 @@ class SourceProcess:
                 source = cloudpickle.dumps((self.source, self.topic))
         except Exception as error:
             raise SourceError(
-                f"the source {self.name} cannot be sent to its process ({type(error).__name__}: {error}): make clients, "
-                "locks and open files in setup(), not in __init__, and keep the application out of it"
+                f"the source {self.name} cannot be sent to its process ({type(error).__name__}: {error}): create clients, "
+                "locks and open files in setup(), not in __init__, and do not store the application in it"
             ) from error
         order = {
             "name": self.name,
@@ -316,12 +318,12 @@ class SourceProcess:
         except Exception as error:
             raise SourceError(
                 f"the producer options of source {self.name} cannot be sent to its process ({type(error).__name__}: "
-                f"{error}): keep functions with clients, locks and open files out of producer_extra_config"
+                f"{error}): do not put functions that hold clients, locks or open files into producer_extra_config"
             ) from error
         return data
 
     def check(self) -> None:
-        """Look whether the source has failed.
+        """Check whether the source has failed.
 
         Raises:
             SourceError: if it has; the stack trace is in the log, at level DEBUG.
@@ -331,11 +333,11 @@ class SourceProcess:
             raise SourceError(self._failure)
 
     def is_alive(self) -> bool:
-        """Return whether the process runs."""
+        """Return whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def ask_to_stop(self) -> None:
-        """Tell the source to stop, once."""
+        """Send the stop request, once."""
         if self._asked_at is not None or self._pipe is None:
             return
         self._asked_at = time.monotonic()
@@ -343,7 +345,7 @@ class SourceProcess:
             self._pipe.send_bytes(STOP)
 
     def wait_until_stopped(self) -> None:
-        """Wait for the end of the process; kill it `shutdown_timeout` after it was asked to stop."""
+        """Wait for the end of the process; kill it `shutdown_timeout` seconds after the stop request."""
         if self._process is None:
             return
         timeout = _shutdown_timeout_of(self.source)
@@ -352,7 +354,7 @@ class SourceProcess:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             logger.warning(
-                "source %s did not stop within %g s and is killed; raise its shutdown_timeout if it needs longer",
+                "source %s did not stop within %g s; killing its process; raise its shutdown_timeout if it needs longer",
                 self.name,
                 timeout,
             )
@@ -365,16 +367,16 @@ class SourceProcess:
             self._pipe = None
 
     def _collect(self) -> None:
-        """Take in how the source has ended, if it has."""
+        """Read the result of the source, if it has ended."""
         if self._ended or self._process is None:
             return
-        # Asked before the pipe is read: what a process says, it says before it exits.
+        # Poll before the pipe is read: the process sends its report before it exits.
         code = self._process.poll()
         try:
             if self._pipe is not None and self._pipe.poll():
                 self._take(json.loads(self._pipe.recv_bytes()))
         except (EOFError, OSError):
-            # The other end closes a moment before the exit code is there.
+            # The other end closes shortly before the exit code is available.
             pass
         if not self._ended and code is not None:
             self._ended = True
@@ -390,7 +392,7 @@ class SourceProcess:
 
 
 def name_of(source: BaseSource) -> str:
-    """Return what a source is called: its `name`, or that of its class."""
+    """Return the name of a source: its `name`, or that of its class."""
     return str(getattr(source, "name", "") or type(source).__name__)
 
 
@@ -404,9 +406,9 @@ def _changelog_name(group: str, source: StatefulSource) -> str:
 
 def _exit_words(code: int) -> str:
     if code >= 0:
-        return f"ended with exit code {code} without saying why"
+        return f"ended with exit code {code} without a report"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"was ended by {name}{', perhaps for want of memory' if -code == signal.SIGKILL else ''}"
+    return f"was ended by {name}{', possibly because memory ran out' if -code == signal.SIGKILL else ''}"

@@ -1,4 +1,4 @@
-"""What crosses from the driver to the processes that run tasks."""
+"""The specification that the driver sends to the processes that run tasks."""
 
 import logging
 import pickle
@@ -22,7 +22,7 @@ ProducerErrorCallback = Callable[[Exception, "Record | None", logging.Logger], b
 
 @dataclass(frozen=True)
 class ErrorCallbacks:
-    """The user's say about errors. Each takes the exception, the record and a logger; True skips the record."""
+    """The user's error callbacks. Each takes the exception, the record and a logger; True skips the record."""
 
     consumer: ConsumerErrorCallback | None = None
     processing: ProcessingErrorCallback | None = None
@@ -31,23 +31,23 @@ class ErrorCallbacks:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """Everything that tasks need and that does not change while the application runs.
+    """The settings of tasks that do not change while the application runs.
 
-    It is plain data but for the users' functions. Secrets are not in it: whoever opens clients for a task gets them by
-    another way.
+    It is plain data, except for users' functions. It contains no secrets: the process that opens clients for a task
+    receives them separately.
 
     Attributes:
         topology: the operators.
         callbacks: the error callbacks.
-        live_tables: only the last rows of `print_table` matter, because tables are redrawn in place.
-        count_outputs: whether tasks count what leaves the last operator of each branch.
-        collect: whether those outputs travel back to the driver.
+        live_tables: whether only the last rows of `print_table` are needed, because tables are redrawn in place.
+        count_outputs: whether tasks count the outputs of the last operator of each branch.
+        collect: whether those outputs are sent to the driver.
         processed_offsets: whether reports list each processed offset.
         transactional: whether commits are exactly-once.
         processing_timeout: seconds that a record may take; None for no limit.
-        state: what stores need to know; None where nothing is known of Kafka.
-        run_id: is different for each run of an application.
-        commit_metadata: composes what is stored with committed offsets.
+        state: settings of stores; None if nothing is known about Kafka.
+        run_id: unique id of each run of an application.
+        commit_metadata: composes the metadata of committed offsets.
     """
 
     topology: Topology
@@ -66,7 +66,7 @@ class TaskSpec:
         """Pickle the specification.
 
         Raises:
-            UnpicklableOperatorError: naming the operator or the callback that cannot be pickled.
+            UnpicklableOperatorError: if an operator or a callback cannot be pickled; names it.
         """
         try:
             data: bytes = cloudpickle.dumps(self)
@@ -76,7 +76,7 @@ class TaskSpec:
 
     @staticmethod
     def loads(data: bytes) -> "TaskSpec":
-        """Rebuild what `dumps` wrote."""
+        """Load a specification that `dumps` pickled."""
         spec = pickle.loads(data)
         if not isinstance(spec, TaskSpec):
             raise TypeError(f"expected a TaskSpec, got {type(spec).__name__}")
@@ -94,15 +94,15 @@ class TaskSpec:
 
 
 def _refusal(what: str, item: Any, error: Exception) -> str:
-    """Return the sentence about something that cannot be pickled."""
+    """Return the error message for an object that cannot be pickled."""
     found = captured(item)
-    # Our own objects say how they could travel, which is not what the function wants.
+    # Errors of StreamRT's own objects explain how to pickle them, which does not help for a function.
     own = found is not None and type(found.value).__module__.startswith("streamrt.")
     reasons = [] if own else [str(error)]
     if found is not None:
         reasons.insert(0, str(found))
     return (
         f"{what} cannot be sent to the processes that run it ({': '.join(reasons)}); tasks run in other processes, so "
-        "functions must not hold on to clients, locks, open files or the application: create such objects inside the "
+        "functions must not hold clients, locks, open files or the application: create such objects inside the "
         "function, or in a module that it imports"
     )

@@ -1,14 +1,14 @@
-"""Where to begin in an input partition: a pure decision, from what the group has committed and what the topic has.
+"""The start offset of an input partition: a pure decision from the committed offset and the topic's offsets.
 
-| the group's offset | begin | so that |
+| committed offset | start | reason |
 |---|---|---|
-| is in the partition | there | |
-| is below its first record | at its first record; what was deleted is told | no record that is there is skipped |
-| is above its end | as `auto_offset_reset` says | |
-| is missing, and the partition is internal, or was added after the group had begun | at its first record | the same |
-| is missing otherwise | as `auto_offset_reset` says | the user says where a group begins |
+| in the partition | there | |
+| below its first record | at its first record; the loss is reported | no existing record is skipped |
+| above its end | by `auto_offset_reset` | |
+| missing, and the partition is internal, or was added after the group had begun | at its first record | the same |
+| missing otherwise | by `auto_offset_reset` | the user decides where a group begins |
 
-An offset that the group does not have is committed before anything is processed, so that the next start asks no more.
+A new offset is committed before anything is processed, so that the next start uses it.
 """
 
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ __all__ = ["StartPlan", "StartRules", "plan_start"]
 
 @dataclass(frozen=True)
 class StartRules:
-    """What the user, and the kind of the partition, say about where to begin.
+    """The rules for the start offset of a partition, from settings and the kind of partition.
 
     Attributes:
         group: the consumer group, for messages.
         reset: `auto_offset_reset`.
         recover: `auto_recover_from_source_offset_out_of_range`.
-        internal: whether the partition is of a topic that only this application writes and deletes from.
+        internal: whether only this application writes to the topic and deletes from it.
         added: whether the partition was added to its topic after the group had begun to process the topic.
-        exact_state: whether there is state made of the partition that must count no record twice.
+        exact_state: whether the partition feeds state that must not count any record twice.
     """
 
     group: str
@@ -43,14 +43,14 @@ class StartRules:
 
 @dataclass(frozen=True)
 class StartPlan:
-    """Where to begin in one partition.
+    """The start offset of one partition.
 
     Attributes:
         position: offset of the first record to process.
-        moved: whether that is not where the group is, so that it must be committed.
-        lost: how many offsets were deleted before they were processed. Each may have been a record; markers of transactions,
-            records of aborted ones and what compaction has removed take offsets, too, and nobody can tell any more.
-        notice: what to tell the user at level ERROR; empty if there is nothing to tell.
+        moved: whether it differs from the committed offset, so that it must be committed.
+        lost: number of offsets deleted before they were processed. This is an upper bound for lost records: transaction
+            markers, aborted records and compacted records have offsets, too.
+        notice: message for the user at level ERROR; empty if there is none.
     """
 
     position: int
@@ -60,16 +60,17 @@ class StartPlan:
 
 
 def plan_start(place: TopicPartition, known: int | None, bounds: tuple[int, int], rules: StartRules) -> StartPlan:
-    """Decide where to begin in a partition.
+    """Decide the start offset of a partition.
 
     Args:
         place: the partition, for messages.
-        known: the next offset to process, as the group has it, or the state if the group has forgotten it; None without one.
-        bounds: first offset and end of the partition.
-        rules: the rest.
+        known: the next offset to process: the committed offset, or that of the state if the committed one has expired;
+            None if there is none.
+        bounds: first offset and end offset of the partition.
+        rules: the rules.
 
     Raises:
-        OffsetOutOfRangeError: if the user must decide. Nothing is changed by then.
+        OffsetOutOfRangeError: if the user must decide. Nothing has changed then.
 
     Example:
         >>> rules = StartRules("shop", "latest", recover=True)
@@ -92,8 +93,8 @@ def _reset(place: TopicPartition, bounds: tuple[int, int], rules: StartRules) ->
         return low
     if rules.reset == "error":
         raise OffsetOutOfRangeError(
-            f"consumer group {rules.group!r} has no committed offset for {place}, and auto_offset_reset='error' forbids to "
-            "choose one: commit an offset, or set 'earliest' or 'latest'"
+            f"consumer group {rules.group!r} has no committed offset for {place}, and auto_offset_reset='error' does not "
+            "allow choosing one: commit an offset, or set 'earliest' or 'latest'"
         )
     return low if rules.reset == "earliest" else high
 
@@ -101,43 +102,41 @@ def _reset(place: TopicPartition, bounds: tuple[int, int], rules: StartRules) ->
 def _below(place: TopicPartition, known: int, low: int, rules: StartRules) -> StartPlan:
     lost = low - known
     what = (
-        f"{place} begins at offset {low} now, and consumer group {rules.group!r} has processed it up to offset {known}: the "
-        f"offsets {known} to {low - 1} were deleted before they were processed, which are up to "
+        f"{place} begins at offset {low}, but consumer group {rules.group!r} has processed it only up to offset "
+        f"{known}: offsets {known} to {low - 1} were deleted before they were processed, up to "
         f"{'1 record' if lost == 1 else f'{lost} records'}"
     )
     if rules.internal:
         raise OffsetOutOfRangeError(
-            f"{what}; the topic is internal, so somebody deleted from it by hand: process the input again with another "
+            f"{what}; the topic is internal, so its records were deleted manually: process the input again with another "
             f"consumer_group, or set the group's offset to {low} if the loss does not matter"
         )
     if not rules.recover:
         raise OffsetOutOfRangeError(
-            f"{what}; auto_recover_from_source_offset_out_of_range=False forbids to go on without them: set the group's "
-            f"offset to {low}, or allow it"
+            f"{what}; auto_recover_from_source_offset_out_of_range=False does not allow skipping them: set the group's "
+            f"offset to {low}, or set the option to True"
         )
-    return StartPlan(low, True, lost, f"{what}; going on from offset {low}")
+    return StartPlan(low, True, lost, f"{what}; continuing at offset {low}")
 
 
 def _above(place: TopicPartition, known: int, bounds: tuple[int, int], rules: StartRules) -> StartPlan:
     low, high = bounds
     what = (
-        f"consumer group {rules.group!r} has processed {place} up to offset {known}, but the partition has the offsets {low} "
-        f"to {high}: brokers have lost records, the topic was made anew, or the offset was set by hand"
+        f"consumer group {rules.group!r} has processed {place} up to offset {known}, but the partition has offsets {low} "
+        f"to {high}: brokers have lost records, the topic was deleted and created again, or the offset was set manually"
     )
     if rules.internal or rules.exact_state:
         counted = "its records would count twice in the state" if rules.exact_state else "the topic is internal"
         raise OffsetOutOfRangeError(f"{what}; {counted}: process the input again with another consumer_group")
     if not rules.recover:
         raise OffsetOutOfRangeError(
-            f"{what}; auto_recover_from_source_offset_out_of_range=False forbids to choose another one: set the group's "
-            f"offset to {low} to process what is there, or to {high} to leave it out, or allow it"
+            f"{what}; auto_recover_from_source_offset_out_of_range=False does not allow choosing another offset: set the "
+            f"group's offset to {low} to process the existing records, or to {high} to skip them, or set the option to True"
         )
     if rules.reset == "error":
         raise OffsetOutOfRangeError(
-            f"{what}; auto_offset_reset='error' forbids to choose another one: set the group's offset to {low} to process "
-            f"what is there, or to {high} to leave it out, or set 'earliest' or 'latest'"
+            f"{what}; auto_offset_reset='error' does not allow choosing another offset: set the group's offset to {low} to "
+            f"process the existing records, or to {high} to skip them, or set 'earliest' or 'latest'"
         )
     position = low if rules.reset == "earliest" else high
-    return StartPlan(
-        position, True, 0, f"{what}; going on from offset {position}, as auto_offset_reset={rules.reset!r} says"
-    )
+    return StartPlan(position, True, 0, f"{what}; continuing at offset {position} (auto_offset_reset={rules.reset!r})")

@@ -1,4 +1,4 @@
-"""What must be right with topics before records are processed: decided by the driver when an application starts."""
+"""The driver's checks of topics and state when an application starts, before records are processed."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,37 +28,37 @@ _DELETE_RETENTION_MS = 86_400_000
 
 
 class ClusterAdministration(TopicAdministration, Protocol):
-    """What a start needs of a cluster; `streamrt.kafka.TopicAdmin` is the real one."""
+    """The cluster operations of a start; implemented by `streamrt.kafka.TopicAdmin`."""
 
     def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
-        """Return the ids of the topics, None for those that do not exist."""
+        """Return the ids of topics; None for a topic that does not exist."""
 
     def broker_count(self, timeout: float = 30) -> int:
-        """Return how many brokers the cluster has."""
+        """Return the number of brokers in the cluster."""
 
     def committed_stable(
         self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a consumer group committed, once no transaction is about to change it."""
+        """Return the committed offsets of a consumer group, after pending transactions on them have ended."""
 
     def committed_now(
         self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a consumer group committed, though a transaction may be about to change it."""
+        """Return the committed offsets of a consumer group, without waiting for pending transactions."""
 
 
 def set_up_topics(topics: TopicManager, others: Sequence[Topic], *, create: bool) -> None:
-    """Create missing topics, and check that all exist and fit together, except changelogs of stores.
+    """Create missing topics, and check that all exist and are compatible, except changelogs of stores.
 
     Args:
         topics: the topics of the application.
-        others: topics that are created only.
+        others: topics that are created but not checked.
         create: whether missing topics may be created.
 
     Raises:
         TopicNotFoundError: if a topic is missing and may not be created.
         TopicCreationError: if a topic cannot be created.
-        TopicConfigurationError: if a repartition topic does not fit its input.
+        TopicConfigurationError: if a repartition topic does not match its input.
     """
     if create:
         topics.create_all_topics()
@@ -74,21 +74,21 @@ def complete_spec(
     options: RocksDBOptions | None,
     config: ApplicationConfig,
 ) -> TaskSpec:
-    """Add to a specification what is known once the topics exist: how `group_by` works, and where state is.
+    """Complete a specification once the topics exist: resolve `group_by`, and add the settings of state.
 
     Args:
-        spec: what tasks do.
-        topics: knows all topics; they exist and were validated.
-        admin: answers questions about topics and offsets.
-        base_dir: where store partitions lie.
-        options: how RocksDB works.
+        spec: the specification.
+        topics: all topics, which exist and are validated.
+        admin: client for topics and offsets.
+        base_dir: directory of the store partitions.
+        options: options of RocksDB.
         config: the application's configuration.
 
     Raises:
-        StateError: if there is state that cannot be used; a subclass tells why.
+        StateError: if existing state cannot be used; the subclass gives the reason.
         ConfigurationError: if the guarantee cannot be given.
-        TopicConfigurationError: if topics that meet in state have different numbers of partitions, or partitions were added
-            to one whose state depends on their number.
+        TopicConfigurationError: if topics that share state have different numbers of partitions, or partitions were
+            added to a topic whose state depends on their number.
     """
     counts = topics.partition_counts()
     topology = spec.topology.resolve(counts).separate(counts)
@@ -97,8 +97,8 @@ def complete_spec(
             f"{name} has {counts[name]}" for name, source in topology.sources.items() if source.id in topology.apart
         )
         logger.info(
-            "merged topics with different numbers of partitions (%s) are processed by tasks of their own: each keeps the "
-            "order of its records, and there is no order between the topics",
+            "merged topics with different numbers of partitions (%s) are processed by separate tasks: each topic keeps the "
+            "order of its records, but there is no order between the topics",
             ", ".join(listed),
         )
     for sources in topology.streams.values():
@@ -123,9 +123,9 @@ def complete_spec(
         for node, sink in topology.sinks.items():
             if isinstance(sink, DriverSink) and not isinstance(sink, ListSink):
                 raise ConfigurationError(
-                    f"the sink {type(sink).__name__} (node {node}) is written after the offsets of exactly-once processing "
-                    "are committed, and would miss records after a crash: use processing_guarantee='at-least-once', or a "
-                    "sink that tasks write"
+                    f"the sink {type(sink).__name__} (node {node}) is written after exactly-once processing has committed "
+                    "the offsets, and would miss records after a crash: use processing_guarantee='at-least-once', or a "
+                    "sink that runs in tasks"
                 )
     return replace(
         spec,
@@ -143,17 +143,17 @@ def complete_spec(
 def refuse_grown(
     topology: Topology, counts: Mapping[str, int], committed: Mapping[TopicPartition, CommittedOffset]
 ) -> None:
-    """Refuse inputs that had one partition when state behind a `group_by` was made, and have more now.
+    """Raise if an input with state behind a `group_by` had one partition when this state was made, and has more now.
 
-    Such state lies beside that of the input. On more partitions it would be looked for behind a repartition topic, in vain.
+    Such state belongs to the input topic. With more partitions, it would be expected at a repartition topic instead.
 
     Args:
         topology: the operators, not resolved yet.
-        counts: how many partitions each input topic has.
-        committed: what the group has committed for them.
+        counts: partition count of each input topic.
+        committed: the committed offsets of these topics.
 
     Raises:
-        TopicConfigurationError: if there are any.
+        TopicConfigurationError: if there is such an input.
     """
     now, before = topology.resolve(counts), topology.resolve(dict.fromkeys(counts, 1))
     for place, entry in committed.items():
@@ -181,24 +181,24 @@ def prepare_state(
     transactional: bool,
     timeout: float,
 ) -> StateSettings | None:
-    """Create the changelog topics that may be created, check the others, and return what tasks need to know.
+    """Create missing changelog topics unless their state was lost, check the others, and return the settings of state.
 
     Args:
         topology: the operators, resolved.
-        topics: knows all topics; the sources exist and were validated.
-        admin: answers questions about topics and offsets.
-        base_dir: where store partitions lie.
-        options: how RocksDB works.
+        topics: all topics; the sources exist and are validated.
+        admin: client for topics and offsets.
+        base_dir: directory of the store partitions.
+        options: options of RocksDB.
         use_changelogs: whether state is backed by changelogs.
         transactional: whether commits are exactly-once.
-        timeout: seconds to wait for each answer of the cluster.
+        timeout: seconds to wait for each response of the cluster.
 
     Returns:
-        The settings, or None where no dataframe has state.
+        The settings, or None if no dataframe has state.
 
     Raises:
-        ChangelogError: if a changelog is missing although there was state in it.
-        TopicConfigurationError: if a changelog does not fit its source.
+        ChangelogError: if a changelog with state is missing.
+        TopicConfigurationError: if a changelog does not match its source.
         ConfigurationError: if the guarantee cannot be given.
     """
     stores = {name: [store.name for store in topology.stores(name)] for name in topology.scopes}
@@ -207,8 +207,8 @@ def prepare_state(
         return None
     if transactional and not use_changelogs:
         raise ConfigurationError(
-            "processing_guarantee='exactly-once' needs changelog topics for its state: after a crash, state without them may "
-            "miss what was committed; leave use_changelog_topics=True"
+            "processing_guarantee='exactly-once' needs changelog topics for its state, because without them a crash can lose "
+            "committed changes: keep use_changelog_topics=True"
         )
     members = {name: topology.scopes[name] for name in stores}
     ids = admin.topic_ids(sorted({topic for names in members.values() for topic in names}), timeout=timeout)
@@ -233,14 +233,14 @@ def prepare_state(
 
 
 def check_changelogs(state: StateSettings | None, metadata: Iterable[tuple[TopicPartition, str]]) -> None:
-    """Refuse changelogs that were made anew since the last commit.
+    """Raise if a changelog was deleted and created again since the last commit.
 
     Args:
-        state: the changelogs as they are.
-        metadata: what is stored with the committed offset of each input partition.
+        state: the settings with the current changelogs.
+        metadata: metadata of the committed offset of each input partition.
 
     Raises:
-        ChangelogError: if one is not the one that the commit tells of.
+        ChangelogError: if a changelog differs from the one in the metadata.
     """
     for place, text in metadata if state is not None else ():
         former = CommittedMetadata.decode(text)
@@ -252,8 +252,8 @@ def check_changelogs(state: StateSettings | None, metadata: Iterable[tuple[Topic
         ):
             if changelog is not None and former.contradicts(name, store, changelog.id):
                 raise ChangelogError(
-                    f"the changelog topic {changelog.topic} was deleted and made anew since the last commit of {place}: the "
-                    f"state of store {store!r} in it is lost; bring the topic back, or start over with another "
+                    f"the changelog topic {changelog.topic} was deleted and created again since the last commit of {place}, "
+                    f"so the state of store {store!r} is lost: bring the topic back, or start over with another "
                     "consumer_group"
                 )
 
@@ -266,7 +266,7 @@ def _create(
     partitions: Mapping[str, int],
     timeout: float,
 ) -> None:
-    """Create missing changelogs, unless state was lost with them."""
+    """Create missing changelogs, unless their state was lost."""
     names = [topic.name for topic in changelogs.values()]
     found = admin.inspect_topics(names, timeout=timeout)
     missing = {place: topic for place, topic in changelogs.items() if found[topic.name] is None}
@@ -284,9 +284,9 @@ def _create(
             for place in (place for place in places if place.topic in members[name]):
                 if CommittedMetadata.decode(committed[place].metadata).names(name, store):
                     raise ChangelogError(
-                        f"the changelog topic {topic.name} is missing, although the consumer group has processed "
-                        f"{place} with state in it: processing would go on without that state; bring the topic "
-                        "back, or start over with another consumer_group"
+                        f"the changelog topic {topic.name} is missing, but the consumer group has processed {place} "
+                        "with state in it, and would continue without this state: bring the topic back, or start "
+                        "over with another consumer_group"
                     )
     topics.create_changelog_topics()
     topics.validate_changelog_topics()
@@ -310,8 +310,8 @@ def _changelog_settings(
         config = topics.broker_config(topic.name)
         if config.replication_factor is not None and config.replication_factor < possible:
             logger.warning(
-                "changelog topic %s has %d copies on a cluster that could keep %d: the loss of one disk can lose state; "
-                "raise its replication factor, and that of topic %s for changelogs to come",
+                "changelog topic %s has %d replicas, but the cluster could keep %d: the loss of a disk can lose state; "
+                "raise its replication factor, and that of topic %s for future changelogs",
                 topic.name,
                 config.replication_factor,
                 possible,

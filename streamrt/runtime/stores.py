@@ -1,4 +1,4 @@
-"""The store partitions of one task: open, restore, prepare, flush, and then renew or close."""
+"""The store partitions of one task: open, restore, prepare, flush, then renew or close."""
 
 import contextlib
 import logging
@@ -45,21 +45,21 @@ from streamrt.topology import TaskStore
 logger = logging.getLogger("streamrt")
 
 _HOLD_BACK_MS = 300_000
-"""How long changes may wait in a write buffer, where a store stays open: a crash replays them."""
+"""Maximum time that changes of an open store may wait in a write buffer; a crash replays them."""
 _FOR_EVER_MS = 1 << 62
 
 
 class RestoreInterrupted(Exception):  # noqa: N818 - control flow inside the runtime
-    """The time for a restore is over; the next one goes on from there."""
+    """The time for a restore is over; the next restore continues from there."""
 
 
 @dataclass
 class RestoreProgress:
-    """How far the restore of one store partition is.
+    """The progress of the restore of one store partition.
 
     Attributes:
         done: changelog offsets replayed.
-        total: changelog offsets to replay in all.
+        total: total changelog offsets to replay.
         records: records applied.
     """
 
@@ -79,22 +79,22 @@ class _OpenStore:
     changelog: TopicPartition | None
     changelog_end: int
     epoch: bytes | None
-    """At least once, that of the records that are written now; exactly once, the highest one that was found."""
+    """With at-least-once, the epoch of written records; with exactly-once, the highest one in the changelog."""
     changes: int = 0
-    """How many changelog offsets the commit under way takes."""
+    """Number of changelog offsets of the current commit."""
     prepared: Sequence[tuple[bytes, bytes | None]] = ()
     position: bytes = b""
     flushed_at: int = 0
     """Wall clock, in milliseconds, of the newest stamp that survives a crash."""
     held_back_since: int | None = None
-    """Wall clock of the oldest commit that does not."""
+    """Wall clock, in milliseconds, of the oldest commit that would not survive a crash."""
 
     @property
     def patience_ms(self) -> int:
-        """How old the stamp on disk may become before a commit is flushed at once.
+        """Maximum age of the stamp on disk before a commit is flushed at once, in milliseconds.
 
-        A store whose stamp is behind the changelog and older than the longest absence is restored as a whole. A quarter of
-        that leaves room for being away.
+        A store whose stamp is behind the changelog and older than the longest absence is restored completely. A quarter
+        of that time leaves room for real absences.
         """
         return _FOR_EVER_MS if self.home.changelog is None else max(1_000, self.home.changelog.longest_absence_ms // 4)
 
@@ -103,7 +103,7 @@ class StoreCatalog:
     """The `Store` objects of one process; memory stores keep their data in them.
 
     Args:
-        settings: where stores lie, and their changelogs.
+        settings: directories and changelogs of stores.
     """
 
     def __init__(self, settings: StateSettings) -> None:
@@ -111,7 +111,7 @@ class StoreCatalog:
         self._stores: dict[tuple[str, str], Store] = {}
 
     def store(self, topic: str, spec: StoreSpec) -> Store:
-        """Return the store of a source topic, or of several."""
+        """Return the store of a source topic, or of merged topics."""
         store = self._stores.get((topic, spec.name))
         if store is None:
             kind = MemoryStore if self.settings.in_memory and spec.kind is RocksDBStore else spec.kind
@@ -121,16 +121,16 @@ class StoreCatalog:
 
 
 class TaskStores:
-    """Opens the store partitions of one task, and carries them through one commit, or through many.
+    """Opens the store partitions of one task, and writes them with one or more commits.
 
     Args:
         catalog: the stores of this process.
-        stores: the stores of the task, by the names that they have in it.
+        stores: the stores of the task, by their names in the task.
         place: the task.
         clients: reads changelogs.
         transactional: whether commits are exactly-once.
-        claims: at least once, the numbers of the claims of the input partitions.
-        attempt: number of the attempt at the work.
+        claims: with at-least-once, the numbers of the claims of the input partitions.
+        attempt: number of the processing attempt.
     """
 
     def __init__(
@@ -161,22 +161,22 @@ class TaskStores:
         known: Collection[TopicPartition],
         deadline: float | None = None,
     ) -> None:
-        """Open all stores and bring them to the end of their changelogs.
+        """Open all stores and restore them to the ends of their changelogs.
 
         Args:
             committed: committed offset of each input partition.
-            known: topics, and partition, of which the group's last commit tells that they have state.
-            deadline: value of `time.monotonic()` at which a restore is interrupted; None lets it end.
+            known: store scopes with their partition for which the last commit of the group records state.
+            deadline: value of `time.monotonic()` at which a restore is interrupted; None for no deadline.
 
         Raises:
             RestoreInterrupted: at the deadline.
-            StateError: if the state cannot be used; a subclass tells why.
+            StateError: if the state cannot be used; the subclass gives the reason.
         """
         for name, home in self._homes.items():
             self._open[name] = self._open_store(name, home, committed, known=home.place in known, deadline=deadline)
 
     def pending(self, committed: Mapping[TopicPartition, int]) -> int:
-        """Return how many changelog offsets a restore would have to replay, over all stores; restores nothing.
+        """Return the number of changelog offsets that a restore of all stores would replay, without restoring.
 
         Args:
             committed: committed offset of each input partition.
@@ -198,16 +198,16 @@ class TaskStores:
         return total
 
     def transaction(self, name: str) -> Transaction:
-        """Return the running transaction of a store."""
+        """Return the open transaction of a store."""
         return self._open[name].transaction
 
     @property
     def dirty(self) -> bool:
-        """Whether anything was written since the stores were opened."""
+        """Whether there are writes since the stores were opened."""
         return any(store.transaction.dirty for store in self._open.values())
 
     def times(self) -> dict[str, StoreTime]:
-        """Return where event time is in the stores that keep deadlines."""
+        """Return the event times of the stores with deadlines."""
         times: dict[str, StoreTime] = {}
         for name, store in self._open.items():
             timed = store.transaction
@@ -217,10 +217,10 @@ class TaskStores:
         return times
 
     def prepare(self, writer: RecordWriter, ends: Mapping[TopicPartition, int]) -> None:
-        """Produce the changes of all stores, and the position that they stand for.
+        """Produce the changes of all stores, with a position record for each.
 
         Args:
-            writer: where changelog records go.
+            writer: the writer of changelog records.
             ends: next offset of each input partition.
         """
         now = self._clients.now()
@@ -242,14 +242,14 @@ class TaskStores:
             )
             store.prepared, store.position = changes, position.encode()
             writer.produce(topic, store.position, POSITION_KEY, now, headers, partition)
-            # The marker of a transaction takes one offset, too. The partition has no other writer then.
+            # The transaction marker takes one offset, too. With exactly-once, the partition has no other writer.
             store.changes = len(changes) + (2 if self._transactional else 1)
 
     def is_alone(self) -> bool:
-        """At least once: tell whether nobody else has written to the changelogs since the last commit.
+        """Return whether no other writer has changed the changelogs since the last commit; True with exactly-once.
 
         Raises:
-            KafkaRequestError: if the changelogs cannot be looked at.
+            KafkaRequestError: if the changelogs cannot be checked.
         """
         return all(
             self._clients.bounds(store.changelog)[1] == store.changelog_end
@@ -258,14 +258,14 @@ class TaskStores:
         )
 
     def defend(self, writer: RecordWriter) -> None:
-        """At least once: see to it that the changelogs say what the stores will; what was produced for them is durable.
+        """With at-least-once, make the changelogs match the stores; the produced changelog records are durable.
 
         Args:
-            writer: where changelog records go.
+            writer: the writer of changelog records.
 
         Raises:
-            TransactionError: if another process has taken the partition over.
-            KafkaRequestError: if the changelogs cannot be looked at, or set right.
+            TransactionError: if the partition was reassigned to another process.
+            KafkaRequestError: if the changelogs cannot be checked or repaired.
         """
         for store in self._open.values():
             log, own = store.changelog, store.epoch
@@ -283,7 +283,7 @@ class TaskStores:
             )
 
     def flush(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Write the changes to the stores; what was produced for them is durable.
+        """Write the changes to the stores; the produced changelog records are durable.
 
         Args:
             ends: next offset of each input partition.
@@ -306,14 +306,15 @@ class TaskStores:
             if store.held_back_since is None:
                 store.held_back_since = now
             if now - store.flushed_at >= store.patience_ms:
-                # It was quiet for long: this commit must not be all that a crash leaves between a fresh stamp and an old one.
+                # After a long idle time, a crash must not bring back the old stamp, which would force a complete
+                # restore.
                 self._flush(store, now)
 
     def flush_held_back(self) -> bool:
-        """Have changes written to disk that a store has held back for long, of one store at most; do not wait for it.
+        """Start writing to disk the overdue changes of one store at most, without waiting.
 
         Returns:
-            Whether there were some.
+            Whether a store had overdue changes.
 
         Raises:
             StateError: if they cannot be written.
@@ -321,7 +322,7 @@ class TaskStores:
         now = self._clients.now()
         for store in self._open.values():
             since = store.held_back_since
-            # A clock that was set back must not make changes wait for the difference.
+            # A clock that was set back must not delay changes by the difference.
             if since is not None and not 0 <= now - since < min(_HOLD_BACK_MS, store.patience_ms):
                 self._flush(store, now)
                 return True
@@ -338,10 +339,11 @@ class TaskStores:
             store.transaction = self._begin(store.home, store.partition)
 
     def close(self) -> None:
-        """Drop what was not flushed, and close the store partitions.
+        """Drop unflushed changes, and close the store partitions.
 
         Raises:
-            StateError: if a store cannot be closed, because the disk is full or its data damaged; the others are closed.
+            StateError: if a store cannot be closed, because the disk is full or its data is damaged; the others are
+                closed.
         """
         errors: list[StateError] = []
         for store in self._open.values():
@@ -353,18 +355,17 @@ class TaskStores:
                 errors.append(error)
         self._open.clear()
         if errors:
-            # What is damaged is restored; the rest wants somebody to act.
+            # Damaged stores are restored automatically; other errors need the user, so they come first.
             raise min(errors, key=lambda error: isinstance(error, StoreCorruptedError))
 
     def destroy(self, damage: StoreCorruptedError) -> None:
-        """Close the store partitions and delete their data, so that they are restored as a whole.
+        """Close the store partitions and delete their data, so that they are restored completely.
 
         Args:
-            damage: why.
+            damage: the reason.
 
         Raises:
-            StateError: if one of them has no changelog to be restored from, or `on_corrupted_recreate` forbids it; then
-                nothing is deleted.
+            StateError: if one of them has no changelog, or `on_corrupted_recreate` is False; then nothing is deleted.
         """
         with contextlib.suppress(StateError):
             self.close()
@@ -373,8 +374,9 @@ class TaskStores:
         for home in self._homes.values():
             if home.changelog is None:
                 raise StateError(
-                    f"{damage}; use_changelog_topics=False leaves nothing to restore store {home.spec.name!r} of "
-                    f"{home.place} from: bring the directory back, or start over with another consumer_group"
+                    f"{damage}; with use_changelog_topics=False there is no changelog to restore store "
+                    f"{home.spec.name!r} of {home.place} from: bring the directory back, or start over with another "
+                    "consumer_group"
                 )
         logger.warning("%s; restoring it from its changelog", damage)
         for home in self._homes.values():
@@ -413,7 +415,7 @@ class TaskStores:
         )
 
     def _epoch(self, home: StoreHome) -> bytes | None:
-        """Return the epoch of our changelog records; None exactly once, where they have none."""
+        """Return the epoch of this process's changelog records; None with exactly-once."""
         if self._transactional:
             return None
         return epoch_of(max(self._claims.get(place, 0) for place in home.inputs), self._attempt)
@@ -473,7 +475,7 @@ class TaskStores:
         committed: Mapping[TopicPartition, int],
         deadline: float | None,
     ) -> tuple[StorePartition, int, bytes | None]:
-        """Bring a store partition to the end of its changelog; return it, maybe reopened, that end, and the highest epoch."""
+        """Restore a store partition to the end of its changelog; return it, maybe reopened, that end and its epoch."""
         changelog, log = home.changelog, home.changelog_partition
         if changelog is None or log is None:
             raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
@@ -485,7 +487,7 @@ class TaskStores:
         if bounds[0] > 0 and (stamp is None or plan.action is RestoreAction.WIPE):
             raise ChangelogError(
                 f"the records of changelog {log} below offset {bounds[0]} were deleted, so the state of {home.place} "
-                "cannot be restored: compaction never does that, so check the topic's cleanup.policy; start over with "
+                "cannot be restored; compaction never does this, so check the topic's cleanup.policy: start over with "
                 "another consumer_group"
             )
         if plan.action is RestoreAction.READY:
@@ -498,9 +500,9 @@ class TaskStores:
             if taken > bounds[1] == 0:
                 raise ChangelogError(
                     f"changelog {log} is empty, but store {home.spec.name!r} of {home.place} has its records up to offset "
-                    f"{taken}: brokers have lost them; start over with another consumer_group"
+                    f"{taken}: the brokers have lost them; start over with another consumer_group"
                 )
-            logger.warning("store %r of %s is restored as a whole: %s", home.spec.name, home.place, plan.reason)
+            logger.warning("store %r of %s is restored completely: %s", home.spec.name, home.place, plan.reason)
             partition.close()
             store = self._store(home)
             store.destroy(home.place.partition)
@@ -508,7 +510,7 @@ class TaskStores:
         try:
             found = self._replay(name, home, partition, identity, (plan.start, bounds[1]), committed, deadline)
             end = self._set_right(home, partition, found, bounds[1])
-            # Or a store that is quiet from now on would have its former stamp on disk for as long.
+            # Otherwise an idle store would keep its old stamp on disk.
             partition.flush(wait=False)
         except BaseException:
             partition.close()
@@ -516,10 +518,10 @@ class TaskStores:
         return partition, end, found.epoch
 
     def _set_right(self, home: StoreHome, partition: StorePartition, found: Restored, end: int) -> int:
-        """Write keys again whose last record in the changelog does not count; return where the changelog ends then."""
+        """Rewrite the keys whose last records in the changelog were skipped; return the new end of the changelog."""
         own, log, stamp = self._epoch(home), home.changelog_partition, partition.stamp
         if own is None or log is None or stamp is None or not found.passed_over:
-            # Exactly once, each restore passes over them again.
+            # With exactly-once, each restore skips these records again.
             return end
         end = set_right(self._clients, self._clients.writer(), log, end, found.passed_over, partition, own)
         partition.write((), replace(stamp, changelog_offset=end, epoch=own))
@@ -568,7 +570,7 @@ class TaskStores:
         committed: Mapping[TopicPartition, int],
         identity: StoreIdentity,
     ) -> None:
-        """Compare the offset of each input that state stands for with the committed one."""
+        """Compare the state's offset of each input with the committed offset."""
         at = home.split(found) or {}
         if len(home.inputs) == 1:
             self._check_input(home, home.inputs[0], at, topic_id, committed, identity)

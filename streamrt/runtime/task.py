@@ -1,7 +1,7 @@
-"""The task: one stream over the records of one partition, or of the partitions of one number of several topics.
+"""The task: one stream over the records of one partition, or of the same partition of merged topics.
 
-A task does not know who feeds it. It takes chunks of consecutive records and limits, and tells how far it got. What it
-puts out goes to its collector; what it raises is turned into a `Failure` that names the record.
+A task is independent of its runner. It processes chunks of consecutive records up to given limits, and returns its
+progress. Its outputs go to its collector; its errors become a `Failure` that names the record.
 """
 
 import contextlib
@@ -64,21 +64,21 @@ _NOT_THE_RECORDS_FAULT = (
     TransactionError,
     WriterFailedError,
 )
-"""What operators and serializers may raise that no error callback decides about: the record is processed again."""
+"""Errors of operators and serializers without an error callback: the record is processed again."""
 
 
 _NO_RECORD = -1
 _TICKS_PER_MS = 1_000
-"""How many ticks have numbers of their own in a millisecond, before they take those of the next one."""
+"""Number of ticks per millisecond with unique numbers; further ticks use numbers of the next millisecond."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a task shall stop although there are more records.
+    """The limits at which a task stops although there are more records.
 
     Attributes:
-        deadline: value of the clock of the tasks after which no further record is begun.
-        outputs: number of outputs after which no further record is begun; None for no limit.
+        deadline: value of the tasks' clock after which no further record is started.
+        outputs: number of outputs after which no further record is started; None for no limit.
     """
 
     deadline: float = float("inf")
@@ -86,7 +86,7 @@ class Limits:
 
 
 class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; users see the errors made from `failure`
-    """A record could not be processed and the user did not choose to skip it."""
+    """A record could not be processed, and no callback skipped it."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -95,12 +95,12 @@ class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; us
 
 @dataclass(frozen=True)
 class _Input:
-    """What the records of one topic go through."""
+    """The processing of one topic's records."""
 
     execute: Executor
     load_value: BoundDeserializer
     load_key: BoundDeserializer | None
-    """None where keys are bytes: then a call per record is saved."""
+    """None if keys are bytes, which saves a call per record."""
     split: bool
     extract_timestamp: TimestampExtractor | None
 
@@ -108,23 +108,23 @@ class _Input:
 class Task:
     """Processes the records of a stream with the operators below its sources.
 
-    A task serves the partitions one after the other: a session brings what belongs to one of them.
+    A task serves one partition after the other; each session provides the stores and the writer of one partition.
 
     Args:
         spec: the application.
         stream: id of the stream.
         sinks: the sinks of this process.
-        lines: gathers what operators show, in order.
-        clock: gives seconds; only differences count.
-        watchdog: sees to it that no record takes too long.
+        lines: receives the items that operators show, in order.
+        clock: returns seconds; only differences count.
+        watchdog: limits the processing time of each record.
 
     Raises:
         SinkError: if a sink of the sub-topology cannot be started.
 
     Attributes:
-        collector: what the operators have put out.
+        collector: receives the outputs of the operators.
         stores: names of the stores of the task.
-        processed: offsets of the records processed so far, or None if the specification does not ask for them.
+        processed: offsets of the records processed so far, or None if the specification does not request them.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Task:
         self.processed: list[int] | None = [] if spec.processed_offsets else None
 
     def begin(self, session: "Session") -> None:
-        """Process the next records in a session: with its stores, into its writer."""
+        """Use the stores and the writer of a session for the next records."""
         self.collector.writer = session.writer
         self.collector.sent = session.sent
         self.collector.use({name: session.stores.transaction(name) for name in self.stores})
@@ -165,7 +165,8 @@ class Task:
     def times(self, chunk: Chunk) -> list[int]:
         """Return the timestamp of each record, in milliseconds, by which inputs are merged.
 
-        A value that has no timestamp, because it cannot be read, has that of its record; it fails when its turn comes.
+        If no timestamp can be extracted from a value, the timestamp of its record is used; the record fails when it is
+        processed.
         """
         source = self._inputs[chunk.topic]
         if source.extract_timestamp is None:
@@ -173,21 +174,21 @@ class Task:
         return [_time(source, chunk, index) for index in range(len(chunk.offsets))]
 
     def run(self, chunk: Chunk, limits: Limits, start: int = 0, stop: int | None = None) -> tuple[int, bool]:
-        """Process records until the chunk, the wanted part of it, or a limit ends.
+        """Process records up to the end of the requested range, or until a limit is reached.
 
         Args:
             chunk: the records.
-            limits: when to stop early.
+            limits: the limits for an early stop.
             start: index of the first record.
-            stop: index after the last one, which is not before the first; None for the end of the chunk.
+            stop: index after the last record, at least `start + 1`; None for the end of the chunk.
 
         Returns:
-            The offset of the next record to process, and whether all wanted records are done.
+            The offset of the next record to process, and whether all requested records are done.
 
         Raises:
             TaskFailed: at the first record that fails and that no callback skips.
-            SinkBackpressureError: if a sink wants the records later.
-            StoreCorruptedError: if a store turns out to be damaged.
+            SinkBackpressureError: if a sink asks to retry later.
+            StoreCorruptedError: if a store is damaged.
         """
         source = self._input = self._inputs[chunk.topic]
         load_value, load_key, execute, processed = (
@@ -241,28 +242,28 @@ class Task:
             return chunk.offsets[index] + 1, index + 1 == last
 
     def tick(self, tick: Tick, place: TopicPartition, offset: int) -> None:
-        """Tell the operators that time has passed.
+        """Call the tick functions of the operators.
 
         Args:
-            tick: what time it is.
+            tick: the current time and watermarks.
             place: an input partition.
-            offset: offset of its next record; errors have it for their own, since there is no record.
+            offset: offset of its next record; errors report it, because a tick has no record.
 
         Raises:
-            TaskFailed: if an operator fails and no callback decides to go on.
-            SinkBackpressureError: if a sink wants records later.
-            StoreCorruptedError: if a store turns out to be damaged.
+            TaskFailed: if an operator fails and no callback skips the error.
+            SinkBackpressureError: if a sink asks to retry later.
+            StoreCorruptedError: if a store is damaged.
         """
         none = TimestampType.TIMESTAMP_NOT_AVAILABLE
         self._chunk = Chunk(place.topic, place.partition, [offset], [None], [None], [-1], [none])
         self._input = self._inputs[place.topic]
         self._index = 0
         self._override = None
-        # Later ticks have higher numbers, also those of the same millisecond, and those after a restart.
+        # Later ticks have higher numbers, also within the same millisecond and after a restart.
         self._ticks = max(tick.now * _TICKS_PER_MS, self._ticks + 1)
         self._ticking = True
         with self._current():
-            # The name tells an error whose callback it was.
+            # `_failed_operator` finds the node by the name of this variable.
             for _node, callback in self.collector.ticks:
                 try:
                     callback(tick)
@@ -272,7 +273,7 @@ class Task:
                     self._skip_record(error, None, None, tick.now, None)
 
     def moment(self) -> tuple[object, Place] | None:
-        """Return what is different for each record and tick that is processed, and its place; None if nothing is."""
+        """Return a unique id of the current record or tick, and its place; None between records."""
         chunk, index = self._chunk, self._index
         if chunk is None or index >= len(chunk.offsets):
             return None
@@ -281,7 +282,7 @@ class Task:
 
     @contextlib.contextmanager
     def _current(self) -> Iterator[None]:
-        """Let functions of the user find out about the current record, and the watchdog, too."""
+        """Make the current record available to the user's functions and to the watchdog."""
         token = current_provider.set(self)
         try:
             with contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching(self):
@@ -293,7 +294,7 @@ class Task:
             self._ticking = False
 
     def message_context(self) -> MessageContext:
-        """Build the context of the record that is being processed."""
+        """Build the context of the current record."""
         if self._override is not None and self._override[0] == self._index:
             return self._override[1]
         raw = self._raw()
@@ -327,16 +328,16 @@ class Task:
         return chunk.topic, chunk.partition, chunk.offsets[self._index]
 
     def _origin(self) -> tuple[str, int, int]:
-        """Return topic, partition and offset of the record that an output comes from.
+        """Return topic, partition and offset of the input record of an output.
 
-        What a tick puts out comes from no record. In place of an offset it has a negative number, which no other tick of
-        the partition has: with that of a record, sinks could take it for a result of the record.
+        Outputs of a tick have no input record. Instead of an offset they have a negative number that is unique for each
+        tick of the partition; with an offset, sinks could take them for results of that record.
         """
         topic, partition, offset = self._place()
         return topic, partition, -self._ticks if self._ticking else offset
 
     def _items(self, value: Any, headers: Headers | None, timestamp: int) -> list[tuple[Any, int]]:
-        """Split a value that stands for several records, and give each its timestamp."""
+        """Split a value that contains several records, and return each with its timestamp."""
         values = value if self._input.split and value is not None else [value]
         extract = self._input.extract_timestamp
         if extract is None:
@@ -351,9 +352,9 @@ class Task:
         where = f"{raw.topic()}[{raw.partition()}] at offset {raw.offset()}"
         reason = str(error) or type(error).__name__
         wrapped: Exception
-        # Reading is tried again, and may take its time again.
+        # The value is deserialized again, with a new time limit.
         self._calls += 1
-        # In the order in which they were tried: the first that fails gave the reason.
+        # In the original order: the first part that fails is the cause.
         if self._value_fails(raw):
             wrapped = ValueDeserializationError(f"the value of {where} cannot be deserialized: {reason}")
         elif self._key_fails(raw):
@@ -377,7 +378,7 @@ class Task:
         return value is not None and _fails(load, value, raw.headers())
 
     def _load_items(self, data: bytes, headers: Headers | None) -> list[Any]:
-        # A generator raises when it is pulled, not when it is made.
+        # A generator raises when it is consumed, not when it is created.
         return list(self._input.load_value(data, headers))
 
     def _skip_record(self, error: BaseException, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
@@ -434,7 +435,7 @@ def _input(topic: Topic, execute: Executor) -> _Input:
 
 
 def _time(source: _Input, chunk: Chunk, index: int) -> int:
-    """Return the timestamp that a topic's extractor gives a record; of several items in it, that of the first."""
+    """Return the timestamp that a topic's extractor returns for a record; with several items, that of the first."""
     timestamp, data = chunk.timestamps[index], chunk.values[index]
     headers = None if chunk.headers is None else chunk.headers[index]
     try:
@@ -443,14 +444,14 @@ def _time(source: _Input, chunk: Chunk, index: int) -> int:
         kind = TimestampType(chunk.timestamp_types[index])
         extract = source.extract_timestamp
         return timestamp if extract is None else checked_timestamp(extract(item, headers, timestamp, kind))
-    except Exception:  # noqa: BLE001 - the record fails again when it is processed, and callbacks decide then
+    except Exception:  # noqa: BLE001 - the record fails again when it is processed; callbacks decide then
         return timestamp
 
 
 def _fails(load: Callable[[bytes, Headers | None], Any], data: bytes, headers: Headers | None) -> bool:
     try:
         load(data, headers)
-    except Exception:  # noqa: BLE001 - only whether it fails is asked
+    except Exception:  # noqa: BLE001 - only the failure matters
         return True
     return False
 

@@ -1,4 +1,4 @@
-"""Tasks of one process: how batches, restores and ticks get what they need, and the reports about them."""
+"""The tasks of one process: runs batches, restores and ticks, and returns their reports."""
 
 import contextlib
 import time
@@ -24,7 +24,7 @@ from streamrt.runtime.watchdog import Watchdog
 from streamrt.state import load_rocksdb
 
 PRINTED = -1
-"""Stands for a node's id where no operator showed the line."""
+"""Node id of lines that no operator showed."""
 
 _DRAIN_S = 0.3
 
@@ -34,11 +34,11 @@ class Tasks:
 
     Args:
         spec: the application.
-        clients: the tasks' edges towards Kafka.
-        catalog: the stores of this process, where somebody else looks at them, too.
-        pool: commits transactions of several tasks at the same time; without one, they are committed one after the other.
-        clock: gives seconds, by which time slices end; only differences count.
-        watchdog: sees to it that no record takes too long, if the application wants that.
+        clients: the Kafka clients of the tasks.
+        catalog: the stores of this process; pass it to share them with other code.
+        pool: commits transactions of several tasks in parallel; None for one after the other.
+        clock: returns seconds, for time slices; only differences count.
+        watchdog: limits the processing time of each record; None for no limit.
     """
 
     def __init__(
@@ -65,21 +65,22 @@ class Tasks:
     def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
         """Process chunks of records and commit the work.
 
-        If a failure or a limit ends the processing early, the other chunks are taken and dropped for a moment, because
-        whoever feeds them waits until they are taken; then they are left, which costs Spark a new worker process.
+        If a failure or a limit ends the processing early, the remaining chunks are read and dropped for a short time,
+        because Spark waits until they are read. After that they are left unread, which costs Spark a new worker
+        process.
 
         Args:
             chunks: records, in order within each partition.
-            context: where to begin and when to stop.
+            context: start offsets and limits.
         """
         return self._batch(context, lambda batch: self._feed(chunks, batch))
 
     def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
-        """Let time pass for tasks without records, and commit what comes of it.
+        """Tick tasks without records, and commit the results.
 
         Args:
             places: the tasks.
-            context: what time it is.
+            context: current time and watermarks.
         """
 
         def feed(batch: Batch) -> None:
@@ -104,7 +105,7 @@ class Tasks:
         """Begin a batch.
 
         Args:
-            context: where to begin and when to stop.
+            context: start offsets and limits.
             carried: the open sessions of a resident task.
         """
         for task in self._tasks.values():
@@ -118,7 +119,7 @@ class Tasks:
         return batch.report
 
     def take_shown(self) -> list[tuple[int, Any]]:
-        """Return what operators have shown since the last call."""
+        """Return the items that operators have shown since the last call."""
         shown, self._lines[:] = list(self._lines), []
         for task in self._tasks.values():
             shown += task.collector.take_rows()
@@ -130,15 +131,15 @@ class Tasks:
         context: BatchContext,
         carried: MutableMapping[TopicPartition, Session] | None = None,
     ) -> Report:
-        """Bring the stores of tasks to the end of their changelogs, without processing anything, until time is up.
+        """Restore the stores of tasks to the ends of their changelogs for a limited time, without processing records.
 
-        At least the first one gets on, and those that time was not enough for are not begun: taking a transactional id or
-        opening a store costs time, too, however little there is to restore.
+        The first task always makes progress. When the time is over, no further task is started, because taking a
+        transactional id or opening a store takes time even if there is little to restore.
 
         Args:
             places: the tasks.
-            context: where the group is, and how long this may take.
-            carried: takes the sessions of tasks that are ready, as many as are opened in time; without it they are closed.
+            context: committed offsets and time limit.
+            carried: receives the sessions of tasks that are opened in time; if None, they are closed.
         """
         report = Report()
         deadline = time.monotonic() + context.seconds
@@ -154,7 +155,7 @@ class Tasks:
                 finished = True
             except RestoreInterrupted:
                 if self._spec.transactional:
-                    # The transactional id is this process's by now.
+                    # This process already holds the transactional id.
                     report.workers[place] = self._clients.worker
             except TROUBLES as trouble:
                 met = trouble
@@ -179,13 +180,13 @@ class Tasks:
         return report
 
     def warm_up(self) -> None:
-        """Do ahead what the first micro-batch would do first: compose the operators, load RocksDB, connect to Kafka.
+        """Do the first work of a micro-batch in advance: compose the operators, load RocksDB, connect to Kafka.
 
-        What fails here fails again when it is needed, and is told then. Sinks are not started before they are needed.
+        Errors are ignored here: they occur again, and are reported, on first use. Sinks are not started in advance.
         """
         with contextlib.suppress(Exception):
             if not self._spec.transactional:
-                # An idempotent producer takes half a second until it can begin.
+                # An idempotent producer needs half a second to start.
                 self._clients.writer()
             for stream in () if self._spec.topology.sinks else self._spec.topology.streams:
                 self.task(stream)
@@ -193,10 +194,10 @@ class Tasks:
                 load_rocksdb()
 
     def show_line(self, line: str) -> None:
-        """Add a line to what operators show, such as one that a user's function printed."""
+        """Add a line to the items that operators show, such as one that a user's function printed."""
         self._lines.append((PRINTED, line))
 
-    # -- What a batch needs ----------------------------------------------------------------------------------------
+    # -- For batches -----------------------------------------------------------------------------------------------
 
     @property
     def spec(self) -> TaskSpec:
@@ -205,12 +206,12 @@ class Tasks:
 
     @property
     def clients(self) -> TaskClients:
-        """The edges towards Kafka."""
+        """The Kafka clients."""
         return self._clients
 
     @property
     def pool(self) -> Executor | None:
-        """Commits transactions of several tasks at the same time."""
+        """The pool that commits transactions of several tasks in parallel; None for one after the other."""
         return self._pool
 
     @property
@@ -220,7 +221,7 @@ class Tasks:
 
     @property
     def merged(self) -> frozenset[str]:
-        """The streams that have several topics."""
+        """The streams with several topics."""
         return self._merged
 
     def place(self, input_place: TopicPartition) -> TopicPartition:
@@ -232,7 +233,7 @@ class Tasks:
         return self._spec.topology.inputs(place)
 
     def merge_order(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
-        """Return the input partitions of a task in the order in which their records of equal timestamp come."""
+        """Return the input partitions of a task in the order for records with equal timestamps."""
         return tuple(TopicPartition(topic, place.partition) for topic in self._spec.topology.merge_order(place.topic))
 
     def session(
@@ -242,8 +243,8 @@ class Tasks:
 
         Args:
             place: the task.
-            context: where the group is, and the rest.
-            reached: where it is by now, for those inputs that have moved since.
+            context: committed offsets and other data of the batch.
+            reached: newer offsets of inputs that have advanced since.
         """
         reached = reached or {}
         expected = {each: reached[each] if each in reached else context.position(each) for each in self.inputs(place)}
@@ -268,14 +269,14 @@ class Tasks:
                 metadata=self._spec.commit_metadata,
                 exchanges=self._spec.topology.sends(place.topic),
             )
-        # What it has sent before stays true.
+        # Event times sent before remain valid.
         session.sent.update(context.sent.get(place, {}))
-        # Nobody knows how the sessions before it, which may have been another process's, have ended.
+        # Earlier sessions, possibly of another process, may have left unfinished work.
         session.unfinished = place.topic in self._resuming
         return session
 
     def task(self, stream: str) -> Task:
-        """Return the task of a stream; its operators are composed when it is first needed."""
+        """Return the task of a stream; its operators are composed on first use."""
         task = self._tasks.get(stream)
         if task is None:
             task = Task(self._spec, stream, self._sinks, self._lines, self.clock, self._watchdog)

@@ -1,4 +1,4 @@
-"""What an error of a session comes to: a pause, a repair, another attempt, or the end of the application."""
+"""Consequences of session errors: a pause, a repair, another attempt, or the end of the application."""
 
 import logging
 import traceback
@@ -30,20 +30,20 @@ PASSING = (
     SchemaRegistryUnavailableError,
     StoreLockedError,
 )
-"""Troubles that another attempt, from what is committed, may not meet."""
+"""Retriable errors: another attempt from the committed offsets may succeed."""
 
 TROUBLES = (SchemaRegistryError, SinkBackpressureError, StateError, *PASSING)
-"""What `note_trouble` knows what to do about."""
+"""The errors that `note_trouble` handles."""
 
 
 def note_trouble(report: Report, session: Session, trouble: Exception, *, repair: bool = True) -> None:
-    """Note in a report what an error of a session comes to; stores that are damaged are deleted, to be restored.
+    """Note the consequence of a session error in a report; damaged stores are deleted, to be restored.
 
     Args:
         report: the report.
-        session: the session; it is closed.
+        session: the session, which is closed.
         trouble: one of `TROUBLES`.
-        repair: whether damaged stores are deleted; otherwise the application ends.
+        repair: whether to delete damaged stores; otherwise they end the application.
     """
     place = session.place
     if isinstance(trouble, SinkBackpressureError):
@@ -52,7 +52,7 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
         try:
             session.stores.destroy(trouble)
         except StoreLockedError as held:
-            # Whoever has opened it meanwhile repairs it, or lets it go.
+            # The process that has opened the store meanwhile repairs or releases it.
             report.interrupted[place] = str(held)
         except StateError as refusal:
             note_failure(report, state_failure(place, refusal))
@@ -67,15 +67,15 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
     elif isinstance(trouble, StateError):
         note_failure(report, state_failure(place, trouble))
     else:
-        raise TypeError(f"{trouble!r} is no trouble of sessions")
+        raise TypeError(f"{trouble!r} is not a session error")
 
 
 def close_session(session: Session, report: Report | None) -> None:
-    """Close a session, and note in a report if the application must end because a store cannot be written.
+    """Close a session; if a store cannot be written, note the failure that ends the application.
 
     Args:
         session: the session.
-        report: the report; None if there is none any more, so that it is logged.
+        report: the report; None to log the error instead.
     """
     error = session.close()
     if error is not None and report is not None:
@@ -85,13 +85,13 @@ def close_session(session: Session, report: Report | None) -> None:
 
 
 def note_failure(report: Report, failure: Failure) -> None:
-    """Note in a report why the application must end; of several reasons the first stays."""
+    """Note in a report why the application must end; the first reason is kept."""
     report.failure = report.failure or failure
     report.complete = False
 
 
 def state_failure(place: TopicPartition, error: StateError) -> Failure:
-    """Return the failure that state which cannot be used makes."""
+    """Return the failure for unusable state."""
     return Failure("state", place, None, str(error), error, trace_of(error))
 
 

@@ -1,4 +1,4 @@
-"""Which task of a resident process works next: those with polled records, or with work left over, take turns."""
+"""The turns of tasks in a resident process: tasks with polled records or unfinished work take turns."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,11 +15,11 @@ _FEW = 100
 class Turns:
     """Holds polled records until they are processed.
 
-    Tasks stand in a queue, in which they keep their places from slice to slice; the one that is stopped by the end of a slice
-    goes to the end of the queue. So a task that gets a record waits for one slice of each of the others at most.
+    Tasks keep their places in a queue from slice to slice. A task that is stopped by the end of a slice goes to the end
+    of the queue. A task that receives a record therefore waits for at most one slice of each other task.
 
-    Partitions whose records are more than what their next turn can process are *crowded*: they must not be polled until that
-    is done. Otherwise records would gather here, and in the client those of other partitions would be behind them.
+    A partition with more records than its next turn can process is *crowded*: it must not be polled until they are
+    processed. Otherwise its records would pile up here, and would delay those of other partitions in the client.
 
     Args:
         task_of: returns the task of an input partition.
@@ -28,7 +28,7 @@ class Turns:
     def __init__(self, task_of: Callable[[TopicPartition], TopicPartition]) -> None:
         self._task_of = task_of
         self._queue: dict[TopicPartition, list[Chunk]] = {}
-        # How many records were processed in the last slice, and in turns that the end of a slice has stopped.
+        # Records processed in the last slice, and, by partition, in turns that were stopped by the end of a slice.
         self._pace = 0
         self._stopped: dict[TopicPartition, int] = {}
 
@@ -45,21 +45,21 @@ class Turns:
 
     @property
     def room(self) -> int:
-        """How many records the next poll may bring: few if many are held, for partitions that have none."""
+        """Maximum number of records of the next poll; at least a few, for partitions without held records."""
         return max(_FEW, _MOST_HELD - self.records)
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """Hold records behind those of their partitions that are held already."""
+        """Add records after those of their partitions that are already held."""
         for chunk in chunks:
             task = self._task_of(TopicPartition(chunk.topic, chunk.partition))
             self._queue.setdefault(task, []).append(chunk)
 
     def want(self, task: TopicPartition) -> None:
-        """Give a task a turn although it may have no record."""
+        """Queue a task for a turn, even without records."""
         self._queue.setdefault(task, [])
 
     def take(self, batch: Batch) -> None:
-        """Give tasks turns in a batch until a time slice is over, or all is done."""
+        """Run turns of tasks in a batch until the time slice is over or all work is done."""
         batch.begin_slice()
         pace = 0
         for task in list(self._queue):
@@ -76,11 +76,11 @@ class Turns:
                 self._queue[task] = rest
             if not going_on:
                 break
-        # One without records, in which windows were closed, shows nothing.
+        # A slice without records, which only closed windows, gives no pace.
         self._pace = pace or self._pace
 
     def drop(self, task: TopicPartition) -> None:
-        """Forget the records of a task, and that it wanted a turn."""
+        """Remove a task and its records from the queue."""
         self._queue.pop(task, None)
 
     def clear(self) -> None:
@@ -89,7 +89,7 @@ class Turns:
         self._stopped.clear()
 
     def crowded(self) -> set[TopicPartition]:
-        """Return the input partitions with more records than one turn can process, as far as turns have shown that."""
+        """Return the input partitions with more records than one turn can process, estimated from earlier turns."""
         counts = _counts(chunk for chunks in self._queue.values() for chunk in chunks)
         return {place for place, count in counts.items() if count > self._stopped.get(place, self._pace)}
 

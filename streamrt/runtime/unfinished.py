@@ -1,4 +1,4 @@
-"""Which tasks of micro-batches have work left over, and are ticked until they have none."""
+"""The tasks with unfinished work in micro-batch mode, which are ticked until it is finished."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ __all__ = ["Unfinished"]
 
 
 class Unfinished:
-    """Remembers what reports tell of work that is left over, see `OperatorContext.begin_portion`.
+    """Tracks unfinished work from reports; see `OperatorContext.begin_portion`.
 
     Args:
         topology: the operators, resolved.
@@ -33,18 +33,18 @@ class Unfinished:
         return frozenset(task for task, unfinished in self._known.items() if unfinished)
 
     def assign(self, tasks: Iterable[TopicPartition]) -> None:
-        """Begin with the tasks of a query. Of those that are new nobody knows how the process before has left them."""
+        """Set the tasks of a query. New ones count as unfinished, because an earlier process may have left work."""
         self._known = {task: self._known.get(task, True) for task in tasks if task.topic in self._resuming}
 
     def report(self, report: Report) -> dict[tuple[TopicPartition, str], int]:
-        """Note what tasks tell.
+        """Note the data of a report.
 
         Returns:
-            The highest event times that were sent into exchanges, by task and topic, see `Report.sent`. They are kept back
-            while a task has work left over: it may send earlier ones yet.
+            The highest event times sent into exchanges, by task and topic; see `Report.sent`. They are held back while
+            a task has unfinished work, which may still send earlier ones.
         """
         known = {task: left for task, left in report.unfinished.items() if task in self._known}
-        # Another process may have come further, or nobody.
+        # An interrupted task may or may not have made progress in another process.
         self._known.update({**known, **{task: True for task in report.interrupted if task in self._known}})
         for name, time in report.sent.items():
             self._sent[name] = max(time, self._sent.get(name, time))
@@ -53,6 +53,6 @@ class Unfinished:
         return told
 
     def forget(self) -> None:
-        """Take all tasks for unfinished: others may have worked on them, or a process has died."""
+        """Treat all tasks as unfinished: other processes may have worked on them, or a process has died."""
         self._known.clear()
         self._sent.clear()

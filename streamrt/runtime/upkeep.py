@@ -1,8 +1,8 @@
-"""What a resident task does between two slices of work, so that neither memory nor a crash costs more with time.
+"""Maintenance of a resident task between two time slices: flushes of stores and garbage collection.
 
-Stores write without a log: what reaches the disk is decided by the size of a buffer, and by `Upkeep`, which flushes stores
-that have held something back for too long. Garbage is collected here, because the thresholds of Python's collector are set
-so that it never looks through all objects by itself: state makes many that live on.
+Stores write without a log. Data reaches the disk when a buffer is full, or when `Upkeep` flushes a store that has held
+back changes for too long. Garbage is collected here, because the thresholds of Python's collector are set so that it
+never does a full collection by itself: state has many long-lived objects.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _IDLE_S: Final = 1.0
 _MIB: Final = 1024 * 1024
 _PAGE: Final = mmap.PAGESIZE
 _LEAST_GROWTH: Final = 64 * _MIB
-# Collections take at most this part of the time.
+# Maximum fraction of time for collections.
 _SHARE: Final = 0.02
 _BETWEEN_IDLE_S: Final = 10.0
 
@@ -36,8 +36,8 @@ class Upkeep:
     """Flushes stores in the background, and collects garbage.
 
     Args:
-        clock: gives seconds; only differences count.
-        garbage: collects garbage; None leaves that to Python.
+        clock: returns seconds; only differences count.
+        garbage: collects garbage; None for Python's automatic collection.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, garbage: "Garbage | None" = None) -> None:
@@ -47,11 +47,11 @@ class Upkeep:
         self._worked = False
 
     def worked(self) -> None:
-        """Note that there were records."""
+        """Note that records were processed."""
         self._worked = True
 
     def step(self, sessions: Iterable[Session]) -> None:
-        """Do what is due; call it between two slices of work.
+        """Do due maintenance; call this between two time slices.
 
         Args:
             sessions: the open sessions.
@@ -64,26 +64,27 @@ class Upkeep:
             return
         self._looked_at = now
         for session in sessions:
-            # Trouble with a store is met when it is used next.
+            # A store error is handled when the store is used next.
             with contextlib.suppress(StateError):
                 if session.stores.flush_held_back():
-                    # One at a time: each costs a moment.
+                    # One store per step, to keep the pause short.
                     break
         if self._garbage is not None:
             self._garbage.step(now, worked_at=self._worked_at)
 
 
 class Garbage:
-    """Collects garbage when memory has grown, and when there is nothing else to do.
+    """Collects garbage when memory has grown, and when the task is idle.
 
-    Growth by a quarter, 64 MiB at least, asks for a collection. If it frees little, what has grown is in use, and only
-    further growth asks again. If it frees much, memory shall not grow beyond that, so the level stays. A collection stops the
-    task, for some 100 ms where the cache of decoded objects is full; so the next one waits for 50 times as long.
+    Growth by a quarter, and at least by 64 MiB, triggers a collection. If it frees little, the memory is in use, and
+    only further growth triggers the next one. If it frees much, the level stays, so that memory does not grow beyond
+    it. A collection stops the task, for about 100 ms if the cache of decoded objects is full; the next one therefore
+    waits 50 times as long.
 
     Args:
         memory: returns the memory that this process uses, in bytes.
-        collect: looks through all objects.
-        clock: gives seconds of this thread's processor time, to see how long that takes.
+        collect: runs a full collection.
+        clock: returns seconds of this thread's processor time, to measure collections.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class Garbage:
         self._not_before = float("-inf")
 
     def step(self, now: float, *, worked_at: float) -> bool:
-        """Collect if it is time.
+        """Collect garbage if it is due.
 
         Args:
-            now: the time in seconds.
-            worked_at: when there were records last.
+            now: the current time in seconds.
+            worked_at: the time of the last records in seconds.
 
         Returns:
             Whether garbage was collected.
@@ -136,7 +137,7 @@ class Garbage:
 
 
 def resident_memory() -> int:
-    """Return how many bytes of memory this process has; where the system does not tell, a measure that grows with it."""
+    """Return the resident memory of this process in bytes, or an estimate if the system does not provide it."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
     except OSError:

@@ -1,9 +1,9 @@
-"""What happens to a function of the user that does not return: `processing_timeout`.
+"""The watchdog for user functions that do not return: `processing_timeout`.
 
-A thread beside the tasks sees that a record takes too long, and wakes the thread that processes it by a signal, whose
-handler raises `ProcessingTimeoutError` in the user's function. This ends what Python can interrupt: loops, sleeps, reads,
-locks. A function that is not ended by it, because it is stuck in native code or catches everything, is given as long again;
-then the process ends, and leaves a note, so that the next process fails the record without calling the function.
+A separate thread detects that a record takes too long, and sends a signal to the thread that processes it. The signal
+handler raises `ProcessingTimeoutError` in the user's function. This interrupts loops, sleeps, reads and locks in
+Python. If the function continues, because it hangs in native code or catches every error, it gets the same time again.
+Then the process ends and leaves a note, so that the next process fails the record without a call of the function.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from streamrt.topology import Node
 logger = logging.getLogger("streamrt")
 
 _AGAIN_S = 0.05
-"""Where our own code runs below the function, such as a call of its state, the next moment is tried."""
+"""Delay of the next attempt if StreamRT's own code is running below the function, such as an access to state."""
 
 _CALLERS = (
     "streamrt.operators",
@@ -37,24 +37,24 @@ _CALLERS = (
     "streamrt.runtime.task",
 )
 _NO_CALLERS = ("streamrt.joins.lookups", "streamrt.serializers.registry")
-"""These call libraries, too, which have timeouts of their own, and must not be interrupted anywhere."""
+"""Modules that also call libraries, which have their own time-outs and must not be interrupted at arbitrary points."""
 
 Place = tuple[str, int, int]
-"""Topic, partition and offset of a record; a negative offset stands for a tick, which belongs to no record."""
+"""Topic, partition and offset of a record; a negative offset stands for a tick, which has no record."""
 
 
 class Watched(Protocol):
     """A task that processes records."""
 
     def moment(self) -> tuple[object, Place] | None:
-        """Return what is different for each record and tick of this task, and the record; None between records."""
+        """Return a unique id of the current record or tick, and its place; None between records."""
 
 
 class Notes:
-    """Which records a process of this application was ended at, in a directory of one file for each record.
+    """The records at which a process of this application was ended, as a directory with one file per record.
 
     Args:
-        directory: is made when it is needed.
+        directory: the directory; created when it is needed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -63,7 +63,7 @@ class Notes:
         self._found: dict[Place, str] = {}
 
     def add(self, place: Place, problem: str) -> None:
-        """Note a record, and what happened."""
+        """Note a record and its problem."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         topic, partition, offset = place
         file = self._directory / f"{topic}-{partition}-{offset}.json"
@@ -72,7 +72,7 @@ class Notes:
         new.replace(file)
 
     def of(self, topic: str, partition: int) -> dict[int, str]:
-        """Return the offsets that were noted for a partition, and what happened there."""
+        """Return the noted problems of a partition, by offset."""
         with contextlib.suppress(FileNotFoundError):
             changed = self._directory.stat().st_mtime_ns
             if changed != self._seen:
@@ -83,16 +83,16 @@ class Notes:
 
 
 class Watchdog:
-    """Sees to it that no record takes longer than a time.
+    """Limits the processing time of each record.
 
-    It can interrupt functions that run in the main thread of a process, which is where Spark's workers run them; elsewhere it
-    does nothing.
+    It can interrupt only functions in the main thread of a process, which is where Spark's workers run them; in other
+    threads it does nothing.
 
     Args:
-        timeout_s: how many seconds a record may take.
-        notes: where a record is noted before the process ends; None if the process shall live on.
+        timeout_s: maximum processing time of a record, in seconds.
+        notes: receives the record before the process ends; None if the process must not end.
         end: ends the process.
-        clock: gives seconds; only differences count.
+        clock: returns seconds; only differences count.
     """
 
     def __init__(
@@ -115,19 +115,19 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self, task: Watched) -> Iterator[None]:
-        """Look at the records that a task processes meanwhile."""
+        """Watch the records that a task processes inside this context."""
         if threading.current_thread() is not threading.main_thread():
             if not self._warned:
                 self._warned = True
-                logger.warning("processing_timeout has no effect on records that are not processed in the main thread")
+                logger.warning("processing_timeout has no effect on records that are processed outside the main thread")
             yield
             return
         if self._thread is None:
             arguments = [threading.main_thread().ident]
             self._thread = threading.Thread(target=self._watch, args=arguments, name="streamrt-watchdog", daemon=True)
             self._thread.start()
-        # Another application may have used this process. Programs ignore this signal unless they want it, so that one which
-        # comes too late does no harm.
+        # Set it each time: another application may have used this process. SIGURG is ignored by default, so a late
+        # signal does no harm.
         signal.signal(signal.SIGURG, self._interrupt)
         self._running = task
         try:
@@ -136,12 +136,12 @@ class Watchdog:
             self._running = None
 
     def noted(self, topic: str, partition: int) -> dict[int, ProcessingTimeoutError]:
-        """Return, by offset, what records of a partition are to fail with, because an earlier process was ended at them."""
+        """Return, by offset, the errors for records of a partition at which an earlier process was ended."""
         found = {} if self._notes is None else self._notes.of(topic, partition)
         return {offset: ProcessingTimeoutError(problem) for offset, problem in found.items()}
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the watchdog."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
@@ -165,30 +165,30 @@ class Watchdog:
     def _moment(self) -> tuple[object, Place] | None:
         running = self._running
         moment = None if running is None else running.moment()
-        # Another task may be at the moment of the same number.
+        # Another task may have the same id.
         return None if moment is None else ((running, moment[0]), moment[1])
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Raise the error where the record is still the same, and the function of the user is what runs."""
+        """Raise the error if the same record is still being processed and the user's function is running."""
         moment, suspected = self._moment(), self._suspected
         stack = CallStack.of(frame)
         if moment is None or suspected is None or moment[0] != suspected or not stack.user_code:
             return
-        # Once: a function that catches the error may clean up.
+        # Only once, so that a function that catches the error can clean up.
         self._suspected, self._interrupted = None, moment[0]
         raise ProcessingTimeoutError(f"took longer than {self._timeout_s:g} s (processing_timeout)")
 
     def _give_up(self, thread: int, place: Place) -> None:
         stack = CallStack.of(sys._current_frames().get(thread))
         topic, partition, offset = place
-        # What a tick does would be the same for the next process.
+        # A tick has no record to skip: the next process would do the same work.
         if not stack.called_by_operator or self._notes is None or offset < 0:
             return
         problem = (
             f"{stack.operator} did not return within {self._timeout_s:g} s (processing_timeout)"
             f"{f', was at {stack.where}' if stack.where else ''}, and could not be interrupted"
         )
-        logger.error("%s[%d] at offset %d: %s; the process that runs it ends", topic, partition, offset, problem)
+        logger.error("%s[%d] at offset %d: %s; ending the process that runs it", topic, partition, offset, problem)
         with contextlib.suppress(OSError):
             self._notes.add(place, f"{problem}, so that its process was ended")
         self._end()
@@ -196,14 +196,15 @@ class Watchdog:
 
 @dataclass(frozen=True)
 class CallStack:
-    """What a thread is at.
+    """The current position of a thread in user code.
 
     Attributes:
-        user_code: whether the innermost function is none of ours, and was called by one of ours that calls users' functions.
-        called_by_operator: the same, or such a function of ours itself is the innermost one: it may have called one that was
-            not written in Python.
+        user_code: whether the innermost function is outside StreamRT, and was called by StreamRT code that calls users'
+            functions.
+        called_by_operator: the same, or such StreamRT code is itself the innermost function: it may have called a
+            native function.
         operator: the innermost operator.
-        where: file, line and name of the function that ours has called, if it is written in Python.
+        where: file, line and name of the function that StreamRT has called, if it is a Python function.
     """
 
     user_code: bool
@@ -213,13 +214,13 @@ class CallStack:
 
     @classmethod
     def of(cls, frame: FrameType | None) -> "CallStack":
-        """Look at a stack from its innermost frame."""
+        """Return the position from the innermost frame of a stack."""
         called: FrameType | None = None
         while frame is not None and not is_own(frame):
             called, frame = frame, frame.f_back
         caller = frame
         module = "" if caller is None else str(caller.f_globals.get("__name__", ""))
-        # Composed operators are closures of code that has no file.
+        # Composed operators are closures of generated code without a file.
         calls = caller is not None and (
             caller.f_code.co_filename.startswith("<streamrt")
             or (module.startswith(_CALLERS) and not module.startswith(_NO_CALLERS))
@@ -236,6 +237,6 @@ class CallStack:
 
 
 def is_own(frame: FrameType) -> bool:
-    """Return whether a frame is one of this package."""
+    """Return whether a frame belongs to this package."""
     module = str(frame.f_globals.get("__name__", ""))
     return module.startswith("streamrt.") or frame.f_code.co_filename.startswith("<streamrt")

@@ -254,7 +254,7 @@ def test_fault_6_a_former_version_that_wakes_up_does_not_pass_new_stores_by(
     latter.begin(world.first)
     assert claimed_for_a_version(world)
     woken = sleeper.tasks.restore([world.first], BatchContext(sleeper.start.positions), sleeper.carried)
-    assert "another version of the application has taken" in woken.interrupted[world.first]
+    assert "was taken over by another version of the application" in woken.interrupted[world.first]
     assert latter.settle(latter.work(world.first, 10, 30)).interrupted == {}
     assert len(world.outputs(30)) == 30
     assert not claimed_for_a_version(world), "its stores tell of it now"
@@ -274,7 +274,7 @@ def test_fault_7_at_least_once_an_owner_that_wakes_up_too_late_loses_nothing(
     latter.settle(latter.work(place, 10, 30))
     # It has found the partition as it left it, and appends what it had made of it.
     report = former.settle(standing)
-    assert "another process has taken" in report.interrupted[place]
+    assert "was reassigned to another process" in report.interrupted[place]
     if reopened:
         assert latter.state(place, 30) == dict.fromkeys("abcde", 6)
     kafka.produce(place.topic, [30])

@@ -153,7 +153,7 @@ def test_sources_produce_until_they_are_stopped(kafka: Kafka, make: Make) -> Non
         assert kafka.values(topic, 5) == [0, 1, 2, 3, 4]
     manager.check()
     assert manager.is_alive()
-    with pytest.raises(InvalidOperationError, match="runs already"):
+    with pytest.raises(InvalidOperationError, match="is already running"):
         manager.start()
     pids = [process.pid for process in manager.processes]
     manager.stop()
@@ -209,9 +209,9 @@ def test_the_block_of_running_raises_it(kafka: Kafka, make: Make) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (Exiting("gone", 3), "source gone failed: its process ended with exit code 3 without saying why"),
-        (Exiting("gone", 0), "source gone failed: its process ended with exit code 0 without saying why"),
-        (signal.SIGKILL, "source numbers failed: its process was ended by SIGKILL, perhaps for want of memory"),
+        (Exiting("gone", 3), "source gone failed: its process ended with exit code 3 without a report"),
+        (Exiting("gone", 0), "source gone failed: its process ended with exit code 0 without a report"),
+        (signal.SIGKILL, "source numbers failed: its process was ended by SIGKILL, possibly because memory ran out"),
         (signal.SIGSEGV, "source numbers failed: its process was ended by SIGSEGV"),
     ],
 )
@@ -235,7 +235,7 @@ def test_a_source_that_does_not_stop_is_killed(kafka: Kafka, make: Make, caplog:
     kafka.values(topic, 1)
     manager.stop()
     assert not manager.is_alive()
-    assert "source deaf did not stop within 0.2 s and is killed; raise its shutdown_timeout" in caplog.text
+    assert "source deaf did not stop within 0.2 s; killing its process; raise its shutdown_timeout" in caplog.text
     manager.check()
 
 

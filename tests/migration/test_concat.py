@@ -38,7 +38,7 @@ def test_a_stateless_concat_takes_topics_with_different_numbers_of_partitions(
             driver.pipe("b", partition, partition=partition)
         assert [record.value for record in driver.read("out")] == ["10", "0", "1", "2"]
     assert list(sink) == ["10", "0", "1", "2"]
-    assert "(a has 1, b has 3) are processed by tasks of their own" in caplog.text
+    assert "(a has 1, b has 3) are processed by separate tasks" in caplog.text
 
 
 @pytest.mark.usefixtures("processing_mode")

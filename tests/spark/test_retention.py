@@ -62,7 +62,7 @@ def test_fault_4_a_restart_processes_what_retention_has_left(
         assert f"{source}[0] begins at offset 5" in loss
         assert "3 to 4" in loss
         assert "2 records" in loss
-        assert "going on from offset 5" in loss
+        assert "continuing at offset 5" in loss
     assert CommittedMetadata.decode(metadata(kafka, group, source)).stores == stores
     # Nobody asks again, also where the state comes from its changelog.
     app().clear_state()

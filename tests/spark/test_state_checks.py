@@ -121,7 +121,7 @@ def test_an_input_topic_that_was_made_anew_is_refused_until_the_state_is_given_u
     remake(kafka, shop.source)
     shop.feed("ab")
     for _ in range(2):
-        shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "made anew", "delete the changelog topic")
+        shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "created again", "delete the changelog topic")
         shop.app().clear_state()
     # What the sentence advises.
     kafka.admin.delete_topics([shop.changelog])
@@ -140,7 +140,9 @@ def test_a_changelog_that_was_made_anew_is_refused(kafka: Kafka) -> None:
     shop = Shop.opened(kafka)
     remake(kafka, shop.changelog, {"cleanup.policy": "compact"})
     for _ in range(2):
-        shop.refuses(ChangelogError, shop.changelog, f"{shop.source}[0]", "'default'", "made anew", "consumer_group")
+        shop.refuses(
+            ChangelogError, shop.changelog, f"{shop.source}[0]", "'default'", "created again", "consumer_group"
+        )
         shop.app().clear_state()
 
 
@@ -240,7 +242,7 @@ def test_offsets_set_past_records_that_the_state_lacks_are_refused(kafka: Kafka,
     shop.feed("aaaa")
     set_offset(kafka, shop.group, shop.source, 5)
     for _ in range(2):
-        shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "offset 3", "is at 5", "missing in the state")
+        shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "offset 3", "is at 5", "the state would lack")
         shop.app().clear_state()
     set_offset(kafka, shop.group, shop.source, 3)
     assert shop.run() == [("a", 3), ("a", 4), ("a", 5), ("a", 6)]
@@ -255,7 +257,7 @@ def test_fault_14_a_rollback_to_a_version_with_another_store_is_refused_by_name(
     assert len(between.run(timeout=0.5)) == 2
     shop.feed("a")
     command = f"streamrt state forget --group {shop.group} --topic {shop.source} --store default"
-    shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "offset 3", "is at 5", "rolled back", command)
+    shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "offset 3", "is at 5", "rollback", command)
     told = shop.app().forget_store(shop.source)
     assert f"the topic {shop.changelog}" in told
     wait_until(lambda: kafka.admin.topic_ids([shop.changelog])[shop.changelog] is None, what="the deletion")
@@ -276,7 +278,11 @@ def test_fault_18_a_renamed_grouping_with_records_in_flight_is_refused_by_name(k
     left = f"repartition__{group}--{source}--letter"
     kafka.produce(left, ["c"], key=b'"c"', partition=0)
     refused(
-        app("sign"), TopicConfigurationError, f"{left}[0] has records", "renamed or removed", f"delete the topic {left}"
+        app("sign"),
+        TopicConfigurationError,
+        f"{left}[0] has unprocessed records",
+        "renamed or removed",
+        f"delete the topic {left}",
     )
     assert len(app("letter").run(timeout=1)) == 1
 

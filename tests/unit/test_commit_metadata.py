@@ -111,7 +111,7 @@ def test_fault_19_no_store_is_left_out(number: int) -> None:
 
 
 def test_more_stores_than_fit_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"topic 'orders' has 500 stores, more than .* divide the application"):
+    with pytest.raises(ConfigurationError, match=r"topic 'orders' has 500 stores, but .* split the application"):
         composed({"orders": {str(number): str(number) for number in range(500)}})
 
 

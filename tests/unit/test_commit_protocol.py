@@ -102,7 +102,7 @@ def test_an_offset_that_was_set_back_ends_the_application(committed: int | None)
         world.clients.offsets[PLACE] = committed
     report = world.run(numbers(5, start=5), positions={PLACE: 5})
     assert report.failure is not None
-    assert "set the offsets of the consumer group back" in report.failure.message
+    assert "offsets of the consumer group were set back" in report.failure.message
 
 
 def test_the_life_of_a_session() -> None:
@@ -343,7 +343,7 @@ def test_without_changelog_a_store_that_is_behind_is_refused() -> None:
     world.run(numbers(2))
     report = world.run(numbers(2, start=4), positions={PLACE: 4})
     assert report.failure is not None
-    assert "would be missing in the state" in report.failure.message
+    assert "the state would lack the records" in report.failure.message
 
 
 def test_without_changelog_a_store_that_is_ahead_counts_twice() -> None:
@@ -355,7 +355,7 @@ def test_without_changelog_a_store_that_is_ahead_counts_twice() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"group": "other"}, "a state_dir of its own"), ({"partitions": 3}, "had 3 partitions, and now it has 2")],
+    [({"group": "other"}, "a separate state_dir"), ({"partitions": 3}, "had 3 partitions, but now it has 2")],
 )
 @pytest.mark.parametrize("changelog", [True, False])
 def test_a_store_of_somebody_else_is_refused(changes: dict[str, Any], message: str, changelog: bool) -> None:

@@ -122,7 +122,7 @@ def test_fault_6_a_task_that_was_followed_gives_up(clients: Clients) -> None:
         "nothing was processed since"
     )
     take_inputs(clients, B, [B], latter, reuse=False)
-    with pytest.raises(TransactionError, match=r"another version of the application has taken b\[0\] over"):
+    with pytest.raises(TransactionError, match=r"b\[0\] was taken over by another version of the application"):
         take_inputs(clients, B, [B], former, reuse=False)
     assert clients.released == [B]
     # The first one comes back.
@@ -144,7 +144,7 @@ def test_fault_6_claims_that_change_all_the_time_are_given_up(clients: Clients) 
         return {place: CommittedOffset(1, claimed(None, owner=next(names))) for place in places}
 
     clients.noted = noted  # type: ignore[method-assign]
-    with pytest.raises(TransactionError, match="others claim the inputs of a\\[0\\] at the same time"):
+    with pytest.raises(TransactionError, match="other processes claim the inputs of a\\[0\\] at the same time"):
         take_inputs(clients, A, [A], NONE, reuse=False)
     assert clients.released == [A]
 

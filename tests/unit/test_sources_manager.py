@@ -51,7 +51,7 @@ def test_names_and_topics_are_unique() -> None:
 
 
 def test_only_sources() -> None:
-    with pytest.raises(ConfigurationError, match="a str is no source"):
+    with pytest.raises(ConfigurationError, match="a str is not a source"):
         manager().register("orders", Topic("a"))  # type: ignore[arg-type]
 
 
@@ -83,7 +83,7 @@ def test_a_source_that_cannot_be_sent() -> None:
     source.lock = threading.Lock()  # type: ignore[attr-defined]
     sources = manager()
     sources.register(source, Topic("a"))
-    with pytest.raises(SourceError, match=r"the source orders cannot be sent to its process .*lock.*make clients"):
+    with pytest.raises(SourceError, match=r"the source orders cannot be sent to its process .*lock.*create clients"):
         sources.start()
     assert not sources.is_alive()
 

@@ -76,7 +76,7 @@ def test_an_operator_that_holds_a_lock_is_named() -> None:
     assert message.startswith("operator apply-2 (")
     assert "defined at test_spec.py:" in message
     assert "cannot pickle '_thread.lock' object" in message
-    assert "must not hold on to clients, locks, open files or the application" in message
+    assert "must not hold clients, locks, open files or the application" in message
 
 
 @pytest.mark.parametrize("kind", ["consumer", "processing", "producer"])

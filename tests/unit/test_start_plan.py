@@ -37,7 +37,7 @@ def test_fault_4_below_the_first_record_it_is_that_record(
     assert (plan.position, plan.moved, plan.lost) == (bounds[0], True, lost)
     assert f"offsets {known} to {bounds[0] - 1} were deleted before they were processed" in plan.notice
     assert f"up to {lost} record" in plan.notice
-    assert f"going on from offset {bounds[0]}" in plan.notice
+    assert f"continuing at offset {bounds[0]}" in plan.notice
     assert "orders[3]" in plan.notice
     assert "'shop'" in plan.notice
 
@@ -52,7 +52,7 @@ def test_fault_4_below_the_first_record_the_user_may_want_to_be_asked(reset: str
 
 @pytest.mark.parametrize("recover", [True, False])
 def test_fault_4_from_internal_topics_nobody_deletes_unprocessed_records(recover: bool) -> None:
-    with pytest.raises(OffsetOutOfRangeError, match=r"internal.* by hand"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"internal.* manually"):
         plan_start(PLACE, 11, (50, 60), rules("earliest", recover=recover, internal=True))
     with pytest.raises(OffsetOutOfRangeError, match="internal"):
         plan_start(PLACE, 61, (50, 60), rules("earliest", recover=recover, internal=True))
@@ -62,14 +62,14 @@ def test_fault_4_from_internal_topics_nobody_deletes_unprocessed_records(recover
 def test_above_the_end_the_user_has_said_where(reset: str, position: int) -> None:
     plan = plan_start(PLACE, 21, (10, 20), rules(reset))
     assert (plan.position, plan.moved, plan.lost) == (position, True, 0)
-    assert "has processed orders[3] up to offset 21, but the partition has the offsets 10 to 20" in plan.notice
+    assert "has processed orders[3] up to offset 21, but the partition has offsets 10 to 20" in plan.notice
 
 
 @pytest.mark.parametrize(
     ("reset", "known", "words"),
     [
         ("earliest", {"recover": False}, "set the group's offset to 10 .* or to 20"),
-        ("error", {}, "auto_offset_reset='error' forbids .* to 10 .* or to 20"),
+        ("error", {}, "auto_offset_reset='error' does not allow .* to 10 .* or to 20"),
         ("earliest", {"exact_state": True}, "would count twice in the state.* another consumer_group"),
     ],
 )

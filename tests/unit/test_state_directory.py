@@ -240,7 +240,7 @@ def test_a_directory_that_cannot_be_used_is_an_error_only_if_it_is_needed(tmp_pa
     with part_of_state_dir(blocked, GROUP, CLUSTER, needed=False) as part:
         assert part is None
     with (
-        pytest.raises(StateError, match="set state_dir to a place on a local disk"),
+        pytest.raises(StateError, match="set state_dir to a local directory"),
         part_of_state_dir(blocked, GROUP, CLUSTER, needed=True),
     ):
         pass
