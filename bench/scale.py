@@ -112,7 +112,7 @@ class Units(common.Watcher):
 def end_of(admin: TopicAdmin, topic: str, partitions: int = 1) -> int:
     """Return the number of offsets in a topic."""
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    return sum(high for _, high in admin.watermarks(places, isolation_level="read_uncommitted").values())
+    return sum(high for _, high in admin.offset_bounds(places, isolation_level="read_uncommitted").values())
 
 
 def closing(address: str, chosen: argparse.Namespace) -> bool:

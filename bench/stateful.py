@@ -14,7 +14,7 @@ from bench import cases, common
 from streamrt.config import ProcessingGuarantee
 from streamrt.kafka import as_connection
 from streamrt.models import TopicPartition
-from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
+from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import StoreSpec, state_of
@@ -40,7 +40,7 @@ def run_restore(address: str, keys: int) -> float:
     common.create_topics(address, changelog, partitions=1)
     with common.scratch() as directory:
         settings = StateSettings(
-            "bench", directory, None, {"in": SourceState(None, 1, {"default": ChangelogSettings(changelog)})}
+            "bench", directory, None, {"in": ScopeInfo(None, 1, {"default": ChangelogSettings(changelog)})}
         )
         place = TopicPartition("in", 0)
         clients = KafkaTaskClients(as_connection(address), "bench")

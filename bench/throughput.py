@@ -69,7 +69,7 @@ class Written:
             names = self._admin.list_topics(timeout=30)
             self._topics += [name for name in names if name.startswith("repartition") and self._group in name]
         places = [TopicPartition(topic, number) for topic in self._topics for number in range(common.PARTITIONS)]
-        return sum(end for _, end in self._admin.watermarks(places).values())
+        return sum(end for _, end in self._admin.offset_bounds(places).values())
 
 
 def measure(running: Running, written: Written, wanted: int, timeout_s: float) -> float:

@@ -185,7 +185,7 @@ class Watcher(threading.Thread):
     def _lag(self, positions: dict[TopicPartition, int]) -> int:
         if not positions or self._view.records == 0:
             return self._view.total
-        ends = self._admin.watermarks(list(positions))
+        ends = self._admin.offset_bounds(list(positions))
         return sum(end - positions[place] for place, (_, end) in ends.items())
 
     @contextlib.contextmanager

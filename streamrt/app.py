@@ -590,7 +590,7 @@ class Application:
     def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         # Imported here so that programs that use streamrt for tests or topics do not wait for pyspark.
         from streamrt.spark.modes import runner_for
-        from streamrt.spark.settings import Run, RunSettings, StopConditions
+        from streamrt.spark.settings import RunContext, RunSettings, StopConditions
         from streamrt.spark.start import SparkStart
 
         runner_type = runner_for(self._config, self.topology)
@@ -626,7 +626,7 @@ class Application:
                 )
                 ends = StopConditions(count, timeout)
                 ways = (self._stop, self._discard, self._progress, display)
-                run = Run(self._config, settings, spec, spark, self._admin, ends, *ways)
+                run = RunContext(self._config, settings, spec, spark, self._admin, ends, *ways)
                 try:
                     with self._sources.running(), StoreCleanup(part, self._config.state_cleanup_delay, self._progress):
                         outputs = runner_type(run).run()

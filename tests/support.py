@@ -159,7 +159,7 @@ class Kafka:
         count = self.admin.inspect_topics([topic])[topic]
         assert count is not None
         places = [TopicPartition(topic, number) for number in range(count.num_partitions or 1)]
-        return sum(high for _, high in self.admin.watermarks(places, isolation_level="read_uncommitted").values())
+        return sum(high for _, high in self.admin.offset_bounds(places, isolation_level="read_uncommitted").values())
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """Return the offset that a group has committed for a partition."""

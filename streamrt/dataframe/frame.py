@@ -17,10 +17,10 @@ from streamrt.operators.expression import METADATA, Call, Expression, Input, InS
 from streamrt.state import DEFAULT_STORE, StoreSpec
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import (
-    Executor,
     MergeOperator,
     Node,
     Operator,
+    RecordHandler,
     SourceOperator,
     TopologyBuilder,
     compose_stream,
@@ -56,7 +56,7 @@ class Frame:
 
     # -- Tests without Kafka ---------------------------------------------------------------------------------------
 
-    def compose(self, sink: Sink | None = None) -> dict[str, Executor]:
+    def compose(self, sink: Sink | None = None) -> dict[str, RecordHandler]:
         """Turn the topology into one function of value, key, timestamp and headers per topic.
 
         The application does not need this call; use it, or `test()`, to try a dataframe. Records for topics are
@@ -188,12 +188,12 @@ class Frame:
         kind = self._builder.store_kind(self._sources)
         return StoreSpec(self._store_name) if kind is None else StoreSpec(self._store_name, kind)
 
-    def _compose(self, context: TrialContext, sink: Sink | None) -> dict[str, Executor]:
+    def _compose(self, context: TrialContext, sink: Sink | None) -> dict[str, RecordHandler]:
         topology = self._builder.build()
         # One partition per topic, so that records pass a group_by without a repartition topic.
         topology = topology.resolve(dict.fromkeys(topology.sources, 1))
         leaf = sink or _nothing
-        executors: dict[str, Executor] = {}
+        executors: dict[str, RecordHandler] = {}
         for name in topology.streams:
             context.source = name
             executors.update(compose_stream(topology, name, context, leaf))

@@ -10,7 +10,7 @@ from streamrt.operators.metadata import checked_headers, checked_timestamp
 from streamrt.serializers import MessageField
 from streamrt.state import MemoryStore, StoreSpec, Transaction, state_of
 from streamrt.topics import Topic
-from streamrt.topology import Executor, Node, StateAccess
+from streamrt.topology import Node, RecordHandler, StateAccess
 
 
 class TrialStores:
@@ -78,7 +78,7 @@ class TrialContext:
         """Replace the context; None restores the context of the record."""
         self._current = context or self._own
 
-    def sender(self, topic: Topic) -> Executor:
+    def sender(self, topic: Topic) -> RecordHandler:
         """Return a function that serializes a record as a task does, and drops the bytes."""
         to_value = topic.value_serializer.bind(topic.name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(topic.name, MessageField.KEY)
@@ -101,7 +101,7 @@ class TrialContext:
         transaction = self._stores.transaction(self.source, store)
         return lambda: transaction
 
-    def sink(self, sink: BaseSink) -> Executor:
+    def sink(self, sink: BaseSink) -> RecordHandler:
         """Return a function that drops the record."""
 
         def drop(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:

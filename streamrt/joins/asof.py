@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal, cast
 from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Once, Warnings
 from streamrt.joins.retention import Retention
-from streamrt.joins.values import fresh
+from streamrt.joins.values import deep_copy
 from streamrt.models import Headers
 from streamrt.state import StoreSpec, TimedTransaction
-from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
+from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
 __all__ = ["AsOfHow", "AsOfJoin"]
 
@@ -46,7 +46,7 @@ class AsOfJoin(MergeOperator):
     grace_ms: int
     store: StoreSpec
 
-    def build_inputs(self, child: Executor, node: Node, context: OperatorContext) -> tuple[Executor, ...]:  # noqa: D102
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         merge, grace, store, all_left = self.merge, self.grace_ms, context.store(self.store), self.how == "left"
         retention = Retention(grace, in_force=True)
         late = Warnings(
@@ -77,7 +77,7 @@ class AsOfJoin(MergeOperator):
                     if item is not None:
                         found = item[1]
             if found is not None:
-                child(merge(value, fresh(found)), key, timestamp, headers)
+                child(merge(value, deep_copy(found)), key, timestamp, headers)
             elif all_left:
                 child(merge(value, None), key, timestamp, headers)
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal, cast
 from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Once, Warnings
 from streamrt.joins.retention import Retention
-from streamrt.joins.values import fresh
+from streamrt.joins.values import deep_copy
 from streamrt.models import Headers
 from streamrt.state import StoreSpec, TimedTransaction
-from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
+from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
 __all__ = ["IntervalHow", "IntervalJoin"]
 
@@ -51,7 +51,7 @@ class IntervalJoin(MergeOperator):
     backward_ms: int
     forward_ms: int
 
-    def build_inputs(self, child: Executor, node: Node, context: OperatorContext) -> tuple[Executor, ...]:  # noqa: D102
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         merge, grace, store = self.merge, self.grace_ms, context.store(self.store)
         retention = Retention(grace)
         late = Warnings(
@@ -59,7 +59,7 @@ class IntervalJoin(MergeOperator):
         )
         keyless = Once(f"{node} skips records without a key: they match nothing")
 
-        def side(is_left: bool, before: int, after: int, alone: bool) -> Executor:
+        def side(is_left: bool, before: int, after: int, alone: bool) -> RecordHandler:
             """Return the closure of one side. Its records match others from `before` ms earlier to `after` ms later."""
             own_side, other_side = ("<", ">") if is_left else (">", "<")
             own_byte, other_byte = own_side.encode(), other_side.encode()
@@ -87,9 +87,9 @@ class IntervalJoin(MergeOperator):
                     own, other = transaction.prefix([own_side, key]), transaction.prefix([other_side, key])
                 met = transaction.items(other, max(timestamp - before, now - grace, 0), timestamp + after + 1)
                 # Make all outputs before storing anything: a merge that raises leaves the store unchanged.
-                outputs = [(pair(fresh(value), fresh(item)), max(time, timestamp)) for time, item in met]
+                outputs = [(pair(deep_copy(value), deep_copy(item)), max(time, timestamp)) for time, item in met]
                 if alone and not met:
-                    outputs.append((pair(fresh(value), None), timestamp))
+                    outputs.append((pair(deep_copy(value), None), timestamp))
                 transaction.add_item(own, timestamp, value)
                 retention.keep(transaction, own, timestamp)
                 for output, time in outputs:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, cast
 from streamrt.errors import ColumnTypeError, StoreCorruptedError
 from streamrt.joins.lookups import BaseField, BaseLookup, LookupBuffer
 from streamrt.joins.notes import Warnings
-from streamrt.joins.values import fresh
+from streamrt.joins.values import deep_copy
 from streamrt.models import Headers, Tick
 from streamrt.operators.columns import column_of
 from streamrt.state import StoreSpec, TimedTransaction
-from streamrt.topology import Executor, Node, Operator, OperatorContext
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 __all__ = ["BufferedLookupJoin", "LookupJoin"]
 
@@ -41,7 +41,7 @@ class LookupJoin(Operator):
     fields: tuple[tuple[str, BaseField], ...]
     on: str | Callable[[Any, Any], Any] | None
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         enrich = self.enrich()
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -85,7 +85,7 @@ class BufferedLookupJoin(LookupJoin):
     buffer: LookupBuffer
     store: StoreSpec
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         enrich, store, begin_portion = self.enrich(), context.store(self.store), context.begin_portion
         is_resolved, grace, most = (
             self.buffer.is_resolved,
@@ -123,7 +123,7 @@ class BufferedLookupJoin(LookupJoin):
             """Repeat the lookup for the waiting records of a key, and pass on those that are resolved."""
             first, following, _ = transaction.head(prefix)
             for number, (value, timestamp, headers, _) in transaction.items(prefix, first, following):
-                value, headers = fresh(value), _read(headers)
+                value, headers = deep_copy(value), _read(headers)
                 enrich(value, key, timestamp, headers)
                 if is_resolved(value):
                     take(transaction, prefix, number)
@@ -154,7 +154,7 @@ class BufferedLookupJoin(LookupJoin):
                         return
                     take(transaction, prefix, number)
                     if emit:
-                        child(fresh(value), key, timestamp, _read(headers))
+                        child(deep_copy(value), key, timestamp, _read(headers))
                     else:
                         dropped.note(key, grace)
 

@@ -6,12 +6,12 @@ from typing import Any
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
-def fresh(value: Any) -> Any:
+def deep_copy(value: Any) -> Any:
     """Return a deep copy of a value; fast for the types of JSON.
 
     Example:
         >>> kept = {"a": [1]}
-        >>> fresh(kept)["a"].append(2)
+        >>> deep_copy(kept)["a"].append(2)
         >>> kept
         {'a': [1]}
     """
@@ -21,7 +21,7 @@ def fresh(value: Any) -> Any:
     if kind is dict:
         if _ATOMS.issuperset(map(type, value.values())):
             return value.copy()
-        return {key: fresh(item) for key, item in value.items()}
+        return {key: deep_copy(item) for key, item in value.items()}
     if kind is list:
-        return value.copy() if _ATOMS.issuperset(map(type, value)) else [fresh(item) for item in value]
+        return value.copy() if _ATOMS.issuperset(map(type, value)) else [deep_copy(item) for item in value]
     return copy.deepcopy(value)

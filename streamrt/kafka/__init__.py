@@ -16,7 +16,7 @@ from streamrt.kafka.java_connection import java_system_properties
 from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName
 from streamrt.kafka.partitioner import murmur2, partition_for
 from streamrt.kafka.producer import Producer
-from streamrt.kafka.transactions import TransactionalWriter, WriterState, transactional_id
+from streamrt.kafka.transactions import KafkaTransactionalWriter, WriterState, transactional_id
 from streamrt.kafka.writer import KafkaRecordWriter, WriterFailedError
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "KafkaException",
     "KafkaRecordWriter",
     "KafkaRequestError",
+    "KafkaTransactionalWriter",
     "OffsetMetadata",
     "PartitionFeed",
     "Producer",
@@ -45,7 +46,6 @@ __all__ = [
     "TopicAdmin",
     "TopicConfig",
     "TopicDefinition",
-    "TransactionalWriter",
     "WriterFailedError",
     "WriterState",
     "as_connection",

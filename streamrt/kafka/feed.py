@@ -101,12 +101,12 @@ class PartitionFeed:
     def __init__(self, connection: ConnectionConfig, options: Mapping[str, Any] | None = None) -> None:
         self._connection = connection
         self._log_error = log_error_to(logger)
-        self._told: list[KafkaError] = []
+        self._pending_errors: list[KafkaError] = []
         self._options = client_options(
             connection,
             {name: value for name, value in (options or {}).items() if name not in _MEMBERSHIP},
             logger,
-            self._told.append,
+            self._pending_errors.append,
             defaults={**_DEFAULTS, "group.id": NO_GROUP},
             fixed=FIXED,
         )
@@ -280,8 +280,8 @@ class PartitionFeed:
         # After the records, so that an outdated end is not used. An error waits until the records are returned.
         for event in events:
             self._examine(event)
-        told, self._told[:] = self._told[:], []
-        for error in told:
+        pending_errors, self._pending_errors[:] = self._pending_errors[:], []
+        for error in pending_errors:
             self._listen(error)
         return batches
 

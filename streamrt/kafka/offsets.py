@@ -53,7 +53,7 @@ _MOVED = frozenset(
 class OffsetRequests(AdminRequests):
     """Requests that read and set offsets."""
 
-    def watermarks(
+    def offset_bounds(
         self,
         partitions: Collection[TopicPartition],
         timeout: float = 30,
@@ -198,7 +198,7 @@ class OffsetRequests(AdminRequests):
         Raises:
             KafkaRequestError: if the partition does not exist or the answers did not arrive in time.
         """
-        return self.watermarks([partition], timeout)[partition]
+        return self.offset_bounds([partition], timeout)[partition]
 
     def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
         """Delete the records below offsets. Records that are already deleted, and offsets above the end, are ignored.

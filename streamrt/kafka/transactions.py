@@ -52,7 +52,7 @@ from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.models import Headers, TopicPartition
 
-__all__ = ["TransactionalWriter", "WriterState", "transactional_id"]
+__all__ = ["KafkaTransactionalWriter", "WriterState", "transactional_id"]
 
 logger = logging.getLogger("streamrt.kafka")
 
@@ -148,7 +148,7 @@ def _escape(name: str) -> str:
 
 
 class WriterState(enum.Enum):
-    """Life-cycle state of a `TransactionalWriter`; see the diagram of this module."""
+    """Life-cycle state of a `KafkaTransactionalWriter`; see the diagram of this module."""
 
     NEW = "new"
     READY = "ready"
@@ -191,7 +191,7 @@ class _TransactionLogger(ClientLogger):
         super().log(logging.DEBUG if args and args[0] in _RAISED else level, pattern, *args)
 
 
-class TransactionalWriter:
+class KafkaTransactionalWriter:
     """Produce records in Kafka transactions, each of which also commits input offsets to a consumer group.
 
     Use a writer in one thread. Its methods raise `TransactionError` as soon as the transaction cannot be committed any

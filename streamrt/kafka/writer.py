@@ -22,7 +22,7 @@ DEFAULTS: Mapping[str, Any] = {
     "queue.buffering.max.kbytes": 262_144,
 }
 _HURRY_S = 0.001
-"""Seconds for which `hurry` waits for answers.
+"""Seconds for which `send_pending` waits for answers.
 
 librdkafka sends lingering records while a thread waits in its flush(), and it counts whole milliseconds. Measured on
 two cores together with the broker, from the producer of an input to the consumer of the output:
@@ -32,7 +32,7 @@ two cores together with the broker, from the producer of an input to the consume
 | linger.ms=5 | 6.4 ms | 5.4 s |
 | linger.ms=1, 0.5, or 0.2 | 2.4 ms | 6.6 s |
 | linger.ms=0 | 1.5 ms | 22 s: the client's thread wakes up for each record |
-| linger.ms=5, and `hurry` when there is no more input | 1.5 ms | 6.0 s |
+| linger.ms=5, and `send_pending` when there is no more input | 1.5 ms | 6.0 s |
 
 The throughput of a writer with continuous input is best with 5 ms, too: 446,000 records/s, and 389,000 without any.
 """
@@ -158,7 +158,7 @@ class KafkaRecordWriter:
             self._unpolled, self._hurried = 0, -1
             self._serve(self._producer.poll, self._poll_timeout)
 
-    def hurry(self) -> None:
+    def send_pending(self) -> None:
         """Send lingering records now; returns within a few milliseconds.
 
         Call it when the input is idle. It does nothing if the user has set `linger.ms`.

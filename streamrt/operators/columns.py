@@ -12,7 +12,7 @@ from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.models import Headers
 from streamrt.operators.expression import Expression
 from streamrt.state import StoreSpec
-from streamrt.topology import Executor, Node, Operator, OperatorContext
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Assign(Operator):
     column: Any
     expression: Expression
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         evaluate = self.expression.compile(context)
         column = self.column
 
@@ -52,7 +52,7 @@ class Where(Operator):
     name: ClassVar[str] = "where"
     expression: Expression
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         evaluate = self.expression.compile(context)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from streamrt.topology import Executor, MergeOperator, Node, OperatorContext
+from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -17,5 +17,5 @@ class Concat(MergeOperator):
 
     name: ClassVar[str] = "concat"
 
-    def build_inputs(self, child: Executor, node: Node, context: OperatorContext) -> tuple[Executor, ...]:  # noqa: D102
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         return (child,) * len(node.parents)

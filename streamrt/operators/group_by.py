@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from streamrt.models import Headers
 from streamrt.operators.columns import column_of
 from streamrt.topics import Topic
-from streamrt.topology import ExchangeOperator, Executor, Node, Operator, OperatorContext
+from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Repartition(ExchangeOperator):
     key: Callable[[Any], Any]
     group: str
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         make_key, send = self.key, context.sender(self.topic)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -80,7 +80,7 @@ class Rekey(Operator):
     key: Callable[[Any], Any]
     group: str
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         make_key = self.key
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:

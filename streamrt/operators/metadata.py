@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from streamrt.models import Headers
 from streamrt.operators.functions import function_name
-from streamrt.topology import Executor, Node, Operator, OperatorContext
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class SetTimestamp(Operator):
     name: ClassVar[str] = "set_timestamp"
     function: Callable[[Any, Any, int, Any], int]
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         function = self.function
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -45,7 +45,7 @@ class SetHeaders(Operator):
     name: ClassVar[str] = "set_headers"
     function: Callable[[Any, Any, int, Any], Any]
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         function = self.function
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:

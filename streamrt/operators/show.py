@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from streamrt.models import Headers
-from streamrt.topology import Executor, Node, Operator, OperatorContext
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Print(Operator):
     pretty: bool = True
     metadata: bool = False
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         show, node_id, metadata = context.show, node.id, self.metadata
         render = partial(pprint.pformat, indent=2, sort_dicts=False) if self.pretty else str
 
@@ -63,7 +63,7 @@ class PrintTable(Operator):
     columns: tuple[str, ...] | None = None
     column_widths: tuple[tuple[str, int], ...] = ()
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         show, node_id, metadata, columns = context.show, node.id, self.metadata, self.columns
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:

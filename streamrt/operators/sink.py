@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from streamrt.connectors import BaseSink
 from streamrt.models import Headers
-from streamrt.topology import Executor, Node, OperatorContext, OutletOperator
+from streamrt.topology import Node, OperatorContext, OutletOperator, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SinkOperator(OutletOperator):
     in_place: ClassVar[bool] = True
     sink: BaseSink
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         write = context.sink(self.sink)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:

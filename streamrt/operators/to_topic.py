@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from streamrt.models import Headers
 from streamrt.operators.functions import function_name
 from streamrt.topics import Topic
-from streamrt.topology import Executor, Node, Operator, OperatorContext
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 TopicSelector = Callable[[Any, Any, int, Any], Topic]
 
@@ -26,7 +26,7 @@ class ToTopic(Operator):
     topic: Topic | TopicSelector
     key: Callable[[Any], Any] | None = None
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         make_key = self.key
         if not isinstance(self.topic, Topic):
             return _dynamic(self.topic, make_key, child, node, context)
@@ -50,11 +50,11 @@ class ToTopic(Operator):
 def _dynamic(
     select: TopicSelector,
     make_key: Callable[[Any], Any] | None,
-    child: Executor,
+    child: RecordHandler,
     node: Node,
     context: OperatorContext,
-) -> Executor:
-    senders: dict[str, Executor] = {}
+) -> RecordHandler:
+    senders: dict[str, RecordHandler] = {}
 
     def send(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
         # The topic depends on the record's key, not on the key of the output.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from streamrt.models import Headers
 from streamrt.operators.functions import function_name, with_state
 from streamrt.state import StoreSpec
-from streamrt.topology import Executor, Node, Operator, OperatorContext
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Update(Operator):
     metadata: bool = False
     store: StoreSpec | None = None
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         function, metadata = self.function, self.metadata
         if self.store is not None:
             function, metadata = with_state(function, metadata, context.state(self.store)), True

@@ -2,12 +2,12 @@
 
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter
-from streamrt.runtime.homes import ChangelogSettings, SourceState, StateSettings
+from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionalRecordWriter
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.report import Failure, Output, Report
 from streamrt.runtime.schedule import CommitSchedule
 from streamrt.runtime.spec import ErrorCallbacks, TaskSpec
-from streamrt.runtime.tasks import Tasks
+from streamrt.runtime.task_executor import TaskExecutor
 
 __all__ = [
     "BatchContext",
@@ -19,10 +19,10 @@ __all__ = [
     "Output",
     "RecordWriter",
     "Report",
-    "SourceState",
+    "ScopeInfo",
     "StateSettings",
     "TaskClients",
+    "TaskExecutor",
     "TaskSpec",
-    "Tasks",
-    "TransactionWriter",
+    "TransactionalRecordWriter",
 ]

@@ -15,10 +15,10 @@ class BatchContext:
 
     Attributes:
         positions: offset of the next record to process, by input partition; by default 0 for each.
-        seconds: length of the time slice, in seconds. A micro-batch stops between two records this long after its first
+        time_limit_s: length of the time slice, in seconds. A micro-batch stops between two records this long after its first
             record; a resident task processes records this long before it does other work.
-        outputs: maximum number of further outputs; None for no limit.
-        workers: the process that made the last commit, by task.
+        output_limit: maximum number of further outputs; None for no limit.
+        last_committer: the process that made the last commit, by task.
         stateful: partitions whose commit metadata names a store; those of merged topics are named as in
             `Topology.scopes`.
         now: wall clock, in milliseconds since the Unix epoch.
@@ -32,9 +32,9 @@ class BatchContext:
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    seconds: float = float("inf")
-    outputs: int | None = None
-    workers: Mapping[TopicPartition, str] = field(default_factory=dict)
+    time_limit_s: float = float("inf")
+    output_limit: int | None = None
+    last_committer: Mapping[TopicPartition, str] = field(default_factory=dict)
     stateful: frozenset[TopicPartition] = frozenset()
     now: int = 0
     watermarks: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)

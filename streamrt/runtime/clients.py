@@ -44,7 +44,7 @@ class RecordWriter(Protocol):
         """
 
 
-class TransactionWriter(RecordWriter, Protocol):
+class TransactionalRecordWriter(RecordWriter, Protocol):
     """A transactional record writer: its records become visible together with committed offsets, or never."""
 
     @property
@@ -96,10 +96,10 @@ class TaskClients(Protocol):
     def writer(self) -> RecordWriter:
         """Return the writer for at-least-once; tasks share it."""
 
-    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
         """Return the transactional writer that this process has for a task, if it is still usable."""
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
         """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 
         Args:
@@ -110,7 +110,7 @@ class TaskClients(Protocol):
             TransactionError: if Kafka rejects the start of the writer.
         """
 
-    def claiming(self, owner: TopicPartition, topic: str) -> AbstractContextManager[TransactionWriter]:
+    def claiming(self, owner: TopicPartition, topic: str) -> AbstractContextManager[TransactionalRecordWriter]:
         """Return a temporary transactional writer; it fences every earlier writer with the same id.
 
         Args:
@@ -125,7 +125,7 @@ class TaskClients(Protocol):
     def delivered(self) -> bool:
         """Whether all records of the at-least-once writer were delivered or rejected."""
 
-    def hurry(self) -> None:
+    def send_pending(self) -> None:
         """Send lingering records now; called when the task is idle."""
 
     def release(self, task: TopicPartition) -> None:

@@ -19,7 +19,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.serializers import SERIALIZERS, BoundSerializer, MessageField, Serializer
 from streamrt.state import State, StoreSpec, StoreTransaction, Transaction
 from streamrt.topics import Topic
-from streamrt.topology import Executor, Node
+from streamrt.topology import Node, RecordHandler
 
 logger = logging.getLogger("streamrt")
 
@@ -42,7 +42,7 @@ class OutputRefused(Exception):  # noqa: N818 - control flow inside the runtime;
         self.cause = cause
 
 
-class Collector:
+class OutputCollector:
     """Implements `OperatorContext`, the interface of operators, and counts their outputs.
 
     Args:
@@ -92,7 +92,7 @@ class Collector:
             for node in spec.topology.nodes
             if isinstance(node.operator, PrintTable) and node.operator.live and spec.live_tables
         }
-        self.leaf: Executor = self._leaf if spec.collect or spec.count_outputs else _nothing
+        self.leaf: RecordHandler = self._leaf if spec.collect or spec.count_outputs else _nothing
         self.reset()
 
     def reset(self) -> None:
@@ -109,7 +109,7 @@ class Collector:
             rows.clear()
         return taken
 
-    def sender(self, topic: Topic) -> Executor:
+    def sender(self, topic: Topic) -> RecordHandler:
         """Return the function that serializes a record and hands it to the writer."""
         name = topic.name
         to_value = topic.value_serializer.bind(name, MessageField.VALUE)
@@ -173,7 +173,7 @@ class Collector:
             }
         )
 
-    def sink(self, sink: BaseSink) -> Executor:
+    def sink(self, sink: BaseSink) -> RecordHandler:
         """Return the function that hands a record to a sink."""
         return self._sinks.executor(sink, self._position)
 

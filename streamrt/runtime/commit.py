@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING
 
 from streamrt.errors import ChangelogError, ProducerError, StateError, StoreCorruptedError, TransactionError
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionWriter, no_writer
+from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionalRecordWriter, no_writer
 from streamrt.runtime.faults import reached
 from streamrt.runtime.fencing import take_inputs
 from streamrt.runtime.metadata import CommitMetadata
@@ -256,7 +256,7 @@ class ExactlyOnceSession(Session):
         self._reuse = reuse
         self._metadata = metadata
         self._exchanges = exchanges
-        self._transaction: TransactionWriter | None = None
+        self._transaction: TransactionalRecordWriter | None = None
 
     def open(self, *, known: Collection[TopicPartition], deadline: float | None = None) -> None:
         """Fence earlier holders, compare the committed offsets, and open the stores.

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from streamrt.errors import TransactionError
 from streamrt.kafka import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime.clients import TaskClients, TransactionWriter
+from streamrt.runtime.clients import TaskClients, TransactionalRecordWriter
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed
 
 __all__ = ["fence_owners", "owner_of", "take_inputs"]
@@ -45,7 +45,7 @@ def take_inputs(
     metadata: CommitMetadata,
     *,
     reuse: bool,
-) -> TransactionWriter:
+) -> TransactionalRecordWriter:
     """Fence all other writers that could move the offsets of a task's inputs, and return the writer of the task.
 
     Args:
@@ -101,7 +101,7 @@ def fence_owners(clients: TaskClients, places: Iterable[TopicPartition], metadat
 def _claim(
     clients: TaskClients,
     task: TopicPartition,
-    writers: Mapping[TopicPartition, TransactionWriter],
+    writers: Mapping[TopicPartition, TransactionalRecordWriter],
     owner: TopicPartition,
     metadata: CommitMetadata,
 ) -> None:

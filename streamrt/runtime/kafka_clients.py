@@ -15,13 +15,13 @@ from streamrt.kafka import (
     ConnectionConfig,
     InputReader,
     KafkaRecordWriter,
+    KafkaTransactionalWriter,
     TopicAdmin,
-    TransactionalWriter,
     transactional_id,
 )
 from streamrt.models import TopicPartition
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionWriter
+from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionalRecordWriter
 
 logger = logging.getLogger("streamrt")
 
@@ -61,7 +61,7 @@ class KafkaTaskClients:
         self._worker = uuid.uuid4().hex
         self._admin = TopicAdmin(connection)
         self._writer: KafkaRecordWriter | None = None
-        self._transactional: OrderedDict[TopicPartition, TransactionalWriter] = OrderedDict()
+        self._transactional: OrderedDict[TopicPartition, KafkaTransactionalWriter] = OrderedDict()
         self._reader: ChangelogReader | None = None
         self._idle_readers: list[InputReader] = []
         self._empty: dict[TopicPartition, tuple[int, int]] = {}
@@ -82,7 +82,7 @@ class KafkaTaskClients:
             self._writer = KafkaRecordWriter(self._connection, self._options, self._poll_timeout)
         return self._writer
 
-    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
         """Return the transactional writer that this process has for a task, if it is still usable."""
         writer = self._transactional.get(task)
         if writer is None or not writer.usable:
@@ -90,7 +90,7 @@ class KafkaTaskClients:
         self._transactional.move_to_end(task)
         return writer
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
         """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 
         Raises:
@@ -103,7 +103,7 @@ class KafkaTaskClients:
         return writer
 
     @contextlib.contextmanager
-    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
+    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionalRecordWriter]:
         """Return a temporary transactional writer; it fences every earlier writer with the same id.
 
         Raises:
@@ -115,8 +115,8 @@ class KafkaTaskClients:
         finally:
             writer.close()
 
-    def _begin(self, owner: TopicPartition, topic: str) -> TransactionalWriter:
-        writer = TransactionalWriter(
+    def _begin(self, owner: TopicPartition, topic: str) -> KafkaTransactionalWriter:
+        writer = KafkaTransactionalWriter(
             self._connection,
             transactional_id(_PREFIX, self._group, *owner),
             self._group,
@@ -135,10 +135,10 @@ class KafkaTaskClients:
         """Whether no record of the at-least-once writer is in flight."""
         return self._writer is None or self._writer.delivered
 
-    def hurry(self) -> None:
+    def send_pending(self) -> None:
         """Send lingering records of the at-least-once writer. Transactional records are invisible before the commit."""
         if self._writer is not None:
-            self._writer.hurry()
+            self._writer.send_pending()
 
     def release(self, task: TopicPartition) -> None:
         """Drop the transactional writer of a task."""
@@ -171,7 +171,7 @@ class KafkaTaskClients:
 
     def log_end(self, place: TopicPartition) -> int:
         """Return the last stable offset of an input partition."""
-        found = self._admin.watermarks([place], _ANSWER_S, isolation_level="read_committed")
+        found = self._admin.offset_bounds([place], _ANSWER_S, isolation_level="read_committed")
         return found[place][1]
 
     def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:

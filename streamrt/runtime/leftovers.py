@@ -45,7 +45,7 @@ def refuse_leftovers(
         if topic.removeprefix(prefix).count(_JOINED) > 1 and all(found.offset is None for found in committed.values()):
             # The topic may belong to another group, whose name begins with this one followed by "--".
             continue
-        ends = admin.watermarks(places, timeout=timeout, isolation_level="read_committed")
+        ends = admin.offset_bounds(places, timeout=timeout, isolation_level="read_committed")
         for place in places:
             low, end = ends[place]
             start = committed[place].offset

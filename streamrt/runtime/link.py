@@ -1,9 +1,9 @@
 """The messages between a resident task and the driver.
 
 A task begins with `Joined`; the driver answers `Welcome`. The task requests the start offsets of assigned partitions
-(`Wanted`, answered by `Begin`), and reports its work (`Worked`, answered by `Taken`; `Seen`, `Committed` and `Quiet`
-have no answer). The driver sends watermarks (`Time`) and the end (`Stop`, answered by `Ended`). `Failed` ends the
-application.
+(`AssignmentRequest`, answered by `StartPositions`), and reports its work (`BatchDone`, answered by `Ack`;
+`ProgressUpdate`, `Committed` and `IdleChanged` have no answer). The driver sends watermarks (`Time`) and the end
+(`Stop`, answered by `Ended`). `Failed` ends the application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,23 +14,23 @@ from streamrt.models import TopicPartition
 from streamrt.runtime.report import Report
 
 __all__ = [
-    "Begin",
+    "Ack",
+    "AssignmentRequest",
+    "BatchDone",
     "Committed",
     "Ended",
     "Failed",
     "FromTask",
+    "IdleChanged",
     "Joined",
     "Link",
     "LinkClosed",
-    "Quiet",
-    "Seen",
+    "ProgressUpdate",
+    "StartPositions",
     "Stop",
-    "Taken",
     "Time",
     "ToTask",
-    "Wanted",
     "Welcome",
-    "Worked",
 ]
 
 
@@ -55,7 +55,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AssignmentRequest:
     """A task requests its start offsets.
 
     Attributes:
@@ -72,7 +72,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Worked:
+class BatchDone:
     """Work that is committed, or, with at-least-once, whose offsets can be committed after the driver's answer.
 
     Attributes:
@@ -85,7 +85,7 @@ class Worked:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProgressUpdate:
     """Progress of uncommitted work.
 
     Attributes:
@@ -108,7 +108,7 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Quiet:
+class IdleChanged:
     """Whether the task has read all partitions to their ends and processed all records. Sent when it changes."""
 
     quiet: bool
@@ -126,7 +126,7 @@ class Ended:
     """The task has released all partitions and ends."""
 
 
-FromTask = Joined | Wanted | Worked | Seen | Committed | Quiet | Failed | Ended
+FromTask = Joined | AssignmentRequest | BatchDone | ProgressUpdate | Committed | IdleChanged | Failed | Ended
 
 # -- To a task -----------------------------------------------------------------------------------------------------------
 
@@ -143,23 +143,23 @@ class Welcome:
 
 
 @dataclass(frozen=True)
-class Begin:
+class StartPositions:
     """The start offsets of partitions.
 
     Attributes:
         generation: generation of the request.
         positions: offset of the first record to process, for each new partition.
-        fresh: offsets that the task commits before it starts: initial offsets, and those that carry claims.
+        initial_offsets: offsets that the task commits before it starts: initial offsets, and those that carry claims.
         stateful: partitions whose commit metadata names a store; those of merged topics are named as in
             `Topology.scopes`.
-        metadata: the metadata for `fresh`.
+        metadata: the metadata for `initial_offsets`.
         claims: with at-least-once, the numbers of the claims of partitions with state.
         sent: the highest event time that tasks had sent into exchanges, by task and repartition topic.
     """
 
     generation: int
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
-    fresh: Mapping[TopicPartition, int] = field(default_factory=dict)
+    initial_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     stateful: frozenset[TopicPartition] = frozenset()
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Ack:
     """The driver has handled a report: its sinks have written their records."""
 
     number: int
@@ -197,7 +197,7 @@ class Stop:
     discard: bool = False
 
 
-ToTask = Welcome | Begin | Taken | Time | Stop
+ToTask = Welcome | StartPositions | Ack | Time | Stop
 
 
 class Link(Protocol):

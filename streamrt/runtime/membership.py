@@ -134,7 +134,7 @@ class Membership:
     # -- Offsets -------------------------------------------------------------------------------------------------------
 
     @property
-    def behind(self) -> bool:
+    def has_pending_commit(self) -> bool:
         """Whether there are offsets whose commit failed."""
         return bool(self._uncommitted)
 
@@ -162,7 +162,7 @@ class Membership:
         self._sent.update(sent or {})
         return self._commit(wanted, self._metadata.encode_all(wanted, self.claims, self._sent))
 
-    def commit_fresh(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> bool:
+    def commit_initial_offsets(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> bool:
         """Commit the start offsets, before anything is processed.
 
         Args:

@@ -20,7 +20,7 @@ from streamrt.models import TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import TaskClients
 
-Run = tuple[Chunk, int, int]
+ChunkSlice = tuple[Chunk, int, int]
 """Consecutive records of one input: a chunk, the index of the first record, and the index after the last one."""
 
 
@@ -43,7 +43,7 @@ class Merge:
     ) -> None:
         self._feeds = [_Feed(place, delivered.get(place, ()), at, times, clients) for place, at in start.items()]
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[ChunkSlice]:
         """Yield runs until they cover all delivered records. The caller must process a run before it requests the next.
 
         Raises:
@@ -121,7 +121,7 @@ class _Feed:
         self.time = self._times[self._index]
         return True
 
-    def take(self, bound: int) -> Run:
+    def take(self, bound: int) -> ChunkSlice:
         """Take the next record, and the following ones up to a timestamp."""
         chunk, times, start = self._chunk, self._times, self._index
         if chunk is None:

@@ -33,7 +33,7 @@ from typing import Any
 from streamrt.errors import ConfigurationError
 from streamrt.kafka import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime.homes import StateSettings
+from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.sent import Sent
 from streamrt.topology import Topology
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from streamrt.errors import StateError
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch import Batch
 from streamrt.runtime.commit import Session
-from streamrt.runtime.link import Link, Quiet, Seen, Worked
+from streamrt.runtime.link import BatchDone, IdleChanged, Link, ProgressUpdate
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
-from streamrt.runtime.tasks import Tasks
+from streamrt.runtime.task_executor import TaskExecutor
+from streamrt.runtime.work_cycle import WorkCycle
 
 __all__ = ["Outbox"]
 
@@ -47,7 +47,7 @@ class Outbox:
         clock: returns seconds; only differences count.
     """
 
-    def __init__(self, link: Link, tasks: Tasks, clock: Callable[[], float]) -> None:
+    def __init__(self, link: Link, tasks: TaskExecutor, clock: Callable[[], float]) -> None:
         self._link = link
         self._tasks = tasks
         self._clock = clock
@@ -96,7 +96,7 @@ class Outbox:
         self._sent.update(report.sent)
         self._number += 1
         self._untaken.append(_Untaken(self._number, offsets, sent or {}))
-        self._link.send(Worked(self._number, report))
+        self._link.send(BatchDone(self._number, report))
 
     def taken(self, number: int) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, Sent]]]:
         """Note that the driver has answered all reports up to a number.
@@ -127,7 +127,7 @@ class Outbox:
 
     def see(
         self,
-        batch: Batch | None,
+        batch: WorkCycle | None,
         sessions: Mapping[TopicPartition, Session],
         ends: Callable[[], Mapping[TopicPartition, int]],
         is_quiet: Callable[[], bool],
@@ -151,7 +151,7 @@ class Outbox:
         if batch is not None:
             report.records = batch.report.records - self._records
             self._records += report.records
-        seen = Seen(report)
+        seen = ProgressUpdate(report)
         if self._watched:
             report.times = self._new_times(sessions)
             report.sent = self._new_sent(sessions)
@@ -161,7 +161,7 @@ class Outbox:
         quiet = is_quiet()
         if quiet is not self._quiet:
             self._quiet = quiet
-            self._link.send(Quiet(quiet))
+            self._link.send(IdleChanged(quiet))
 
     def forget(self) -> None:
         """Forget everything about released partitions. The next `Wanted` resets the driver's idle flag."""
@@ -195,10 +195,10 @@ class Outbox:
     def _progress(
         self,
         report: Report,
-        batch: Batch | None,
+        batch: WorkCycle | None,
         sessions: Mapping[TopicPartition, Session],
         ends: Mapping[TopicPartition, int],
-    ) -> Seen:
+    ) -> ProgressUpdate:
         """Return a message with the changes of the tasks at their ends, and of the positions behind exchanges."""
         ended = frozenset(task for task, session in sessions.items() if ends.keys() >= set(session.inputs))
         positions = {
@@ -211,7 +211,7 @@ class Outbox:
         news = None if ended == self._ended else ended
         self._ended = ended
         self._positions.update(new)
-        return Seen(report, news, new)
+        return ProgressUpdate(report, news, new)
 
     def _new_times(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], StoreTime]:
         """Return the unreported event times of the open stores."""

@@ -9,7 +9,7 @@ from streamrt.connectors import BaseSink, BatchingSink, DriverSink, SinkBatch, S
 from streamrt.connectors.sinks.spark import DataFrameFactory
 from streamrt.errors import SinkBackpressureError, SinkError
 from streamrt.models import Headers, TopicPartition
-from streamrt.topology import Executor, Topology
+from streamrt.topology import RecordHandler, Topology
 
 logger = logging.getLogger("streamrt")
 
@@ -33,7 +33,7 @@ class TaskSinks:
         """Whether a sink must not hold uncommitted records of several tasks, because it cannot separate them."""
         return self._exclusive
 
-    def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> Executor:
+    def executor(self, sink: BaseSink, position: Callable[[], tuple[str, int, int]]) -> RecordHandler:
         """Return the function that hands a record to a sink.
 
         Raises:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from streamrt.errors import ChangelogError
 from streamrt.models import TopicPartition
-from streamrt.runtime.homes import StateSettings
 from streamrt.runtime.metadata import CommittedMetadata
+from streamrt.runtime.placement import StateSettings
 from streamrt.state import Position
 
 __all__ = ["refuse_skipped_stores"]

@@ -11,8 +11,8 @@ import cloudpickle
 from streamrt.errors import UnpicklableOperatorError
 from streamrt.models import RawRecord, Record
 from streamrt.runtime.captured import captured, picklable
-from streamrt.runtime.homes import StateSettings
 from streamrt.runtime.metadata import CommitMetadata
+from streamrt.runtime.placement import StateSettings
 from streamrt.topology import Topology
 
 ConsumerErrorCallback = Callable[[Exception, "RawRecord | None", logging.Logger], bool]

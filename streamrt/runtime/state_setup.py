@@ -12,9 +12,9 @@ from streamrt.errors import ChangelogError, ConfigurationError, TopicConfigurati
 from streamrt.kafka import CommittedOffset
 from streamrt.models import TopicPartition
 from streamrt.runtime.dropped import warn_of_dropped_results
-from streamrt.runtime.homes import ChangelogSettings, SourceState, StateSettings
 from streamrt.runtime.join_keys import warn_of_unlike_keys
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.spec import TaskSpec
 from streamrt.state import RocksDBOptions
 from streamrt.topics import Topic, TopicAdministration, TopicManager
@@ -221,7 +221,7 @@ def prepare_state(
         _create(topics, admin, changelogs, members, partitions, timeout)
     settings = _changelog_settings(topics, admin, changelogs, timeout)
     sources = {
-        name: SourceState(
+        name: ScopeInfo(
             _joined([ids[topic] for topic in members[name]]),
             partitions[name],
             {store: settings.get((name, store)) for store in names},

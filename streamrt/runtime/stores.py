@@ -11,8 +11,8 @@ from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.models import TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients
 from streamrt.runtime.foreign import defend, epoch_headers, refuse_later_owner, set_right
-from streamrt.runtime.homes import ChangelogSettings, StateSettings, StoreHome, home_of, topic_ids
 from streamrt.runtime.locks import tried_once
+from streamrt.runtime.placement import ChangelogSettings, StateSettings, StorePlacement, home_of, topic_ids
 from streamrt.runtime.report import StoreTime
 from streamrt.runtime.restore import (
     RestoreAction,
@@ -72,7 +72,7 @@ class RestoreProgress:
 class _OpenStore:
     """A store partition in use."""
 
-    home: StoreHome
+    home: StorePlacement
     identity: StoreIdentity
     partition: StorePartition
     transaction: Transaction
@@ -385,7 +385,7 @@ class TaskStores:
     def _open_store(
         self,
         name: str,
-        home: StoreHome,
+        home: StorePlacement,
         committed: Mapping[TopicPartition, int],
         *,
         known: bool,
@@ -414,19 +414,19 @@ class TaskStores:
             home, identity, partition, transaction, home.changelog_partition, end, epoch, flushed_at=flushed_at
         )
 
-    def _epoch(self, home: StoreHome) -> bytes | None:
+    def _epoch(self, home: StorePlacement) -> bytes | None:
         """Return the epoch of this process's changelog records; None with exactly-once."""
         if self._transactional:
             return None
         return epoch_of(max(self._claims.get(place, 0) for place in home.inputs), self._attempt)
 
-    def _begin(self, home: StoreHome, partition: StorePartition) -> Transaction:
+    def _begin(self, home: StorePlacement, partition: StorePartition) -> Transaction:
         return home.spec.transaction(partition, self._catalog.settings.options, home.changelog is not None)
 
-    def _store(self, home: StoreHome) -> Store:
+    def _store(self, home: StorePlacement) -> Store:
         return self._catalog.store(home.place.topic, home.spec)
 
-    def _identity(self, home: StoreHome) -> StoreIdentity:
+    def _identity(self, home: StorePlacement) -> StoreIdentity:
         return StoreIdentity(
             self._catalog.settings.group,
             home.place.topic,
@@ -455,7 +455,7 @@ class TaskStores:
             longest_absence_ms=changelog.longest_absence_ms,
         )
 
-    def _open_partition(self, home: StoreHome) -> StorePartition:
+    def _open_partition(self, home: StorePlacement) -> StorePartition:
         store, number = self._store(home), home.place.partition
         try:
             return store.open(number)
@@ -469,7 +469,7 @@ class TaskStores:
     def _restore(
         self,
         name: str,
-        home: StoreHome,
+        home: StorePlacement,
         partition: StorePartition,
         identity: StoreIdentity,
         committed: Mapping[TopicPartition, int],
@@ -517,7 +517,7 @@ class TaskStores:
             raise
         return partition, end, found.epoch
 
-    def _set_right(self, home: StoreHome, partition: StorePartition, found: Restored, end: int) -> int:
+    def _set_right(self, home: StorePlacement, partition: StorePartition, found: Restored, end: int) -> int:
         """Rewrite the keys whose last records in the changelog were skipped; return the new end of the changelog."""
         own, log, stamp = self._epoch(home), home.changelog_partition, partition.stamp
         if own is None or log is None or stamp is None or not found.passed_over:
@@ -530,7 +530,7 @@ class TaskStores:
     def _replay(
         self,
         name: str,
-        home: StoreHome,
+        home: StorePlacement,
         partition: StorePartition,
         identity: StoreIdentity,
         bounds: tuple[int, int],
@@ -564,7 +564,7 @@ class TaskStores:
 
     def _check(
         self,
-        home: StoreHome,
+        home: StorePlacement,
         found: Position | Stamp | None,
         topic_id: str | None,
         committed: Mapping[TopicPartition, int],
@@ -582,7 +582,7 @@ class TaskStores:
 
     def _check_input(
         self,
-        home: StoreHome,
+        home: StorePlacement,
         place: TopicPartition,
         at: Mapping[TopicPartition, int],
         topic_id: str | None,

@@ -22,7 +22,7 @@ from streamrt.runtime.sinks import pause_of
 
 logger = logging.getLogger("streamrt")
 
-PASSING = (
+RETRIABLE_ERRORS = (
     TransactionError,
     KafkaRequestError,
     KafkaBrokerUnavailableError,
@@ -32,7 +32,7 @@ PASSING = (
 )
 """Retriable errors: another attempt from the committed offsets may succeed."""
 
-TROUBLES = (SchemaRegistryError, SinkBackpressureError, StateError, *PASSING)
+HANDLED_ERRORS = (SchemaRegistryError, SinkBackpressureError, StateError, *RETRIABLE_ERRORS)
 """The errors that `note_trouble` handles."""
 
 
@@ -42,7 +42,7 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
     Args:
         report: the report.
         session: the session, which is closed.
-        trouble: one of `TROUBLES`.
+        trouble: one of `HANDLED_ERRORS`.
         repair: whether to delete damaged stores; otherwise they end the application.
     """
     place = session.place
@@ -60,7 +60,7 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
             report.interrupted[place] = str(trouble)
     elif isinstance(trouble, StoreLockedError):
         report.locked[place] = str(trouble)
-    elif isinstance(trouble, PASSING):
+    elif isinstance(trouble, RETRIABLE_ERRORS):
         report.interrupted[place] = str(trouble)
     elif isinstance(trouble, SchemaRegistryError):
         note_failure(report, Failure("registry", place, None, str(trouble), trouble, trace_of(trouble)))

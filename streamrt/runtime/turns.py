@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch import Batch
 from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.work_cycle import WorkCycle
 
 __all__ = ["Turns"]
 
@@ -58,7 +58,7 @@ class Turns:
         """Queue a task for a turn, even without records."""
         self._queue.setdefault(task, [])
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: WorkCycle) -> None:
         """Run turns of tasks in a batch until the time slice is over or all work is done."""
         batch.begin_slice()
         pace = 0

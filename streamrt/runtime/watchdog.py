@@ -34,7 +34,7 @@ _CALLERS = (
     "streamrt.joins",
     "streamrt.dataframe",
     "streamrt.serializers",
-    "streamrt.runtime.task",
+    "streamrt.runtime.operator_chain",
 )
 _NO_CALLERS = ("streamrt.joins.lookups", "streamrt.serializers.registry")
 """Modules that also call libraries, which have their own time-outs and must not be interrupted at arbitrary points."""

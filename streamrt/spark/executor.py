@@ -23,7 +23,7 @@ from pyspark import Broadcast, SparkFiles, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Report, Tasks, TaskSpec
+from streamrt.runtime import BatchContext, Report, TaskExecutor, TaskSpec
 from streamrt.runtime.kafka_clients import KEPT_WRITERS, KafkaTaskClients
 from streamrt.runtime.watchdog import Notes, Watchdog
 from streamrt.secret import accept_secrets
@@ -199,7 +199,7 @@ class WorkerProcess:
         self.clients = self.settings.open()
         self._pool = None if self.settings.link is None else ThreadPoolExecutor(_COMMITS_AT_ONCE, "streamrt-commit")
         self._watchdog = _watchdog(spec)
-        self.tasks = Tasks(spec, self.clients, pool=self._pool, watchdog=self._watchdog)
+        self.tasks = TaskExecutor(spec, self.clients, pool=self._pool, watchdog=self._watchdog)
         # Spark's worker collects garbage after each task: exclude the modules imported until now. Objects that were
         # frozen for another application may have become garbage.
         gc.unfreeze()
@@ -268,11 +268,11 @@ def _of_attempt(context: BatchContext) -> BatchContext:
     # Numbers count all attempts of all tasks in this Spark context; later attempts have higher numbers.
     context = replace(context, attempt=attempt.taskAttemptId())
     # The previous attempt may have taken the transactional ids, so the producers of this worker are fenced.
-    return replace(context, workers={}) if attempt.attemptNumber() > 0 else context
+    return replace(context, last_committer={}) if attempt.attemptNumber() > 0 else context
 
 
 def work_of_worker(
-    reference: SpecReference, context: BatchContext, work: Callable[[Tasks, BatchContext], Report]
+    reference: SpecReference, context: BatchContext, work: Callable[[TaskExecutor, BatchContext], Report]
 ) -> Iterator[bytes]:
     """Let the tasks of this worker do some work, and yield their report, if any."""
     process = WorkerProcess.current(reference)

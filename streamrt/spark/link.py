@@ -25,7 +25,7 @@ from typing import Any
 import cloudpickle
 
 from streamrt.errors import RunnerError
-from streamrt.runtime.link import Failed, FromTask, LinkClosed, Seen, ToTask, Worked
+from streamrt.runtime.link import BatchDone, Failed, FromTask, LinkClosed, ProgressUpdate, ToTask
 from streamrt.spark.reports import portable, travels
 
 __all__ = ["DriverLink", "LinkAddress", "LinkListener", "TaskLink"]
@@ -338,7 +338,7 @@ class LinkListener:
 
 
 def _dump(message: FromTask) -> bytes:
-    if isinstance(message, Worked | Seen):
+    if isinstance(message, BatchDone | ProgressUpdate):
         message = replace(message, report=portable(message.report))
     elif isinstance(message, Failed) and not travels(message.error):
         message = Failed(RunnerError(f"{type(message.error).__name__}: {message.error}"))

@@ -11,7 +11,7 @@ from streamrt.config import ApplicationConfig
 from streamrt.errors import TopicConfigurationError, TransactionError
 from streamrt.kafka import ChangelogReader, CommittedOffset, ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.models import TopicPartition
-from streamrt.runtime import SourceState, StateSettings, TaskSpec
+from streamrt.runtime import ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.metadata import CommittedMetadata, claimed, sent_before
 from streamrt.runtime.skipped import refuse_skipped_stores
@@ -30,8 +30,8 @@ class Start:
 
     Attributes:
         positions: offset of the first record to process, by partition.
-        fresh: offsets to commit before anything is processed: positions that the group does not know yet, and, at least
-            once, those of partitions with state, whose metadata claim them.
+        initial_offsets: offsets to commit before anything is processed: positions that the group does not know yet, and,
+            with at-least-once, those of partitions with state, whose metadata claim them.
         metadata: metadata of these offsets.
         claims: at least once, the numbers of the claims of partitions with state.
         stateful: partitions whose commit metadata names a store; merged topics are named as in `Topology.scopes`.
@@ -40,7 +40,7 @@ class Start:
     """
 
     positions: Mapping[TopicPartition, int]
-    fresh: Mapping[TopicPartition, int]
+    initial_offsets: Mapping[TopicPartition, int]
     stateful: frozenset[TopicPartition]
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -102,7 +102,9 @@ class StartOffsets:
                 state = "; its state stays as it is" if self._has_state(place, notes[place]) else ""
                 logger.error("%s%s", plan.notice, state)
         positions = {place: plan.position for place, plan in plans.items()}
-        fresh = {place: plan.position for place, plan in plans.items() if plan.moved or committed[place].offset is None}
+        initial_offsets = {
+            place: plan.position for place, plan in plans.items() if plan.moved or committed[place].offset is None
+        }
         stateful = frozenset(
             TopicPartition(name, place.partition)
             for place, note in notes.items()
@@ -110,15 +112,19 @@ class StartOffsets:
             if note.names_any(name)
         )
         claims = self._claims(notes)
-        fresh |= {place: positions[place] for place in claims}
+        initial_offsets |= {place: positions[place] for place in claims}
         # The existing metadata names state and owner of the partition, which still hold: no record was processed since.
-        former = {place: committed[place].metadata or self._spec.commit_metadata.first(place) for place in fresh}
+        former = {
+            place: committed[place].metadata or self._spec.commit_metadata.first(place) for place in initial_offsets
+        }
         metadata = {
             place: claimed(text, claim=claims[place], owner=notes[place].owner) if place in claims else text
             for place, text in former.items()
         }
         lost = sum(plan.lost for plan in plans.values())
-        return Start(positions, fresh, stateful, metadata, claims, sent_before(notes, self._spec.topology), lost)
+        return Start(
+            positions, initial_offsets, stateful, metadata, claims, sent_before(notes, self._spec.topology), lost
+        )
 
     def _plan(
         self, places: list[TopicPartition]
@@ -126,7 +132,7 @@ class StartOffsets:
         """Return the committed offsets and the start positions."""
         committed = self._committed(places)
         check_changelogs(self._spec.state, ((place, committed[place].metadata) for place in places))
-        watermarks = self._admin.watermarks(places, timeout=self._config.request_timeout)
+        watermarks = self._admin.offset_bounds(places, timeout=self._config.request_timeout)
         unknown = [place for place in places if committed[place].offset is None]
         if self._spec.transactional and self._held_back(unknown):
             # A task that died in its first transaction left it open.
@@ -246,10 +252,10 @@ class StartOffsets:
         """Return whether open transactions keep changelogs from being read to their ends."""
         logs = {log for place in places for _, log in self._changelogs(place)}
         timeout = self._config.request_timeout
-        stable = self._admin.watermarks(sorted(logs), timeout, isolation_level="read_committed") if logs else {}
+        stable = self._admin.offset_bounds(sorted(logs), timeout, isolation_level="read_committed") if logs else {}
         return any(stable[log][1] < self._admin.bounds(log, timeout=timeout)[1] for log in logs)
 
-    def _changelogs(self, place: TopicPartition) -> list[tuple[SourceState, TopicPartition]]:
+    def _changelogs(self, place: TopicPartition) -> list[tuple[ScopeInfo, TopicPartition]]:
         """Return the changelog partitions of an input partition's state, each with its source."""
         state = self._spec.state or StateSettings(group="", base_dir=self._config.state_dir)
         scopes = self._scopes(place.topic)

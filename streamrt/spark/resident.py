@@ -22,6 +22,7 @@ from streamrt.runtime import Output
 from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.exits import in_background
 from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import SparkJob, run_on_numbers
 from streamrt.spark.launch import (
@@ -35,11 +36,10 @@ from streamrt.spark.launch import (
 )
 from streamrt.spark.link import LinkListener
 from streamrt.spark.offsets import StartOffsets
+from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s
-from streamrt.spark.results import Results
 from streamrt.spark.session import SparkEnvironment, local_slots
-from streamrt.spark.settings import Run
-from streamrt.spark.slots import Slots
+from streamrt.spark.settings import RunContext
 from streamrt.spark.time_requests import TimeRequests
 
 logger = logging.getLogger("streamrt")
@@ -62,7 +62,7 @@ class ResidentRunner:
         run: the application and its environment.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._config = config = run.config
         self._settings = settings = run.settings
         self._spec = spec = run.spec
@@ -71,7 +71,7 @@ class ResidentRunner:
         self._conditions = run.conditions
         self._stop = run.stop
         self._discard = run.discard
-        self._results = Results(
+        self._results = ReportHandler(
             spec.topology, run.conditions, run.stop, run.progress, run.display, settings.on_message_processed
         )
         self._purge = RepartitionPurge(admin, spec.topology.exchanges)
@@ -149,7 +149,7 @@ class ResidentRunner:
         """
         count = self._count(environment)
         self._members = max(self._members, count)
-        slots = Slots(
+        slots = ResidentCoordinator(
             count,
             self._spec.topology,
             self._results,
@@ -200,7 +200,7 @@ class ResidentRunner:
             return None, False
         return job.error or RuntimeError("a task ended without an error"), slots.moved()
 
-    def _listen(self, environment: SparkEnvironment, slots: Slots) -> LinkListener:
+    def _listen(self, environment: SparkEnvironment, slots: ResidentCoordinator) -> LinkListener:
         context = environment.session.sparkContext
         if local_slots(context.master) is not None:
             return LinkListener(slots.serve, directory=environment.runtime_dir)
@@ -219,7 +219,7 @@ class ResidentRunner:
             config.transaction_interval,
         )
 
-    def _watch(self, job: SparkJob, slots: Slots, environment: SparkEnvironment) -> None:
+    def _watch(self, job: SparkJob, slots: ResidentCoordinator, environment: SparkEnvironment) -> None:
         """Poll until the job is over or must end."""
         begun = time.monotonic()
         warn_at = begun + _WAITING_S
@@ -254,7 +254,7 @@ class ResidentRunner:
         if waited and job.done and job.error is None:
             self._stop.set()
 
-    def _tell_of_start(self, slots: Slots) -> None:
+    def _tell_of_start(self, slots: ResidentCoordinator) -> None:
         self._startup.has_partitions(not slots.idle)
         if slots.working:
             self._startup.finish()
@@ -263,7 +263,7 @@ class ResidentRunner:
         else:
             self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
 
-    def _end(self, job: SparkJob, slots: Slots) -> None:
+    def _end(self, job: SparkJob, slots: ResidentCoordinator) -> None:
         """Let the tasks end at a boundary if there is time, and end the job in any case."""
         begun = time.monotonic()
         if not job.done:

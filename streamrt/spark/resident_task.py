@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from streamrt.kafka import GroupMember, PartitionFeed
 from streamrt.models import TopicPartition
 from streamrt.runtime.link import LinkClosed
-from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.upkeep import Garbage, Upkeep
 from streamrt.spark.executor import ClientSettings, Lines, SpecReference, WorkerProcess
 from streamrt.spark.link import DriverLink
@@ -114,7 +114,7 @@ class RunResident:
         )
         try:
             with contextlib.closing(DriverLink(clients.link)) as link:
-                task = ResidentTask(
+                task = ResidentLoop(
                     process.tasks,
                     PartitionFeed(clients.connection, clients.member_options),
                     lambda on_revoke, on_lost: self._join(clients, slot, on_revoke, on_lost),

@@ -45,11 +45,11 @@ from streamrt.spark.launch import (
 )
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
+from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.restore import SLICE_S, restore
-from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.session import SparkEnvironment, local_slots
-from streamrt.spark.settings import Run
+from streamrt.spark.settings import RunContext
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.state import load_rocksdb
 
@@ -80,7 +80,7 @@ class SparkRunner:
         run: the application and its environment.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._config = config = run.config
         self._settings = settings = run.settings
         self._spec = spec = run.spec
@@ -89,7 +89,7 @@ class SparkRunner:
         self._conditions = run.conditions
         self._stop = run.stop
         self._discard = run.discard
-        self._results = Results(
+        self._results = ReportHandler(
             spec.topology, run.conditions, run.stop, run.progress, run.display, settings.on_message_processed
         )
         self._progress = run.progress
@@ -244,9 +244,9 @@ class SparkRunner:
     def _start(self, assigned: frozenset[TopicPartition]) -> Start:
         """Return start positions, and commit those that the group does not know yet."""
         start = self._offsets.find(assigned)
-        if start.fresh:
+        if start.initial_offsets:
             # From now on a restart begins here, also if "latest" records arrive before the first commit.
-            self._group_member().commit(start.fresh, metadata=start.metadata)
+            self._group_member().commit(start.initial_offsets, metadata=start.metadata)
         return start
 
     def _waiting(self) -> frozenset[TopicPartition]:

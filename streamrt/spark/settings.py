@@ -52,7 +52,7 @@ class StopConditions:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunContext:
     """One run of an application.
 
     Attributes:

@@ -41,7 +41,7 @@ class TimeRequests:
         """Return the high watermarks of the partitions of a barrier; None if no broker returns them now."""
         self._ends_at = time.monotonic() + _ENDS_EVERY_S
         try:
-            found = self._admin.watermarks(barrier.partitions, timeout=_TIMEOUT_S)
+            found = self._admin.offset_bounds(barrier.partitions, timeout=_TIMEOUT_S)
         except KafkaRequestError as error:
             logger.debug("the ends of repartition topics are unknown: %s", error)
             return None
@@ -57,7 +57,7 @@ class TimeRequests:
         places = [place for task in tasks for place in self._topology.inputs(task)]
         try:
             committed = self._admin.committed_now(self._group, places, timeout=_TIMEOUT_S)
-            ends = self._admin.watermarks(places, timeout=_TIMEOUT_S, isolation_level="read_committed")
+            ends = self._admin.offset_bounds(places, timeout=_TIMEOUT_S, isolation_level="read_committed")
         except KafkaRequestError as error:
             logger.debug("the commits of other instances are unknown: %s", error)
             return {}

@@ -30,7 +30,7 @@ from streamrt.runtime import (
     Output,
     Report,
     StateSettings,
-    Tasks,
+    TaskExecutor,
 )
 from streamrt.runtime.display import Display
 from streamrt.runtime.event_time import EventTime
@@ -133,7 +133,7 @@ class TopologyTestDriver:
         self._clients = MemoryClients(lambda: self._now)
         self._catalog = ReadableStores(state)
         self._watchdog = None if spec.processing_timeout is None else Watchdog(spec.processing_timeout)
-        tasks = Tasks(spec, self._clients, self._catalog, watchdog=self._watchdog)
+        tasks = TaskExecutor(spec, self._clients, self._catalog, watchdog=self._watchdog)
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()

@@ -8,9 +8,9 @@ from typing import Protocol
 from streamrt.config import ProcessingMode
 from streamrt.errors import SinkBackpressureError
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.runtime.link import Stop, Time
-from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from streamrt.testing.memory import MemoryClients
 from streamrt.testing.resident import MemoryClock, MemoryFeed, MemoryLink, MemoryMember
 
@@ -57,7 +57,7 @@ class Feeding(Protocol):
 
 
 def feeding_of(
-    mode: ProcessingMode, tasks: Tasks, clients: MemoryClients, places: Iterable[TopicPartition], take: Take
+    mode: ProcessingMode, tasks: TaskExecutor, clients: MemoryClients, places: Iterable[TopicPartition], take: Take
 ) -> Feeding:
     """Return the feeding of a processing mode.
 
@@ -79,7 +79,7 @@ class MicroBatches:
         take: handles the reports.
     """
 
-    def __init__(self, tasks: Tasks, take: Take) -> None:
+    def __init__(self, tasks: TaskExecutor, take: Take) -> None:
         self._tasks = tasks
         self._take = take
 
@@ -121,7 +121,9 @@ class ResidentFeeding:
         take: handles the reports.
     """
 
-    def __init__(self, tasks: Tasks, clients: MemoryClients, places: Iterable[TopicPartition], take: Take) -> None:
+    def __init__(
+        self, tasks: TaskExecutor, clients: MemoryClients, places: Iterable[TopicPartition], take: Take
+    ) -> None:
         self._tasks = tasks
         self._clients = clients
         self._places = set(places)
@@ -131,7 +133,7 @@ class ResidentFeeding:
         self._feed = MemoryFeed()
         self._clock = MemoryClock()
         self._link = MemoryLink(self._positions, self._hear)
-        self._running: ResidentTask | None = None
+        self._running: ResidentLoop | None = None
 
     def get_ready(self, context: BatchContext) -> None:
         """Open all tasks; they report their event times."""
@@ -183,9 +185,9 @@ class ResidentFeeding:
             _step(task, done)
 
     @contextlib.contextmanager
-    def _task(self) -> Iterator[ResidentTask]:
+    def _task(self) -> Iterator[ResidentLoop]:
         """Yield the task, or a new one; an error ends it."""
-        task = self._running = self._running or ResidentTask(
+        task = self._running = self._running or ResidentLoop(
             self._tasks,
             self._feed,
             lambda on_revoke, on_lost: MemoryMember(self._places, self._clients),
@@ -216,7 +218,7 @@ class ResidentFeeding:
         self._take(report)
 
 
-def _step(task: ResidentTask, done: Callable[[], bool]) -> None:
+def _step(task: ResidentLoop, done: Callable[[], bool]) -> None:
     for _ in range(_MOST_STEPS):
         if done():
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streamrt.kafka import CommittedOffset, OffsetMetadata
 from streamrt.models import Headers, TopicPartition
 from streamrt.models.headers import EPOCH_HEADER
-from streamrt.runtime import Chunk, RecordWriter, TransactionWriter
+from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
 
 __all__ = ["MemoryClients", "WrittenRecord"]
 
@@ -82,15 +82,15 @@ class MemoryClients:
         """Return the writer of at-least-once tasks."""
         return self
 
-    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
         """Return None: a new writer costs nothing here."""
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
         """Return the exactly-once writer of a task."""
         return _MemoryTransaction(self)
 
     @contextlib.contextmanager
-    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
+    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionalRecordWriter]:
         """Yield a temporary writer."""
         yield _MemoryTransaction(self)
 
@@ -99,7 +99,7 @@ class MemoryClients:
         """Return True: all records are delivered at once."""
         return True
 
-    def hurry(self) -> None:
+    def send_pending(self) -> None:
         """Do nothing: there are no lingering records."""
 
     def release(self, task: TopicPartition) -> None:

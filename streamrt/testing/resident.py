@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from streamrt.kafka import GroupAssignment, InputBatch, OffsetMetadata
 from streamrt.models import TopicPartition
 from streamrt.runtime import Chunk, Report
-from streamrt.runtime.link import Begin, Failed, FromTask, Seen, Taken, ToTask, Wanted, Worked
+from streamrt.runtime.link import (
+    Ack,
+    AssignmentRequest,
+    BatchDone,
+    Failed,
+    FromTask,
+    ProgressUpdate,
+    StartPositions,
+    ToTask,
+)
 from streamrt.testing.memory import MemoryClients
 
 __all__ = ["MemoryClock", "MemoryFeed", "MemoryLink", "MemoryMember"]
@@ -162,12 +171,12 @@ class MemoryLink:
 
     def send(self, message: FromTask) -> None:
         """Handle a message, and queue the answer."""
-        if isinstance(message, Wanted):
-            self._answers.append(Begin(message.generation, self._positions()))
-        elif isinstance(message, Worked):
+        if isinstance(message, AssignmentRequest):
+            self._answers.append(StartPositions(message.generation, self._positions()))
+        elif isinstance(message, BatchDone):
             self._take(message.report)
-            self._answers.append(Taken(message.number))
-        elif isinstance(message, Seen):
+            self._answers.append(Ack(message.number))
+        elif isinstance(message, ProgressUpdate):
             self._take(message.report)
         elif isinstance(message, Failed):
             raise message.error

@@ -5,12 +5,12 @@ from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
 from streamrt.topology.node import (
     ExchangeOperator,
-    Executor,
     MergeOperator,
     Node,
     Operator,
     OperatorContext,
     OutletOperator,
+    RecordHandler,
     SourceOperator,
     StateAccess,
     WatermarkStrategy,
@@ -19,12 +19,12 @@ from streamrt.topology.node import (
 
 __all__ = [
     "ExchangeOperator",
-    "Executor",
     "MergeOperator",
     "Node",
     "Operator",
     "OperatorContext",
     "OutletOperator",
+    "RecordHandler",
     "SourceOperator",
     "StateAccess",
     "TaskStore",

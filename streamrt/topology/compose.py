@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamrt.models import Headers, Tick
 from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
-from streamrt.topology.node import Executor, MergeOperator, Node, OperatorContext, StateAccess
+from streamrt.topology.node import MergeOperator, Node, OperatorContext, RecordHandler, StateAccess
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
@@ -22,7 +22,9 @@ _FRAMES_PER_NODE = 3
 _FRAMES_FOR_USERS = 1_000
 
 
-def compose_stream(topology: Topology, stream: str, context: OperatorContext, leaf: Executor) -> dict[str, Executor]:
+def compose_stream(
+    topology: Topology, stream: str, context: OperatorContext, leaf: RecordHandler
+) -> dict[str, RecordHandler]:
     """Compose the sources of a stream, and all nodes below them, into closures.
 
     Records are processed one at a time and depth first: each output of an operator passes through all branches below,
@@ -43,7 +45,7 @@ def compose_stream(topology: Topology, stream: str, context: OperatorContext, le
         sys.setrecursionlimit(needed)
     single = len(topology.streams[stream]) == 1
     # One executor for each input of a node.
-    executors: dict[int, tuple[Executor, ...]] = {}
+    executors: dict[int, tuple[RecordHandler, ...]] = {}
     for node in reversed(members):
         below = [
             executor
@@ -69,7 +71,7 @@ class _Scoped:
     def __init__(self, context: OperatorContext, topology: Topology, node: Node) -> None:
         self._context = context
         self._names = topology.task_names(node)
-        self.sender: Callable[[Topic], Executor] = context.sender
+        self.sender: Callable[[Topic], RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show
         self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion
 
@@ -79,7 +81,7 @@ class _Scoped:
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         return self._context.store(self._own(store))
 
-    def sink(self, sink: "BaseSink") -> Executor:
+    def sink(self, sink: "BaseSink") -> RecordHandler:
         return self._context.sink(sink)
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
@@ -95,7 +97,7 @@ class _Scoped:
         return replace(store, name=self._names[store.name])
 
 
-def _branch(children: Sequence[Executor]) -> Executor:
+def _branch(children: Sequence[RecordHandler]) -> RecordHandler:
     *others, last = children
 
     def run(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:

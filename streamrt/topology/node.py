@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
     from streamrt.state import State, StoreSpec, Transaction
 
-Executor = Callable[[Any, Any, int, "Headers | None"], None]
+RecordHandler = Callable[[Any, Any, int, "Headers | None"], None]
 """Function of value, key, timestamp (ms) and headers of a record; passes its results to the operators below."""
 
 StateAccess = Callable[[Any, int], "State"]
@@ -28,7 +28,7 @@ StateAccess = Callable[[Any, int], "State"]
 class OperatorContext(Protocol):
     """The services of a task for its operators."""
 
-    def sender(self, topic: Topic) -> Executor:
+    def sender(self, topic: Topic) -> RecordHandler:
         """Return the function that serializes a record and produces it to `topic`."""
 
     def state(self, store: "StoreSpec") -> StateAccess:
@@ -37,7 +37,7 @@ class OperatorContext(Protocol):
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         """Return the function that returns the running transaction of a store; call it for each record."""
 
-    def sink(self, sink: "BaseSink") -> Executor:
+    def sink(self, sink: "BaseSink") -> RecordHandler:
         """Return the function that passes a record to `sink`."""
 
     def on_tick(self, node: "Node", callback: Callable[[Tick], None]) -> None:
@@ -84,7 +84,7 @@ class Operator(abc.ABC):
     """Whether it changes its frame in place, or ends a branch; otherwise it makes a new frame."""
 
     @abc.abstractmethod
-    def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:
+    def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:
         """Return the closure that does the work and calls `child` with its results.
 
         The closure keeps `node` in a default argument named `_node`. With it, an error finds the operator that raised
@@ -147,7 +147,7 @@ class MergeOperator(Operator):
     by_key: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def build_inputs(self, child: Executor, node: "Node", context: OperatorContext) -> tuple[Executor, ...]:
+    def build_inputs(self, child: RecordHandler, node: "Node", context: OperatorContext) -> tuple[RecordHandler, ...]:
         """Return one closure for each input, in the order of `node.parents`; each calls `child` with its results.
 
         One node may be a parent twice, as in the join of a frame with itself. Its records then go to both closures, in
@@ -162,7 +162,7 @@ class MergeOperator(Operator):
         """
         return (0,) * inputs
 
-    def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:
+    def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:
         """Refuse: a merge has no single input."""
         raise TypeError(f"{node} has {len(node.parents)} inputs: build_inputs() makes a closure for each")
 
@@ -184,7 +184,7 @@ class SourceOperator(Operator):
     name: ClassVar[str] = "source"
     topic: Topic
 
-    def build(self, child: Executor, node: "Node", context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:  # noqa: D102
         return child
 
     def describe(self) -> str:  # noqa: D102

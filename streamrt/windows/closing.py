@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 from streamrt.errors import StateError, argument_error
 from streamrt.models import Headers, Tick
 from streamrt.state import StoreSpec, TimedTransaction
-from streamrt.topology import Executor, Node, Operator, OperatorContext, WatermarkStrategy
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, WatermarkStrategy
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import OnLate
 
@@ -167,7 +167,9 @@ class TimeWindowOperator(WindowOperator):
             context.on_tick(node, tick)
         return settle
 
-    def executor(self, windows: KeyedWindows, child: Executor, node: Node, context: OperatorContext) -> Executor:
+    def executor(
+        self, windows: KeyedWindows, child: RecordHandler, node: Node, context: OperatorContext
+    ) -> RecordHandler:
         """Return the closure that counts records in the windows of their key, and closes due windows."""
         running = self.running(context)
         settle = self.settle(windows.close, running, node, context)

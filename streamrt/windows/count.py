@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.models import Headers
-from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import WindowOperator, log_no_key
 
 __all__ = ["CountWindow"]
@@ -27,7 +27,7 @@ class CountWindow(WindowOperator):
     count: int = 2
     step: int = 2
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         running = self.running(context)
         no_key = log_no_key(self.store.name)
         plan, final, size, every = self.aggregation.plan(), self.final, self.count, self.step

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamrt.models import Headers
 from streamrt.state import TimedTransaction
-from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
 from streamrt.windows.late import LateRecords
 
@@ -58,7 +58,7 @@ class FixedWindow(TimeWindowOperator):
         """A result has the start of its window as timestamp, and is emitted after the grace period."""
         return self.duration_ms + self.grace_ms
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         running = self.running(context)
         windows = _Windows(self, child)
         settle = self.settle(windows.close, running, node, context)
@@ -144,7 +144,7 @@ _NO_WINDOW: list[Any] = [1 << 64]
 class _Windows:
     """Updates the windows of a key, except on the fast path."""
 
-    def __init__(self, operator: FixedWindow, child: Executor) -> None:
+    def __init__(self, operator: FixedWindow, child: RecordHandler) -> None:
         self.plan = operator.aggregation.plan()
         self.collects = bool(self.plan.collectors)
         triggers = operator.before_update is not None or operator.after_update is not None

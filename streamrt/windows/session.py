@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.state import TimedTransaction
-from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
 
@@ -31,14 +31,14 @@ class SessionWindow(TimeWindowOperator):
 
     gap_ms: int = 1
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return self.executor(_Sessions(self, child), child, node, context)
 
 
 class _Sessions:
     """Updates and closes the sessions of a key."""
 
-    def __init__(self, operator: SessionWindow, child: Executor) -> None:
+    def __init__(self, operator: SessionWindow, child: RecordHandler) -> None:
         self._plan = operator.aggregation.plan()
         self._collects = bool(self._plan.collectors)
         self._gap = operator.gap_ms

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from streamrt.state import NEVER, TimedTransaction
-from streamrt.topology import Executor, Node, OperatorContext
+from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
 
@@ -40,14 +40,14 @@ class SlidingWindow(TimeWindowOperator):
         """A result has the start of its window as timestamp, and is emitted after its end and the grace period."""
         return self.duration_ms + self.grace_ms + 1
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:  # noqa: D102
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return self.executor(_Windows(self, child), child, node, context)
 
 
 class _Windows:
     """Updates and closes the windows of a key."""
 
-    def __init__(self, operator: SlidingWindow, child: Executor) -> None:
+    def __init__(self, operator: SlidingWindow, child: RecordHandler) -> None:
         self._plan = operator.aggregation.plan(keep_inputs=True)
         self._collects = bool(self._plan.collectors)
         self._duration = operator.duration_ms

@@ -72,7 +72,7 @@ def test_a_created_topic_is_ready_and_has_its_settings(admin: TopicAdmin, name: 
     assert found.extra_config["retention.ms"] == "60000"
     assert found.extra_config["cleanup.policy"] == "delete"
     assert name in admin.list_topics(timeout=10)
-    assert len(admin.watermarks([TopicPartition(name, number) for number in range(3)])) == 3
+    assert len(admin.offset_bounds([TopicPartition(name, number) for number in range(3)])) == 3
 
 
 def test_creating_an_existing_topic_leaves_it_as_it_is(admin: TopicAdmin, name: str) -> None:
@@ -127,11 +127,11 @@ def test_deleting(admin: TopicAdmin, name: str) -> None:
 def test_watermarks(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
     admin.create_topics([Definition(name, TopicConfig(2, 1))])
     produce(kafka_broker.bootstrap_servers, name, 5, partition=1)
-    assert admin.watermarks([TopicPartition(name, 0), TopicPartition(name, 1)]) == {
+    assert admin.offset_bounds([TopicPartition(name, 0), TopicPartition(name, 1)]) == {
         TopicPartition(name, 0): (0, 0),
         TopicPartition(name, 1): (0, 5),
     }
-    assert admin.watermarks([]) == {}
+    assert admin.offset_bounds([]) == {}
 
 
 def test_an_open_transaction_holds_back_what_is_committed(
@@ -145,17 +145,17 @@ def test_an_open_transaction_holds_back_what_is_committed(
     producer.begin_transaction()
     producer.produce(name, value=b"1")
     assert producer.flush(10) == 0
-    assert admin.watermarks([place], isolation_level="read_uncommitted") == {place: (0, 1)}
-    assert admin.watermarks([place], isolation_level="read_committed") == {place: (0, 0)}
+    assert admin.offset_bounds([place], isolation_level="read_uncommitted") == {place: (0, 1)}
+    assert admin.offset_bounds([place], isolation_level="read_committed") == {place: (0, 0)}
     producer.abort_transaction(30)
     # The abort marker takes an offset too; the broker writes it after it has answered the producer.
-    wait_until(lambda: admin.watermarks([place], isolation_level="read_committed") == {place: (0, 2)})
+    wait_until(lambda: admin.offset_bounds([place], isolation_level="read_committed") == {place: (0, 2)})
 
 
 def test_watermarks_of_an_absent_partition_name_the_reason(admin: TopicAdmin, name: str) -> None:
     admin.create_topics([Definition(name)])
     with pytest.raises(KafkaRequestError, match="start and end offsets could not be read"):
-        admin.watermarks([TopicPartition(name, 9)], timeout=2)
+        admin.offset_bounds([TopicPartition(name, 9)], timeout=2)
 
 
 def test_committed_offsets(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
@@ -257,7 +257,7 @@ def test_deleting_records(admin: TopicAdmin, name: str, kafka_broker: KafkaBroke
     produce(kafka_broker.bootstrap_servers, name, 5, partition=0)
     admin.delete_records({})
     admin.delete_records({one: 3, two: 0})
-    assert admin.watermarks([one, two]) == {one: (3, 5), two: (0, 0)}
+    assert admin.offset_bounds([one, two]) == {one: (3, 5), two: (0, 0)}
     # Below the first offset and above the last one there is nothing to delete.
     admin.delete_records({one: 2, two: 9})
     assert admin.bounds(one) == (3, 5)
@@ -357,7 +357,7 @@ def test_requests_to_a_broker_that_is_away_end_in_time(dead_address: str) -> Non
     with pytest.raises(KafkaRequestError):
         admin.committed("g", [TopicPartition("t", 0)], timeout=0.5)
     with pytest.raises(KafkaRequestError):
-        admin.watermarks([TopicPartition("t", 0)], timeout=0.5)
+        admin.offset_bounds([TopicPartition("t", 0)], timeout=0.5)
     with pytest.raises(KafkaRequestError):
         admin.delete_topics(["t"], timeout=0.5)
     with pytest.raises(KafkaRequestError):

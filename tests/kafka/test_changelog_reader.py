@@ -13,8 +13,8 @@ from streamrt.kafka import (
     ChangelogBatch,
     ChangelogReader,
     ConnectionConfig,
+    KafkaTransactionalWriter,
     Producer,
-    TransactionalWriter,
 )
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
@@ -50,8 +50,8 @@ def place(kafka: Kafka) -> TopicPartition:
     return TopicPartition(kafka.topic("changelog"), 0)
 
 
-def writer_of(kafka: Kafka, place: TopicPartition) -> TransactionalWriter:
-    writer = TransactionalWriter(ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group"))
+def writer_of(kafka: Kafka, place: TopicPartition) -> KafkaTransactionalWriter:
+    writer = KafkaTransactionalWriter(ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group"))
     writer.init(30, place.topic)
     return writer
 
@@ -62,7 +62,7 @@ def produce(kafka: Kafka, place: TopicPartition, *keys: str, value: bytes | None
             producer.produce(place.topic, value, key=key, partition=place.partition, timestamp=1_000 + number)
 
 
-def transact(writer: TransactionalWriter, place: TopicPartition, *keys: str, commit: bool = True) -> None:
+def transact(writer: KafkaTransactionalWriter, place: TopicPartition, *keys: str, commit: bool = True) -> None:
     for number, key in enumerate(keys):
         writer.produce(place.topic, b"v", key.encode(), 1_000 + number, None, place.partition)
     assert writer.flush() == []

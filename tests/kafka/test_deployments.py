@@ -11,14 +11,14 @@ from confluent_kafka import Consumer as ConfluentConsumer
 
 from streamrt import Application, State
 from streamrt.config import ProcessingGuarantee
-from streamrt.kafka import ConnectionConfig, TransactionalWriter, partition_offsets, transactional_id
+from streamrt.kafka import ConnectionConfig, KafkaTransactionalWriter, partition_offsets, transactional_id
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Report, Tasks
-from streamrt.runtime.batch import Batch
+from streamrt.runtime import BatchContext, Report, TaskExecutor
 from streamrt.runtime.commit import Session
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.state_setup import complete_spec
+from streamrt.runtime.work_cycle import WorkCycle
 from streamrt.spark.launch import client_settings, fence
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.settings import RunSettings
@@ -55,7 +55,7 @@ class Version:
         connection = ConnectionConfig(bootstrap_servers=kafka.address)
         self.clients = KafkaTaskClients(connection, world.group)
         world.stack.callback(self.clients.close)
-        self.tasks = Tasks(spec, self.clients)
+        self.tasks = TaskExecutor(spec, self.clients)
         settings = RunSettings(connection, {}, {}, {}, None, None)
         clients = client_settings(self.app.config, settings)
         self._offsets = StartOffsets(
@@ -68,9 +68,9 @@ class Version:
     def begin(self, *places: TopicPartition) -> None:
         """Begin to work on partitions, as when the group has just given them to this process."""
         self.start = self._offsets.find(places)
-        self._world.commit(self.start.fresh, self.start.metadata)
+        self._world.commit(self.start.initial_offsets, self.start.metadata)
 
-    def work(self, place: TopicPartition, start: int, end: int) -> Batch:
+    def work(self, place: TopicPartition, start: int, end: int) -> WorkCycle:
         """Process records, without a commit."""
         assert self.start is not None
         positions = {**self.start.positions, place: start}
@@ -88,7 +88,7 @@ class Version:
         assert not batch.report.interrupted
         return batch
 
-    def settle(self, batch: Batch) -> Report:
+    def settle(self, batch: WorkCycle) -> Report:
         """Commit the work, and the offsets if it succeeds at least once."""
         try:
             report = self.tasks.end(batch)
@@ -220,7 +220,7 @@ def test_fault_6_a_version_without_a_merge_fences_the_merged_task(kafka: Kafka, 
 def test_fault_6_the_id_that_merged_tasks_had_before_is_taken(kafka: Kafka, stack: contextlib.ExitStack) -> None:
     world = World(kafka, "exactly-once", stack)
     name = f"{world.first.topic}--{world.second.topic}"
-    old = TransactionalWriter(
+    old = KafkaTransactionalWriter(
         ConnectionConfig(bootstrap_servers=kafka.address),
         transactional_id("streamrt", world.group, name, 0),
         world.group,
@@ -302,7 +302,7 @@ def test_a_task_that_died_in_its_first_transaction_holds_nobody_up(kafka: Kafka,
         for changelog in source.stores.values()
         if changelog is not None
     )
-    dead = TransactionalWriter(
+    dead = KafkaTransactionalWriter(
         ConnectionConfig(bootstrap_servers=kafka.address),
         transactional_id("streamrt", world.group, world.first.topic, 0),
         world.group,

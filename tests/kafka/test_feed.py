@@ -18,9 +18,9 @@ from streamrt.kafka import (
     InputBatch,
     KafkaRecordWriter,
     KafkaRequestError,
+    KafkaTransactionalWriter,
     PartitionFeed,
     Producer,
-    TransactionalWriter,
 )
 from streamrt.kafka.reader import look_up
 from streamrt.models import TopicPartition
@@ -49,8 +49,8 @@ def places(kafka: Kafka) -> list[TopicPartition]:
 
 
 @pytest.fixture
-def writer(kafka: Kafka, places: list[TopicPartition]) -> Iterator[TransactionalWriter]:
-    writer = TransactionalWriter(ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group"))
+def writer(kafka: Kafka, places: list[TopicPartition]) -> Iterator[KafkaTransactionalWriter]:
+    writer = KafkaTransactionalWriter(ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group"))
     writer.init(30, places[0].topic)
     yield writer
     writer.close()
@@ -316,7 +316,7 @@ def test_a_closed_feed_connects_again(kafka: Kafka, feed: PartitionFeed, places:
 
 
 def test_aborted_records_and_markers(
-    feed: PartitionFeed, places: list[TopicPartition], writer: TransactionalWriter
+    feed: PartitionFeed, places: list[TopicPartition], writer: KafkaTransactionalWriter
 ) -> None:
     place = places[0]
     assign(feed, {place: 0})
@@ -338,7 +338,7 @@ def test_aborted_records_and_markers(
 
 
 def test_an_open_transaction(
-    kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition], writer: TransactionalWriter
+    kafka: Kafka, feed: PartitionFeed, places: list[TopicPartition], writer: KafkaTransactionalWriter
 ) -> None:
     place = places[0]
     produce(kafka, place, 0)
@@ -446,17 +446,17 @@ def test_a_writer_in_a_hurry_does_not_linger(kafka: Kafka, places: list[TopicPar
     with contextlib.closing(writer), contextlib.closing(PartitionFeed(connection)) as feed:
         assign(feed, {places[0]: 0})
 
-        def hurry() -> bool:
+        def send_pending() -> bool:
             writer.produce(places[0].topic, b"v", b"k", 0, None, 0)
-            writer.hurry()
-            writer.hurry()
+            writer.send_pending()
+            writer.send_pending()
             return bool(feed.poll(0.1, 10))
 
         # The user has said how long records shall linger.
-        assert not hurry()
-        assert not hurry()
+        assert not send_pending()
+        assert not send_pending()
         writer._hurries = True
-        wait_until(hurry)
+        wait_until(send_pending)
         assert writer.flush() == []
 
 
@@ -478,7 +478,7 @@ class World:
         self.places = places
         self.random = random.Random(seed)
         self.producer = Producer(kafka.address, extra_config={"linger.ms": 0})
-        self.writer = TransactionalWriter(
+        self.writer = KafkaTransactionalWriter(
             ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group")
         )
         self.writer.init(30, places[0].topic)

@@ -172,14 +172,14 @@ def test_offsets_of_a_deleted_topic_are_gone(kafka: Kafka, place: TopicPartition
 def test_fault_5_a_partition_that_was_added_is_found_by_a_client_that_knows_the_topic(kafka: Kafka) -> None:
     topic = kafka.topic("in", 1)
     first, second = (TopicPartition(topic, number) for number in range(2))
-    assert kafka.admin.watermarks([first]) == {first: (0, 0)}
+    assert kafka.admin.offset_bounds([first]) == {first: (0, 0)}
     with pytest.raises(KafkaRequestError) as caught:
-        kafka.admin.watermarks([first, second])
+        kafka.admin.offset_bounds([first, second])
     assert not caught.value.retriable, "there is none"
     grower = AdminClient({"bootstrap.servers": kafka.address})
     grower.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
     kafka.produce(topic, [1, 2], partition=1)
-    assert kafka.admin.watermarks([first, second]) == {first: (0, 0), second: (0, 2)}
+    assert kafka.admin.offset_bounds([first, second]) == {first: (0, 0), second: (0, 2)}
 
 
 def test_many_threads_ask_at_once(kafka: Kafka, place: TopicPartition) -> None:
@@ -314,7 +314,7 @@ def test_no_answer_is_wrong_when_a_broker_is_killed(own_broker: EmbeddedKafka, t
     for place in places:
         commit(kafka.address, group, place, 4)
     questions: list[tuple[Callable[[TopicAdmin], object], object]] = [
-        (lambda admin: admin.watermarks(places, 1), dict.fromkeys(places, (0, 5))),
+        (lambda admin: admin.offset_bounds(places, 1), dict.fromkeys(places, (0, 5))),
         (lambda admin: admin.bounds(places[0], 1), (0, 5)),
         (lambda admin: admin.committed(group, places, False, 1), dict.fromkeys(places, 4)),
         (lambda admin: admin.committed_stable(group, places, 1), dict.fromkeys(places, CommittedOffset(4))),

@@ -1,4 +1,4 @@
-"""`TransactionalWriter` against a real broker: all or nothing, one at a time, and honest about doubt."""
+"""`KafkaTransactionalWriter` against a real broker: all or nothing, one at a time, and honest about doubt."""
 
 import threading
 import time
@@ -12,9 +12,9 @@ from streamrt.kafka import (
     CommittedOffset,
     ConnectionConfig,
     Consumer,
+    KafkaTransactionalWriter,
     Producer,
     TopicAdmin,
-    TransactionalWriter,
     WriterState,
     partition_for,
     partition_offsets,
@@ -34,17 +34,17 @@ class Setting:
         self.input = TopicPartition(kafka.topic("input"), 0)
         self.output = kafka.topic("output")
         self.group = unique("group")
-        self.writers: list[TransactionalWriter] = []
+        self.writers: list[KafkaTransactionalWriter] = []
 
-    def writer(self, options: dict[str, Any] | None = None, timeout_s: float = 30.0) -> TransactionalWriter:
+    def writer(self, options: dict[str, Any] | None = None, timeout_s: float = 30.0) -> KafkaTransactionalWriter:
         """Return a new writer that has fenced the former ones."""
         connection = ConnectionConfig(bootstrap_servers=self.kafka.address)
-        writer = TransactionalWriter(connection, self.group, self.group, options, 0.0, timeout_s)
+        writer = KafkaTransactionalWriter(connection, self.group, self.group, options, 0.0, timeout_s)
         self.writers.append(writer)
         writer.init(30, self.input.topic)
         return writer
 
-    def send(self, writer: TransactionalWriter, *values: str) -> None:
+    def send(self, writer: KafkaTransactionalWriter, *values: str) -> None:
         """Produce values."""
         for value in values:
             writer.produce(self.output, value.encode(), b"key", 0, None)
@@ -61,17 +61,19 @@ class Setting:
         """Wait until no transaction is open on the output; markers come after the answer to the producer."""
         place = TopicPartition(self.output, 0)
         admin = self.kafka.admin
-        wait_until(lambda: admin.watermarks([place], isolation_level="read_committed") == admin.watermarks([place]))
+        wait_until(
+            lambda: admin.offset_bounds([place], isolation_level="read_committed") == admin.offset_bounds([place])
+        )
 
 
-def state_of(writer: TransactionalWriter) -> WriterState:
+def state_of(writer: KafkaTransactionalWriter) -> WriterState:
     """Return the state; unlike of an attribute, type checkers expect it to change."""
     return writer.state
 
 
 def read_committed(kafka: Kafka, topic: str) -> list[str]:
     place = TopicPartition(topic, 0)
-    end = kafka.admin.watermarks([place], isolation_level="read_committed")[place][1]
+    end = kafka.admin.offset_bounds([place], isolation_level="read_committed")[place][1]
     values: list[str] = []
     options = {"enable.partition.eof": True, "fetch.wait.max.ms": 5}
     with Consumer(kafka.address, None, "earliest", extra_config=options) as consumer:
@@ -309,10 +311,14 @@ def test_a_new_writer_aborts_what_a_dead_one_left_open(setting: Setting) -> None
     assert dead.flush() == []
     place = TopicPartition(setting.output, 0)
     admin = setting.kafka.admin
-    assert admin.watermarks([place], isolation_level="read_committed")[place][1] == 0
+    assert admin.offset_bounds([place], isolation_level="read_committed")[place][1] == 0
     setting.writer()
     # Once init has returned, the marker is written: whoever asks for the end now knows all of the past.
-    assert admin.watermarks([place], isolation_level="read_committed") == admin.watermarks([place]) == {place: (0, 2)}
+    assert (
+        admin.offset_bounds([place], isolation_level="read_committed")
+        == admin.offset_bounds([place])
+        == {place: (0, 2)}
+    )
     assert setting.visible() == []
 
 

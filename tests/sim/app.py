@@ -14,7 +14,7 @@ from streamrt import Application
 from streamrt.connectors import BatchingSink, SinkBatch
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
-from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, TaskSpec
+from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.state import Stamp, State, StoreSpec
 from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
@@ -160,7 +160,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
             store: ChangelogSettings(name, f"id of {name}", TOMBSTONES_KEPT_MS // 2) for store, name in names.items()
         }
         ids = ",".join(f"id of {member}" for member in members)
-        sources[topic] = SourceState(ids, partitions, changelogs, members if len(members) > 1 else ())
+        sources[topic] = ScopeInfo(ids, partitions, changelogs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
     first_counts = dict.fromkeys(set(setup.sources) - {REPARTITION}, partitions)
     return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, setup.streams, None, first_counts))

@@ -8,7 +8,7 @@ from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka import CommittedOffset, KafkaRequestError, OffsetMetadata, WriterFailedError
 from streamrt.models import Headers, TimestampType, TopicPartition
 from streamrt.models.headers import EPOCH_HEADER
-from streamrt.runtime import Chunk, RecordWriter, TransactionWriter
+from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
 from tests.sim.broker import Entry
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class SimWriter:
     def delivered(self) -> bool:
         return not any(self._held.values())
 
-    def hurry(self) -> None:
+    def send_pending(self) -> None:
         """Deliver what is held."""
-        self._sim.step(self._process, "hurry")
+        self._sim.step(self._process, "send_pending")
         for place, held in self._held.items():
             for record in held:
                 self._sim.broker.append(place, *record)
@@ -245,18 +245,18 @@ class SimClients:
     def writer(self) -> RecordWriter:
         return self._writer
 
-    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
         writer = self._transactional.get(task)
         return writer if writer is not None and writer.usable else None
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
         self.release(task)
         writer = self._transactional[task] = self._begin(owner)
         self._sim.step(self._process, "initiated", aborted)
         return writer
 
     @contextlib.contextmanager
-    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionWriter]:
+    def claiming(self, owner: TopicPartition, topic: str) -> Iterator[TransactionalRecordWriter]:
         writer = self._begin(owner)
         self._claiming.append(writer)
         try:
@@ -275,8 +275,8 @@ class SimClients:
     def delivered(self) -> bool:
         return self._writer.delivered
 
-    def hurry(self) -> None:
-        self._writer.hurry()
+    def send_pending(self) -> None:
+        self._writer.send_pending()
 
     def release(self, task: TopicPartition) -> None:
         if self._process.dead:

@@ -19,7 +19,7 @@ from streamrt import Application
 from streamrt.errors import ChangelogError
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
-from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, TaskSpec
+from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.metadata import CommitMetadata, without_store
 from streamrt.state import State
 from streamrt.topics import changelog_topic_name
@@ -113,7 +113,7 @@ def specification(version: Version, partitions: int, incarnations: Mapping[Store
             made = incarnations.get((scope, store.name), 0)
             logs[store.name] = ChangelogSettings(name, f"{name} {made}", TOMBSTONES_KEPT_MS // 2)
         ids = ",".join(f"id of {member}" for member in members)
-        sources[scope] = SourceState(ids, partitions, logs, members if len(members) > 1 else ())
+        sources[scope] = ScopeInfo(ids, partitions, logs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
     return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, version.streams))
 

@@ -43,7 +43,7 @@ class Wrong(BaseException):
 def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
     """Return where to begin, as `StartOffsets` does."""
     positions: dict[TopicPartition, int] = {}
-    fresh: dict[TopicPartition, int] = {}
+    initial_offsets: dict[TopicPartition, int] = {}
     stateful = []
     metadata: dict[TopicPartition, str | None] = {}
     claims: dict[TopicPartition, int] = {}
@@ -79,7 +79,7 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
             sim.note(plan.notice)
             log.lose(known)
         if plan.moved or found is None:
-            fresh[place] = plan.position
+            initial_offsets[place] = plan.position
         if found is not None:
             stateful += [
                 TopicPartition(scope, place.partition)
@@ -89,7 +89,7 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
         metadata[place] = text or sim.spec.commit_metadata.first(place)
         if not sim.setup.transactional and any(place.topic in sim.setup.streams[topic] for topic, _ in sim.changelogs):
             claims[place] = max(sim.broker.now, note.claim + 1)
-            fresh[place] = positions[place]
+            initial_offsets[place] = positions[place]
             metadata[place] = claimed(metadata[place], claim=claims[place], owner=note.owner)
     refuse_skipped_stores(
         sim.spec.state,
@@ -98,7 +98,9 @@ def find_start(sim: "Simulation", places: Iterable[TopicPartition]) -> Start:
         lambda log: _last_position(sim.broker.logs[log]),
         lambda place, start, end: any(sim.broker.logs[place].read(start, end)),
     )
-    return Start(positions, fresh, frozenset(stateful), {place: metadata[place] for place in fresh}, claims)
+    return Start(
+        positions, initial_offsets, frozenset(stateful), {place: metadata[place] for place in initial_offsets}, claims
+    )
 
 
 def _first_counts(sim: "Simulation") -> Mapping[str, int]:
@@ -185,7 +187,7 @@ class Driver:
         self._follow()
         start = find_start(self.sim, self.inputs)
         self.positions, self._stateful, self._claims = dict(start.positions), start.stateful, start.claims
-        if start.fresh and not self._commit(dict(start.fresh), start.metadata):
+        if start.initial_offsets and not self._commit(dict(start.initial_offsets), start.metadata):
             return False
         return self._restore()
 

@@ -14,18 +14,18 @@ import streamrt.runtime.restore as restore_module
 import streamrt.runtime.stores as stores_module
 import tests.sim.driver as driver_module
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch import Batch
 from streamrt.runtime.commit import ExactlyOnceSession, Session, SessionStatus
 from streamrt.runtime.foreign import EpochFilter
-from streamrt.runtime.link import Begin
+from streamrt.runtime.link import StartPositions
 from streamrt.runtime.membership import NO_ASSIGNMENT, Membership
+from streamrt.runtime.operator_chain import Limits
 from streamrt.runtime.parking import Parked
-from streamrt.runtime.resident import ResidentTask
+from streamrt.runtime.resident_loop import ResidentLoop
 from streamrt.runtime.restore import RestorePlan
 from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.stores import TaskStores
-from streamrt.runtime.task import Limits
 from streamrt.runtime.turns import Turns
+from streamrt.runtime.work_cycle import WorkCycle
 from streamrt.state import POSITION_KEY
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
@@ -38,12 +38,12 @@ _REAL_PREPARE = TaskStores.prepare
 _REAL_FLUSH = TaskStores.flush
 _REAL_PLAN = restore_module.plan_restore
 _REAL_COMMIT = Membership._commit
-_REAL_SETTLE = ResidentTask._settle
-_REAL_CLOSE = ResidentTask._close
-_REAL_OBEY = ResidentTask._obey
-_REAL_LET_GO = ResidentTask._let_go
-_REAL_FOLLOW = ResidentTask._follow
-_REAL_ABORT = Batch._abort
+_REAL_SETTLE = ResidentLoop._settle
+_REAL_CLOSE = ResidentLoop._close
+_REAL_OBEY = ResidentLoop._obey
+_REAL_LET_GO = ResidentLoop._let_go
+_REAL_FOLLOW = ResidentLoop._follow
+_REAL_ABORT = WorkCycle._abort
 _REAL_START = plan_start
 _REAL_TAKE = Turns.take
 
@@ -108,7 +108,7 @@ def _plan_without_age(*args: Any, longest_absence_ms: int, **options: Any) -> Re
     return _REAL_PLAN(*args, longest_absence_ms=1 << 62, **options)
 
 
-def _settle_before_flush(self: Batch) -> None:
+def _settle_before_flush(self: WorkCycle) -> None:
     prepared, self._prepared = self._prepared, []
     for session in prepared:
         self._commit(session, session.publish)
@@ -119,7 +119,7 @@ def _follow_a_spent_writer(self: ExactlyOnceSession) -> Any:
     return Session.successor(self)
 
 
-def _report_and_commit(self: ResidentTask) -> None:
+def _report_and_commit(self: ResidentLoop) -> None:
     class Outbox:
         """Has offsets committed before the driver has heard of the work."""
 
@@ -144,7 +144,7 @@ def _commit_is_believed(self: Membership, wanted: Any, metadata: Any) -> bool:
     return True
 
 
-def _close_without_seeking(self: ResidentTask, tasks: Any, position: Any) -> None:
+def _close_without_seeking(self: ResidentLoop, tasks: Any, position: Any) -> None:
     seek, self._feed.seek = self._feed.seek, lambda place, offset: None  # type: ignore[method-assign]
     try:
         _REAL_CLOSE(self, tasks, position)
@@ -152,20 +152,20 @@ def _close_without_seeking(self: ResidentTask, tasks: Any, position: Any) -> Non
         self._feed.seek = seek  # type: ignore[method-assign]
 
 
-def _close_and_keep_what_is_left(self: ResidentTask, tasks: Any, position: Any) -> None:
+def _close_and_keep_what_is_left(self: ResidentLoop, tasks: Any, position: Any) -> None:
     tasks = sorted(tasks)
     left = {task: chunks for task, chunks in self._turns._queue.items() if task in tasks}
     _REAL_CLOSE(self, tasks, position)
     self._turns._queue.update(left)
 
 
-def _begin_whatever_it_answers(self: ResidentTask, message: Any) -> None:
-    if isinstance(message, Begin):
+def _begin_whatever_it_answers(self: ResidentLoop, message: Any) -> None:
+    if isinstance(message, StartPositions):
         message = replace(message, generation=self._membership.assignment.generation)
     _REAL_OBEY(self, message)
 
 
-def _let_go_without_closing(self: ResidentTask, tasks: Any) -> None:
+def _let_go_without_closing(self: ResidentLoop, tasks: Any) -> None:
     kept = {task: self._sessions.pop(task) for task in list(self._sessions) if task in tasks}
     _REAL_LET_GO(self, tasks)
     self._sessions.update(kept)
@@ -175,7 +175,7 @@ def _go_on_after_any_generation(self: Parked, assignment: Any) -> bool:
     return True
 
 
-def _park_what_is_lost(self: ResidentTask) -> bool:
+def _park_what_is_lost(self: ResidentLoop) -> bool:
     group = self._membership
     if group.lost:
         self._parked = Parked(group.assignment.generation, self._clock())
@@ -188,7 +188,7 @@ def _park_what_is_lost(self: ResidentTask) -> bool:
     return _REAL_FOLLOW(self)
 
 
-def _park_in_any_case(self: ResidentTask) -> None:
+def _park_in_any_case(self: ResidentLoop) -> None:
     """Keep what is processed, and not committed."""
     self._batch = None
     self._parked = Parked(self._membership.assignment.generation, self._clock())
@@ -196,11 +196,11 @@ def _park_in_any_case(self: ResidentTask) -> None:
     self._answered = False
 
 
-def _work_while_parked(self: ResidentTask) -> bool:
+def _work_while_parked(self: ResidentLoop) -> bool:
     return _REAL_FOLLOW(self) or self._parked is not None
 
 
-def _abort_and_go_on(self: Batch, session: Session) -> None:
+def _abort_and_go_on(self: WorkCycle, session: Session) -> None:
     """Take the work back but for the state: the same stores, with all that was read and written, serve the next attempt."""
     stores = session.stores
     close, stores.close = stores.close, lambda: None  # type: ignore[method-assign]
@@ -288,11 +288,11 @@ def _begin_added_ones_like_others(
     return _REAL_START(place, known, bounds, replace(rules, added=False))
 
 
-def _slice_without_end(self: Batch) -> Limits:
-    return Limits(float("inf"), self.context.outputs)
+def _slice_without_end(self: WorkCycle) -> Limits:
+    return Limits(float("inf"), self.context.output_limit)
 
 
-def _take_in_the_same_order(self: Turns, batch: Batch) -> None:
+def _take_in_the_same_order(self: Turns, batch: WorkCycle) -> None:
     _REAL_TAKE(self, batch)
     self._queue = dict(sorted(self._queue.items()))
 
@@ -325,7 +325,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "at least once, progress is reported before the flush": (
         "",
         False,
-        ((Batch, "_settle_prepared", _settle_before_flush),),
+        ((WorkCycle, "_settle_prepared", _settle_before_flush),),
     ),
     "resident, a session follows one whose producer is spent": (
         "",
@@ -348,19 +348,19 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((Membership, "_commit", _commit_is_believed),),
     ),
-    "resident, positions are not taken back": ("", True, ((ResidentTask, "_close", _close_without_seeking),)),
+    "resident, positions are not taken back": ("", True, ((ResidentLoop, "_close", _close_without_seeking),)),
     "resident, records of a session that was given up are processed": (
         "",
         True,
-        ((ResidentTask, "_close", _close_and_keep_what_is_left),),
+        ((ResidentLoop, "_close", _close_and_keep_what_is_left),),
     ),
-    "resident, state that was given up is used": ("", True, ((Batch, "_abort", _abort_and_go_on),)),
+    "resident, state that was given up is used": ("", True, ((WorkCycle, "_abort", _abort_and_go_on),)),
     "resident, an answer of any assignment is heard": (
         "",
         True,
-        ((ResidentTask, "_obey", _begin_whatever_it_answers),),
+        ((ResidentLoop, "_obey", _begin_whatever_it_answers),),
     ),
-    "resident, stores stay open when partitions go": ("", True, ((ResidentTask, "_let_go", _let_go_without_closing),)),
+    "resident, stores stay open when partitions go": ("", True, ((ResidentLoop, "_let_go", _let_go_without_closing),)),
     "resident, at least once, parked tasks go on after any generation": (
         "",
         False,
@@ -369,29 +369,29 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "resident, what is lost is parked": (
         "",
         True,
-        ((ResidentTask, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
+        ((ResidentLoop, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
     ),
     "resident, at least once, what is lost is parked": (
         "",
         False,
-        ((ResidentTask, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
+        ((ResidentLoop, "_follow", _park_what_is_lost), (Parked, "goes_on", _go_on_after_any_generation)),
     ),
-    "resident, what is not committed is parked": ("", True, ((ResidentTask, "_park", _park_in_any_case),)),
+    "resident, what is not committed is parked": ("", True, ((ResidentLoop, "_park", _park_in_any_case),)),
     "resident, at least once, what is not committed is parked": (
         "",
         False,
-        ((ResidentTask, "_park", _park_in_any_case),),
+        ((ResidentLoop, "_park", _park_in_any_case),),
     ),
-    "resident, at least once, parked tasks work": ("", False, ((ResidentTask, "_follow", _work_while_parked),)),
+    "resident, at least once, parked tasks work": ("", False, ((ResidentLoop, "_follow", _work_while_parked),)),
     "resident, at least once, offsets are committed before the report is taken": (
         "",
         False,
-        ((ResidentTask, "_settle", _report_and_commit),),
+        ((ResidentLoop, "_settle", _report_and_commit),),
     ),
     "resident, at least once, progress is reported before the flush": (
         "",
         False,
-        ((Batch, "_settle_prepared", _settle_before_flush),),
+        ((WorkCycle, "_settle_prepared", _settle_before_flush),),
     ),
     "resident, transactions are left open when an offset is moved behind deleted records": ("gap", True, ()),
     "partitions that were added begin at their ends": (
@@ -399,7 +399,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((driver_module, "plan_start", _begin_added_ones_like_others),),
     ),
-    "resident, slow functions work without an end": ("", True, ((Batch, "_slice", _slice_without_end),)),
+    "resident, slow functions work without an end": ("", True, ((WorkCycle, "_slice", _slice_without_end),)),
     "resident, tasks do not take turns": ("", True, ((Turns, "take", _take_in_the_same_order),)),
     "records behind deleted ones are skipped": ("", True, ((driver_module, "plan_start", _go_on_at_the_end),)),
     "at least once, no position is produced": ("", False, ((TaskStores, "prepare", _prepare_without_position),)),

@@ -1,6 +1,6 @@
 """Resident tasks in the simulator: processes that stay, their feeds and links, the driver's part, and what befalls them.
 
-Each process hosts one `ResidentTask`, which is stepped. In mixed runs one member of the group is a driver of micro-batches.
+Each process hosts one `ResidentLoop`, which is stepped. In mixed runs one member of the group is a driver of micro-batches.
 """
 
 import contextlib
@@ -9,27 +9,27 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import streamrt.runtime.resident as resident_module
+import streamrt.runtime.resident_loop as resident_module
 from streamrt.errors import RunnerError, StreamRTError
 from streamrt.models import TopicPartition
 from streamrt.runtime.faults import InjectedFaultError
 from streamrt.runtime.link import (
-    Begin,
+    Ack,
+    AssignmentRequest,
+    BatchDone,
     Committed,
     Failed,
     FromTask,
     Joined,
     LinkClosed,
+    StartPositions,
     Stop,
-    Taken,
     Time,
     ToTask,
-    Wanted,
     Welcome,
-    Worked,
 )
 from streamrt.runtime.report import Report
-from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from tests.sim.app import SOURCE, Setup, unique_id
 from tests.sim.clients import Crash
 from tests.sim.driver import SLICE_S, Attempt, Driver, Wrong, find_start
@@ -113,16 +113,23 @@ class ResidentDriver:
 
     def _take(self, link: SimLink, message: FromTask) -> None:
         sim = self._sim
-        if isinstance(message, Wanted):
+        if isinstance(message, AssignmentRequest):
             start = find_start(sim, sorted(message.assigned - message.kept))
             link.inbox.append(
-                Begin(message.generation, start.positions, start.fresh, start.stateful, start.metadata, start.claims)
+                StartPositions(
+                    message.generation,
+                    start.positions,
+                    start.initial_offsets,
+                    start.stateful,
+                    start.metadata,
+                    start.claims,
+                )
             )
-            sim.note(f"{link} begins at {start.positions}, {start.fresh} of them are committed before")
+            sim.note(f"{link} begins at {start.positions}, {start.initial_offsets} of them are committed before")
             if message.kept:
                 sim.note(f"{link} goes on with {sorted(message.kept)}")
                 sim.counts.events["kept"] = sim.counts.events.get("kept", 0) + 1
-        elif isinstance(message, Worked):
+        elif isinstance(message, BatchDone):
             report = message.report
             trouble = "" if report.failure is None else report.failure.message
             sim.note(f"{link} reports {[f'{place} {done.end}' for place, done in report.ranges.items()]} {trouble}")
@@ -130,7 +137,7 @@ class ResidentDriver:
             sim.driver_dies(self, "report")
             if not self.dead:
                 sim.take(report)
-                link.inbox.append(Taken(message.number))
+                link.inbox.append(Ack(message.number))
                 if report.failure is not None:
                     self.stop(sim.rng.random() < 0.5)
         elif isinstance(message, Committed):
@@ -168,7 +175,7 @@ class Resident:
             rng.choice((0, 0, 1, 3)),
             rng.choice((0.001, 0.01, 0.1)),
         )
-        self.task = ResidentTask(
+        self.task = ResidentLoop(
             self.process.tasks, SimFeed(sim, self.process), self._join, self.link, settings, clock=sim.seconds
         )
         self.link.outbox.append(Joined(slot))

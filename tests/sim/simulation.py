@@ -13,7 +13,7 @@ import streamrt.runtime.commit as commit_module
 from streamrt.errors import SinkBackpressureError
 from streamrt.kafka import partition_for
 from streamrt.models import TopicPartition
-from streamrt.runtime import Report, Tasks, TaskSpec
+from streamrt.runtime import Report, TaskExecutor, TaskSpec
 from streamrt.runtime.faults import InjectedFaultError
 from tests.sim.app import (
     OTHER,
@@ -275,7 +275,7 @@ class Simulation:
         process = Process(f"p{self.counts.attempts}.{len(self._processes)}@{home.number}", home)
         process.clients = SimClients(self, process)
         assert self.spec.state is not None
-        process.tasks = Tasks(
+        process.tasks = TaskExecutor(
             self._spec_of(process), process.clients, ProcessCatalog(self.spec.state, self, process), pool, self.seconds
         )
         self._processes.append(process)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrt.errors import StateError, StoreCorruptedError
-from streamrt.runtime.homes import StateSettings
+from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.stores import StoreCatalog
 from streamrt.state import MemoryStore, Stamp, Store, StorePartition, StoreSpec
 

@@ -87,7 +87,7 @@ def test_a_backlog_is_processed_in_the_order_of_time(kafka: Kafka, guarantee: st
         feed(kafka, right, 1, [(50_000, 1)])
         assert run() == {"0": [], "1": [(50_000, right, total + 4)]}
     places = [TopicPartition(name, partition) for name in (left, right) for partition in range(2)]
-    ends = {place: kafka.admin.watermarks([place])[place][1] for place in places}
+    ends = {place: kafka.admin.offset_bounds([place])[place][1] for place in places}
     assert kafka.admin.committed(group, places) == ends
 
 

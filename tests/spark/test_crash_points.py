@@ -17,7 +17,7 @@ import pytest
 from streamrt.kafka import ChangelogReader, ConnectionConfig, Consumer
 from streamrt.kafka.client import partition_offsets
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.runtime.faults import VARIABLE, InjectedFaultError
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.state_setup import complete_spec
@@ -266,7 +266,7 @@ class Counting:
         with Consumer(kafka.address, self.group, "earliest") as consumer:
             consumer.commit(offsets=partition_offsets({self.place: 0}), asynchronous=False)
 
-    def tasks(self, state_dir: Path, pause: Callable[[], None] = lambda: None) -> tuple[Tasks, KafkaTaskClients]:
+    def tasks(self, state_dir: Path, pause: Callable[[], None] = lambda: None) -> tuple[TaskExecutor, KafkaTaskClients]:
         """Return tasks, as of a process of their own."""
 
         def count(value: int, state: State) -> list[int]:
@@ -280,7 +280,7 @@ class Counting:
         app.setup_topics()
         spec = complete_spec(app.task_spec(), app.topic_manager, self.kafka.admin, state_dir, None, app.config)
         clients = KafkaTaskClients(ConnectionConfig(bootstrap_servers=self.kafka.address), self.group)
-        return Tasks(spec, clients), clients
+        return TaskExecutor(spec, clients), clients
 
     def chunk(self, start: int, end: int) -> Chunk:
         """Produce records whose values are their offsets, and return them as a task gets them."""
@@ -307,7 +307,7 @@ def test_after_an_exception_the_next_attempt_in_the_same_process_works(
     workers: dict[TopicPartition, str] = {}
     for point in POINTS:
         begin, end = end, end + 10
-        chunk, context = counting.chunk(begin, end), BatchContext({counting.place: begin}, workers=workers)
+        chunk, context = counting.chunk(begin, end), BatchContext({counting.place: begin}, last_committer=workers)
         faults.ask(f"{point}:raise")
         with pytest.raises(InjectedFaultError):
             tasks.run([chunk], context)

@@ -50,7 +50,7 @@ def read(kafka: Kafka, topic: str, records: int) -> list[tuple[str, Any]]:
 def lag(kafka: Kafka, group: str, topic: str, partitions: int) -> int:
     """Return how many offsets a group is behind the ends of a topic."""
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    ends = kafka.admin.watermarks(places)
+    ends = kafka.admin.offset_bounds(places)
     done = kafka.admin.committed(group, places)
     return sum(ends[place][1] - (done[place] or 0) for place in places)
 
@@ -259,7 +259,7 @@ def test_group_by_brings_keys_together_over_a_repartition_topic(kafka: Kafka, gu
     done = kafka.admin.committed(group, places)
     purge.offer({place: offset for place, offset in done.items() if offset is not None})
     purge.run()
-    assert all(low == high for low, high in kafka.admin.watermarks(places).values())
+    assert all(low == high for low, high in kafka.admin.offset_bounds(places).values())
     shutil.rmtree(kafka.state_dir)
     kafka.produce(source, values[:5], key=None, partition=1)
     assert run(5, 35) == Counter((who, number) for who in "abcde" for number in range(1, 8))

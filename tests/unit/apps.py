@@ -15,7 +15,7 @@ from streamrt.runtime import TaskSpec
 from streamrt.state import MemoryStore, StoreSpec, StoreTransaction, Transaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.cluster import MemoryCluster
-from streamrt.topology import Executor, Node, StateAccess, Topology, compose_stream
+from streamrt.topology import Node, RecordHandler, StateAccess, Topology, compose_stream
 
 START = 1_000_000
 """Wall clock of the drivers, in milliseconds."""
@@ -90,7 +90,7 @@ class Surroundings:
         self.left: list[Output] = []
         self.transactions: dict[str, StoreTransaction] = {}
 
-    def sender(self, topic: Topic) -> Executor:
+    def sender(self, topic: Topic) -> RecordHandler:
         return lambda *record: self.sent.append((topic.name, *record))
 
     def state(self, store: StoreSpec) -> StateAccess:
@@ -99,7 +99,7 @@ class Surroundings:
             self.transactions[store.name] = StoreTransaction(partition)
         return self.transactions[store.name].state
 
-    def sink(self, sink: BaseSink) -> Executor:
+    def sink(self, sink: BaseSink) -> RecordHandler:
         return lambda *record: self.sunk.append((sink, *record))
 
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:

@@ -11,10 +11,10 @@ from streamrt.runtime import (
     BatchContext,
     ChangelogSettings,
     Report,
-    SourceState,
+    ScopeInfo,
     StateSettings,
-    Tasks,
-    TransactionWriter,
+    TaskExecutor,
+    TransactionalRecordWriter,
 )
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import POSITION_KEY, MemoryStore, State, Store, StorePartition, StoreSpec, state_of
@@ -41,17 +41,17 @@ class Clients(MemoryClients):
         if name in self.troubles:
             raise self.troubles.pop(name)
 
-    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
         self.call("reuse")
         return Transaction(self)
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
         self.call("init")
         return Transaction(self)
 
     delivered = True
 
-    def hurry(self) -> None: ...
+    def send_pending(self) -> None: ...
 
     def release(self, task: TopicPartition) -> None:
         self.call("release")
@@ -195,11 +195,11 @@ class World:
         sdf = sdf.apply(count, stateful=True) if stateful else sdf
         sdf.to_topic(app.topic("out"))
         stores = {"default": ChangelogSettings("log") if changelog else None} if stateful else {}
-        state = StateSettings("group", Path("unused"), None, {"in": SourceState(None, 2, stores)})
+        state = StateSettings("group", Path("unused"), None, {"in": ScopeInfo(None, 2, stores)})
         spec = app.task_spec(count_outputs=True, collect=True)
         self.clients = Clients()
         self.catalog = Catalog(state, self.clients)
-        self.tasks = Tasks(replace(spec, state=state), self.clients, self.catalog)
+        self.tasks = TaskExecutor(replace(spec, state=state), self.clients, self.catalog)
         self._process = Process(self.tasks, app.config.processing_mode)
 
     def run(self, *chunks: Any, **context: Any) -> Report:

@@ -10,7 +10,7 @@ from streamrt.joins import AsOfHow, AsOfJoin, IntervalHow, IntervalJoin
 from streamrt.models import Headers, Tick
 from streamrt.state import MemoryStore, State, Store, StoreSpec, TimedTransaction
 from streamrt.topics import Topic
-from streamrt.topology import Executor, MergeOperator, Node
+from streamrt.topology import MergeOperator, Node, RecordHandler
 from tests.unit.state_timed import Run
 
 Output = tuple[Any, Any, int, Headers | None]
@@ -59,10 +59,10 @@ class Joined:
     def state(self, store: StoreSpec) -> Callable[[Any, int], State]:
         raise AssertionError("joins have no State")
 
-    def sender(self, topic: Topic) -> Executor:
+    def sender(self, topic: Topic) -> RecordHandler:
         raise AssertionError("joins send nothing")
 
-    def sink(self, sink: Any) -> Executor:
+    def sink(self, sink: Any) -> RecordHandler:
         raise AssertionError("joins have no sinks")
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:

@@ -15,21 +15,21 @@ from streamrt import Application
 from streamrt.errors import OffsetOutOfRangeError
 from streamrt.kafka import GroupAssignment, GroupFencedError, InputBatch, OffsetMetadata
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime import ChangelogSettings, SourceState, StateSettings, Tasks, TransactionWriter
+from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskExecutor, TransactionalRecordWriter
 from streamrt.runtime.link import (
-    Begin,
+    Ack,
+    AssignmentRequest,
+    BatchDone,
     FromTask,
+    IdleChanged,
     LinkClosed,
-    Quiet,
-    Seen,
-    Taken,
+    ProgressUpdate,
+    StartPositions,
     ToTask,
-    Wanted,
-    Worked,
 )
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.report import Report
-from streamrt.runtime.resident import ResidentSettings, ResidentTask
+from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import RocksDBOptions, State, Store, StorePartition, StoreSpec, state_of
 from streamrt.testing.memory import MemoryClients
@@ -69,11 +69,11 @@ class Clients(commit_world.Clients):
         super().__init__()
         self.spent = False
 
-    def kept(self, task: TopicPartition) -> TransactionWriter | None:
+    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
         super().kept(task)
         return Transaction(self)
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionWriter:
+    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
         super().transactional(task, owner)
         return Transaction(self)
 
@@ -314,7 +314,7 @@ class MemoryLink:
         takes: whether reports are answered at once.
         begins: whether questions for offsets are answered at once.
         idle: told one by one, each when the task waits and nothing else is to be heard.
-        fresh: partitions that must be committed if the group does not know them.
+        initial_offsets: partitions that must be committed if the group does not know them.
     """
 
     def __init__(self, offsets: dict[TopicPartition, int], clock: Clock) -> None:
@@ -323,7 +323,7 @@ class MemoryLink:
         self.idle: deque[ToTask] = deque()
         self.takes = self.begins = True
         self.closed = False
-        self.fresh: frozenset[TopicPartition] = frozenset()
+        self.initial_offsets: frozenset[TopicPartition] = frozenset()
         self._offsets = offsets
         self._clock = clock
 
@@ -331,15 +331,17 @@ class MemoryLink:
         if self.closed:
             raise LinkClosed
         self.sent.append(message)
-        if isinstance(message, Wanted) and self.begins:
+        if isinstance(message, AssignmentRequest) and self.begins:
             self.begin(message)
-        elif isinstance(message, Worked) and self.takes:
-            self.inbox.append(Taken(message.number))
+        elif isinstance(message, BatchDone) and self.takes:
+            self.inbox.append(Ack(message.number))
 
-    def begin(self, wanted: Wanted) -> None:
+    def begin(self, wanted: AssignmentRequest) -> None:
         positions = {place: self._offsets.get(place, 0) for place in sorted(wanted.assigned - wanted.kept)}
-        fresh = {place: at for place, at in positions.items() if place in self.fresh - self._offsets.keys()}
-        self.inbox.append(Begin(wanted.generation, positions, fresh))
+        initial_offsets = {
+            place: at for place, at in positions.items() if place in self.initial_offsets - self._offsets.keys()
+        }
+        self.inbox.append(StartPositions(wanted.generation, positions, initial_offsets))
 
     def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
         if self.closed and not self.inbox:
@@ -420,19 +422,19 @@ class World:
             }
             if logs:
                 names = tuple(sorted(topics)) if len(topics) > 1 else ()
-                sources[stream] = SourceState(None, partitions, logs, names)
+                sources[stream] = ScopeInfo(None, partitions, logs, names)
         state = StateSettings("group", disk or Path("unused"), options, sources, in_memory=disk is None)
         self.clock = Clock()
         self.clients = Clients()
         self.catalog = Catalog(state, self.clients)
         self.spec = replace(spec, state=state, commit_metadata=CommitMetadata({"in": {"default": "1"}}))
-        self.tasks = Tasks(self.spec, self.clients, self.catalog if disk is None else StoreCatalog(state))
+        self.tasks = TaskExecutor(self.spec, self.clients, self.catalog if disk is None else StoreCatalog(state))
         self.feed = MemoryFeed(self.clock)
         self.link = MemoryLink(self.clients.offsets, self.clock)
         self.members: list[MemoryMember] = []
         self._awaited = 0
         self.settings = ResidentSettings(3, 1, **{"transaction_interval": 5.0, **(commits or {})})
-        self.task = ResidentTask(self.tasks, self.feed, self._join, self.link, self.settings, self.clock)
+        self.task = ResidentLoop(self.tasks, self.feed, self._join, self.link, self.settings, self.clock)
         self.member.asked = self.task._membership._revoking.is_set
 
     def _join(self, on_revoke: Any, on_lost: Any) -> MemoryMember:
@@ -497,11 +499,11 @@ class World:
 
     @property
     def reports(self) -> list[Report]:
-        return [worked.report for worked in self.link.told(Worked)]
+        return [worked.report for worked in self.link.told(BatchDone)]
 
     @property
     def quiet(self) -> list[bool]:
-        return [message.quiet for message in self.link.told(Quiet)]
+        return [message.quiet for message in self.link.told(IdleChanged)]
 
     def outputs(self, topic: str = "out") -> list[int]:
         return [int(record.value or b"") for record in self.clients.written(topic)]
@@ -532,7 +534,7 @@ def committed(world: World) -> dict[TopicPartition, int]:
 
 def seen(world: World) -> int:
     """Return how many records were told of before their commit."""
-    return sum(message.report.records for message in world.link.told(Seen))
+    return sum(message.report.records for message in world.link.told(ProgressUpdate))
 
 
 def processed(world: World) -> dict[TopicPartition, list[int]]:

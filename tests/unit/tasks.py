@@ -7,7 +7,7 @@ from streamrt import Application
 from streamrt.config import ProcessingMode
 from streamrt.errors import ProducerError
 from streamrt.models import Headers, TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.runtime.commit import Session
 from streamrt.runtime.turns import Turns
 from streamrt.testing.memory import MemoryClients
@@ -77,7 +77,7 @@ class Process:
         mode: the processing mode.
     """
 
-    def __init__(self, tasks: Tasks, mode: ProcessingMode) -> None:
+    def __init__(self, tasks: TaskExecutor, mode: ProcessingMode) -> None:
         self._tasks = tasks
         self._carried: dict[TopicPartition, Session] | None = {} if mode == "resident" else None
 
@@ -124,7 +124,7 @@ def run(
     **wishes: bool,
 ) -> Report:
     """Process chunks with the tasks of an application, in one batch."""
-    tasks = Tasks(app.task_spec(**{"count_outputs": True, "collect": True, **wishes}), writer or Writer())
+    tasks = TaskExecutor(app.task_spec(**{"count_outputs": True, "collect": True, **wishes}), writer or Writer())
     return Process(tasks, app.config.processing_mode).run(chunks, context or BatchContext())
 
 

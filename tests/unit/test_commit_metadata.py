@@ -7,7 +7,7 @@ import pytest
 
 from streamrt.errors import ConfigurationError
 from streamrt.models import TopicPartition
-from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
+from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.metadata import SENT_ROOM, CommitMetadata, CommittedMetadata, claimed, without_store
 from streamrt.runtime.sent import Sent
 
@@ -16,7 +16,7 @@ ORDERS = TopicPartition("orders", 3)
 
 def settings(topics: dict[str, dict[str, str | None]]) -> StateSettings:
     sources = {
-        topic: SourceState("id", 1, {store: ChangelogSettings("log", changelog) for store, changelog in stores.items()})
+        topic: ScopeInfo("id", 1, {store: ChangelogSettings("log", changelog) for store, changelog in stores.items()})
         for topic, stores in topics.items()
     }
     return StateSettings("shop", Path("unused"), None, sources)
@@ -43,8 +43,8 @@ def test_each_partition_is_told_of_alone() -> None:
         Path("unused"),
         None,
         {
-            "a": SourceState("1", 1, {"own": ChangelogSettings("log", "x1")}),
-            "a--b": SourceState("1,2", 1, {"both": ChangelogSettings("log", "x2")}, ("a", "b")),
+            "a": ScopeInfo("1", 1, {"own": ChangelogSettings("log", "x1")}),
+            "a--b": ScopeInfo("1,2", 1, {"both": ChangelogSettings("log", "x2")}, ("a", "b")),
         },
     )
     metadata = CommitMetadata.of(state, {"a--b": ("a", "b"), "c": ("c",)})
@@ -72,7 +72,7 @@ def test_times_and_what_is_held_back_travel_with_a_commit() -> None:
 
 
 def test_a_store_without_changelog_is_named() -> None:
-    state = StateSettings("shop", Path("unused"), None, {"orders": SourceState("id", 1, {"default": None})})
+    state = StateSettings("shop", Path("unused"), None, {"orders": ScopeInfo("id", 1, {"default": None})})
     found = CommittedMetadata.decode(CommitMetadata.of(state, {"orders": ("orders",)}).encode(ORDERS))
     assert found.stores == {"orders": {"default": None}}
     assert found.names("orders", "default")

@@ -23,7 +23,7 @@ from streamrt.runtime import (
     BatchContext,
     RecordWriter,
     StateSettings,
-    TransactionWriter,
+    TransactionalRecordWriter,
 )
 from streamrt.runtime.commit import Session, SessionStatus
 from streamrt.runtime.stores import StoreCatalog, TaskStores
@@ -400,7 +400,7 @@ def test_if_the_second_part_fails_the_first_one_stays() -> None:
     first = numbers(2)
     calls = 0
 
-    def second(task: TopicPartition, owner: TopicPartition | None = None) -> TransactionWriter:
+    def second(task: TopicPartition, owner: TopicPartition | None = None) -> TransactionalRecordWriter:
         nonlocal calls
         calls += 1
         if calls == 3:

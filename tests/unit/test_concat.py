@@ -12,7 +12,7 @@ from streamrt import Application, TopicConfig
 from streamrt.errors import InvalidOperationError, StateError, TopicConfigurationError
 from streamrt.models import TopicPartition
 from streamrt.operators import Concat
-from streamrt.runtime import BatchContext, ChangelogSettings, SourceState, StateSettings, Tasks
+from streamrt.runtime import BatchContext, ChangelogSettings, ScopeInfo, StateSettings, TaskExecutor
 from streamrt.runtime.fencing import fence_owners
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.state import POSITION_KEY, MemoryStore, Position, RocksDBStore, Stamp, State, StoreIdentity
@@ -315,7 +315,7 @@ class World:
         a.to_topic(app.topic("out"))
         spec = app.task_spec(count_outputs=True, collect=True)
         sources = {
-            name: SourceState(
+            name: ScopeInfo(
                 ",".join(f"id-{topic}" for topic in topics),
                 1,
                 {store.name: ChangelogSettings(changelog_topic_name("g", name, store.name)) for store in stores},
@@ -329,7 +329,7 @@ class World:
         # As a driver does before it looks where to begin.
         inputs = [TopicPartition(topic, 0) for topics in spec.topology.streams.values() for topic in topics]
         fence_owners(self.clients, inputs, metadata)
-        tasks = Tasks(replace(spec, state=state, commit_metadata=metadata), self.clients)
+        tasks = TaskExecutor(replace(spec, state=state, commit_metadata=metadata), self.clients)
         return Process(tasks, app.config.processing_mode)
 
     def run(self, work: Process, *chunks: Any, **positions: int) -> list[Any]:

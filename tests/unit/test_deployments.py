@@ -11,7 +11,7 @@ from streamrt import Application
 from streamrt.errors import ChangelogError, ConfigurationError, TransactionError
 from streamrt.kafka import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime import ChangelogSettings, SourceState, StateSettings
+from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.cleanup import StoreCleanup
 from streamrt.runtime.directory import StateDirectory, locked_parts
 from streamrt.runtime.fencing import fence_owners, take_inputs
@@ -192,7 +192,7 @@ def test_fault_14_a_store_that_was_passed_by_is_refused_by_name(
 ) -> None:
     place = TopicPartition("orders", 1)
     state = StateSettings(
-        "shop", Path("s"), None, {"orders": SourceState("t1", 2, {"totals": ChangelogSettings("log", "x1")})}
+        "shop", Path("s"), None, {"orders": ScopeInfo("t1", 2, {"totals": ChangelogSettings("log", "x1")})}
     )
 
     def check() -> None:

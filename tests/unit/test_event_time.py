@@ -15,11 +15,11 @@ from streamrt.runtime.report import StoreTime
 from streamrt.state import StoreSpec, TimedTransaction
 from streamrt.topics import Topic
 from streamrt.topology import (
-    Executor,
     MergeOperator,
     Node,
     Operator,
     OperatorContext,
+    RecordHandler,
     SourceOperator,
     TopologyBuilder,
     WatermarkStrategy,
@@ -43,7 +43,7 @@ class Waiting(Operator):
     hold_ms: int | None = 0
     store: str = STORE
 
-    def build(self, child: Executor, node: Node, context: OperatorContext) -> Executor:
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:
         return child
 
     def stores(self) -> tuple[StoreSpec, ...]:
@@ -64,7 +64,7 @@ class Waiting(Operator):
 class Merged(Waiting, MergeOperator):
     """Waits for event time behind two inputs."""
 
-    def build_inputs(self, child: Executor, node: Node, context: OperatorContext) -> tuple[Executor, ...]:
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:
         return (child, child)
 
 

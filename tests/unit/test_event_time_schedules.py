@@ -16,7 +16,7 @@ import pytest
 from streamrt import Application
 from streamrt.kafka import partition_for
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, SourceState, StateSettings, Tasks
+from streamrt.runtime import BatchContext, Chunk, ScopeInfo, StateSettings, TaskExecutor
 from streamrt.runtime.barriers import Barrier
 from streamrt.runtime.event_time import EventTime, Peer
 from streamrt.runtime.report import Report
@@ -37,7 +37,7 @@ class Instance:
 
     def __init__(self, world: "World") -> None:
         self.event_time = EventTime(world.topology, world.partitions)
-        self.tasks = Tasks(world.spec, world.clients, world.catalog)
+        self.tasks = TaskExecutor(world.spec, world.clients, world.catalog)
         self.owned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
 
@@ -59,7 +59,7 @@ class World:
         self.partitions = dict.fromkeys(declared.sources, PARTITIONS)
         self.topology = declared.resolve(self.partitions)
         sources = {
-            scope: SourceState(None, PARTITIONS, {store.name: None for store in self.topology.stores(scope)})
+            scope: ScopeInfo(None, PARTITIONS, {store.name: None for store in self.topology.stores(scope)})
             for scope in self.topology.scopes
             if self.topology.stores(scope)
         }

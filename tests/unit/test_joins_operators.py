@@ -10,7 +10,7 @@ import pytest
 from streamrt.errors import ColumnTypeError, ConfigurationError, InvalidOperationError, SerializationError
 from streamrt.joins import AsOfJoin, IntervalJoin, OnMerge, merge_of
 from streamrt.joins.notes import Warnings
-from streamrt.joins.values import fresh
+from streamrt.joins.values import deep_copy
 from streamrt.state import StorePartition
 from tests.unit.joined import SPEC, Joined, pair
 
@@ -307,7 +307,7 @@ def test_fresh_values() -> None:
             self.items: list[int] = []
 
     value: dict[str, Any] = {"flat": {"a": 1}, "deep": [{"b": [1]}], "own": Own(), "tuple": ([1],)}
-    copied = fresh(value)
+    copied = deep_copy(value)
     copied["flat"]["a"] = 2
     copied["deep"][0]["b"].append(2)
     copied["own"].items.append(1)

@@ -1,4 +1,4 @@
-"""What a `TransactionalWriter` decides without a broker."""
+"""What a `KafkaTransactionalWriter` decides without a broker."""
 
 import time
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, TransactionError
-from streamrt.kafka import ConnectionConfig, TransactionalWriter, WriterState, transactional_id
+from streamrt.kafka import ConnectionConfig, KafkaTransactionalWriter, WriterState, transactional_id
 from streamrt.models import TopicPartition
 
 # Port 1 is served by nobody.
@@ -16,7 +16,7 @@ names = st.text(max_size=80) | st.text(alphabet="ab.~-_/2e", max_size=8) | st.te
 tasks = st.tuples(names, names, st.integers(0, 100_000))
 
 
-def state_of(writer: TransactionalWriter) -> WriterState:
+def state_of(writer: KafkaTransactionalWriter) -> WriterState:
     """Return the state; unlike of an attribute, type checkers expect it to change."""
     return writer.state
 
@@ -75,11 +75,11 @@ def test_ids_of_former_versions_are_kept() -> None:
 )
 def test_options_that_contradict_transactions_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        TransactionalWriter(NOWHERE, "id", "group", options)
+        KafkaTransactionalWriter(NOWHERE, "id", "group", options)
 
 
 def test_the_order_of_calls_is_checked() -> None:
-    writer = TransactionalWriter(NOWHERE, "id", "group", {"enable.idempotence": "true", "linger.ms": 1})
+    writer = KafkaTransactionalWriter(NOWHERE, "id", "group", {"enable.idempotence": "true", "linger.ms": 1})
     assert state_of(writer) is WriterState.NEW
     assert not writer.usable
     with pytest.raises(InvalidOperationError, match="id is new and not ready"):
@@ -100,7 +100,7 @@ def test_the_order_of_calls_is_checked() -> None:
 
 @pytest.mark.slow
 def test_without_a_broker_init_ends_in_time() -> None:
-    writer = TransactionalWriter(NOWHERE, "id", "group")
+    writer = KafkaTransactionalWriter(NOWHERE, "id", "group")
     begun = time.monotonic()
     with pytest.raises(TransactionError, match="the transactional id id could not be acquired") as caught:
         writer.init(0.5, "topic")

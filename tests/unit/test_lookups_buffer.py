@@ -13,7 +13,7 @@ from streamrt.joins import BaseField, BaseLookup, BufferedLookupJoin, LookupBuff
 from streamrt.models import Headers, Tick
 from streamrt.state import MemoryStore, StoreSpec, TimedTransaction
 from streamrt.testing import TopologyTestDriver
-from streamrt.topology import Executor, Node
+from streamrt.topology import Node, RecordHandler
 from tests.unit.apps import START, Stage
 from tests.unit.state_timed import Run
 
@@ -88,10 +88,10 @@ class Buffered:
     def state(self, store: StoreSpec) -> Any:
         raise AssertionError("there is no State")
 
-    def sender(self, topic: Any) -> Executor:
+    def sender(self, topic: Any) -> RecordHandler:
         raise AssertionError("nothing is sent")
 
-    def sink(self, sink: Any) -> Executor:
+    def sink(self, sink: Any) -> RecordHandler:
         raise AssertionError("there are no sinks")
 
     def show(self, node_id: int, item: Any) -> None:

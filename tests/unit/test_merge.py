@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamrt.errors import TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import Headers, OffsetRange, TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.runtime.merge import Merge
 from streamrt.serializers import Deserializer, SerializationContext
 from streamrt.state import State
@@ -189,7 +189,7 @@ def tasks(
     if stateful:
         merged.apply(count, stateful=True)
     spec = replace(app.task_spec(count_outputs=True, collect=True), processed_offsets=True)
-    return Process(Tasks(spec, logs), app.config.processing_mode)
+    return Process(TaskExecutor(spec, logs), app.config.processing_mode)
 
 
 def count(value: Any, state: State) -> int:
@@ -237,7 +237,7 @@ def test_limits_are_exact(limit: int) -> None:
     logs = Logs({"a": [1, 3, 5, 7], "b": [2, 4, 6]})
     work = tasks(logs)
     delivered = [logs.chunk("a", range(4)), logs.chunk("b", range(3))]
-    report = work.run(delivered, BatchContext(outputs=limit))
+    report = work.run(delivered, BatchContext(output_limit=limit))
     order = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3)]
     assert outputs(report) == order[:limit]
     assert report.complete == (limit == 7)
@@ -252,7 +252,7 @@ def test_when_time_is_up_a_record_was_processed_and_the_rest_comes_again() -> No
     positions = {A: 0, B: 0}
     found = []
     for _ in range(4):
-        report = work.run(delivered, BatchContext(positions, seconds=0))
+        report = work.run(delivered, BatchContext(positions, time_limit_s=0))
         found += outputs(report)
         positions.update({place: done.end for place, done in report.ranges.items()})
     assert found == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
@@ -316,7 +316,7 @@ def test_tasks_of_several_partitions_and_of_plain_topics_share_a_batch() -> None
     app = application()
     frames = [app.dataframe(app.topic(name, value_deserializer=Milliseconds())) for name in ("a", "b", "plain")]
     frames[0].concat(frames[1])
-    work = Process(Tasks(app.task_spec(count_outputs=True, collect=True), logs), app.config.processing_mode)
+    work = Process(TaskExecutor(app.task_spec(count_outputs=True, collect=True), logs), app.config.processing_mode)
     second = Chunk("b", 1, [7], [None], [b"7"], [0], [0])
     delivered = [logs.chunk("b", range(1)), second, logs.chunk("plain", range(2)), logs.chunk("a", range(2))]
     logs.log_end = lambda place: 0  # type: ignore[method-assign]
@@ -327,6 +327,6 @@ def test_tasks_of_several_partitions_and_of_plain_topics_share_a_batch() -> None
     assert outputs(report) == ([*merged, ("b", 7), *plain] if resident else [*plain, *merged, ("b", 7)])
     assert sorted(report.ranges) == [A, TopicPartition("a", 1), B, TopicPartition("b", 1), TopicPartition("plain", 0)]
     work.let_go()
-    limited = work.run(delivered, BatchContext(outputs=2))
+    limited = work.run(delivered, BatchContext(output_limit=2))
     assert outputs(limited) == (merged[:2] if resident else plain)
     assert not limited.complete

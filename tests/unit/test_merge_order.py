@@ -8,7 +8,7 @@ import pytest
 from streamrt import StreamingDataFrame
 from streamrt.kafka import TopicConfig
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Tasks
+from streamrt.runtime import BatchContext, TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from tests.unit.apps import application, completed
 from tests.unit.tasks import Process, chunk
@@ -82,7 +82,7 @@ def test_a_left_record_finds_the_right_record_of_its_own_time(left: str, right: 
     app = application()
     frames = {name: app.dataframe(app.topic(name)) for name in (left, right)}
     frames[left].join_asof(frames[right], how="left", on_merge=lambda one, other: [one, other])
-    tasks = Tasks(completed(app), MemoryClients(lambda: 0))
+    tasks = TaskExecutor(completed(app), MemoryClients(lambda: 0))
     chunks = {
         name: chunk(b'"first"', b'"second"', topic=name, keys=[b"k"] * 2, timestamps=[5, 8]) for name in (left, right)
     }

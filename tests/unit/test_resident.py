@@ -13,22 +13,22 @@ from streamrt.errors import (
 )
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime.batch import Batch
 from streamrt.runtime.link import (
-    Begin,
+    Ack,
+    AssignmentRequest,
     Committed,
     Ended,
     Failed,
     Joined,
     LinkClosed,
-    Seen,
+    ProgressUpdate,
+    StartPositions,
     Stop,
-    Taken,
     Time,
-    Wanted,
     Welcome,
 )
 from streamrt.runtime.report import Report
+from streamrt.runtime.work_cycle import WorkCycle
 from tests.support import wait_until
 from tests.unit.resident_world import (
     BOTH,
@@ -56,10 +56,10 @@ def test_a_task_joins_asks_where_to_begin_works_and_ends() -> None:
     world.feed.before_poll(3, lambda: world.link.inbox.append(Stop()))
     world.task.run()
     kinds = [type(message) for message in world.link.sent]
-    assert kinds[:2] == [Joined, Wanted]
+    assert kinds[:2] == [Joined, AssignmentRequest]
     assert kinds[-1] is Ended
     assert world.link.sent[0] == Joined(3, 1)
-    assert world.link.told(Wanted) == [Wanted(1, BOTH)]
+    assert world.link.told(AssignmentRequest) == [AssignmentRequest(1, BOTH)]
     assert world.outputs() == [11, 12]
     assert committed(world) == {FIRST: 3}
     assert world.member.started
@@ -80,7 +80,7 @@ def test_an_empty_assignment_is_asked_about_and_is_quiet() -> None:
     world = World(plain)
     world.member.assign()
     world.until(lambda: world.quiet)
-    assert world.link.told(Wanted) == [Wanted(1, frozenset())]
+    assert world.link.told(AssignmentRequest) == [AssignmentRequest(1, frozenset())]
     assert world.quiet == [True]
 
 
@@ -88,14 +88,14 @@ def test_an_answer_for_another_generation_is_not_heard() -> None:
     world = World(plain)
     world.link.begins = False
     world.member.assign(FIRST)
-    world.until(lambda: world.link.told(Wanted))
+    world.until(lambda: world.link.told(AssignmentRequest))
     world.revoke()
     world.member.assign(SECOND)
-    world.until(lambda: len(world.link.told(Wanted)) == 2)
-    world.link.inbox.append(Begin(1, {FIRST: 0}))
+    world.until(lambda: len(world.link.told(AssignmentRequest)) == 2)
+    world.link.inbox.append(StartPositions(1, {FIRST: 0}))
     world.steps(2)
     assert world.feed.positions == {}
-    world.link.inbox.append(Begin(2, {SECOND: 4}))
+    world.link.inbox.append(StartPositions(2, {SECOND: 4}))
     world.until(lambda: world.feed.positions)
     assert world.feed.positions == {SECOND: 4}
 
@@ -103,7 +103,7 @@ def test_an_answer_for_another_generation_is_not_heard() -> None:
 @GUARANTEES
 def test_offsets_that_the_group_does_not_know_are_committed_before_the_first_record(transactional: bool) -> None:
     world = World(transactional=transactional)
-    world.link.fresh = frozenset({FIRST})
+    world.link.initial_offsets = frozenset({FIRST})
     world.put(FIRST, 1)
     world.begin()
     assert world.member.commits == [{FIRST: 0}]
@@ -112,10 +112,10 @@ def test_offsets_that_the_group_does_not_know_are_committed_before_the_first_rec
 
 def test_fresh_offsets_that_could_not_be_committed_are_asked_for_again() -> None:
     world = World(transactional=True)
-    world.link.fresh = frozenset({FIRST})
+    world.link.initial_offsets = frozenset({FIRST})
     world.member.troubles.append(KafkaRequestError("the coordinator moves", retriable=True))
     world.member.assign(FIRST)
-    world.until(lambda: len(world.link.told(Wanted)) == 2)
+    world.until(lambda: len(world.link.told(AssignmentRequest)) == 2)
     world.until(lambda: world.member.commits)
     assert world.member.commits[0] == {FIRST: 0}
 
@@ -220,7 +220,7 @@ def test_at_least_once_offsets_are_committed_when_the_driver_has_taken_the_repor
     world.steps(5)
     assert committed(world) == {}
     assert "flush" in world.clients.calls
-    world.link.inbox.append(Taken(1))
+    world.link.inbox.append(Ack(1))
     world.steps()
     assert committed(world) == {FIRST: 1}
     assert world.member.metadata == {METADATA}
@@ -257,7 +257,7 @@ def test_a_driver_that_takes_nothing_stops_the_work() -> None:
     world.steps(30)
     assert world.outputs() == [0, 1, 2, 3]
     assert len(world.reports) == 4
-    world.link.inbox.append(Taken(2))
+    world.link.inbox.append(Ack(2))
     world.steps(30)
     assert committed(world) == {FIRST: 2}
     assert world.outputs() == [0, 1, 2, 3, 4, 5]
@@ -310,7 +310,7 @@ def test_partitions_are_given_back_only_when_the_driver_has_taken_the_reports() 
     world.begin(FIRST)
     world.until(lambda: seen(world) == 1)
     with world.member.revoking() as thread:
-        world.link.idle.append(Taken(1))
+        world.link.idle.append(Ack(1))
         while thread.is_alive():
             world.task.step()
     assert committed(world) == {FIRST: 1}
@@ -326,7 +326,7 @@ def test_a_driver_that_does_not_take_reports_does_not_hold_the_group_up_for_ever
     world.revoke()
     assert world.clock() - begun > 29
     assert committed(world) == {}
-    world.link.inbox.append(Taken(1))
+    world.link.inbox.append(Ack(1))
     world.member.assign(FIRST)
     world.until(lambda: world.feed.positions)
     assert committed(world) == {}, "it belongs to the assignment before"
@@ -356,7 +356,7 @@ def test_no_time_passes_while_partitions_are_given_back(transactional: bool) -> 
     world.until(lambda: seen(world) == 1)
     with world.member.revoking() as thread:
         world.link.idle.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST})))
-        world.link.idle.append(Taken(1))
+        world.link.idle.append(Ack(1))
         while thread.is_alive():
             world.task.step()
     # At least once, it would come again from whoever is next.
@@ -391,7 +391,7 @@ def test_a_question_that_was_asked_twice_is_answered_once(transactional: bool) -
     world.link.begins = False
     settle = world.tasks.end
 
-    def settle_too_slowly(batch: Batch) -> Report:
+    def settle_too_slowly(batch: WorkCycle) -> Report:
         # The member has let go, and has an assignment again, before the task finds out.
         report = settle(batch)
         world.task._membership._lost.set()
@@ -403,14 +403,14 @@ def test_a_question_that_was_asked_twice_is_answered_once(transactional: bool) -
     world.steps(3)
     world.tasks.end = settle  # type: ignore[method-assign]
     at = committed(world).get(FIRST, 0)
-    assert world.link.told(Wanted)[1:] == [Wanted(2, frozenset({FIRST}))] * 2
-    world.link.inbox.append(Begin(2, {FIRST: at}))
+    assert world.link.told(AssignmentRequest)[1:] == [AssignmentRequest(2, frozenset({FIRST}))] * 2
+    world.link.inbox.append(StartPositions(2, {FIRST: at}))
     world.put(FIRST, 2)
     world.until(lambda: seen(world) > 1)
-    world.link.inbox.append(Begin(2, {FIRST: at}))
+    world.link.inbox.append(StartPositions(2, {FIRST: at}))
     world.put(FIRST, 3)
     world.until(lambda: committed(world).get(FIRST) == 3)
-    assert not any(message.report.interrupted for message in world.link.told(Seen))
+    assert not any(message.report.interrupted for message in world.link.told(ProgressUpdate))
     assert [value for value, _ in world.counts()] == ([1, 2, 3] if transactional else [1, 1, 2, 3])
 
 
@@ -457,7 +457,7 @@ def test_a_fenced_commit_lets_everything_go() -> None:
     world.link.takes = False
     world.until(lambda: world.reports)
     world.member.assign(FIRST)
-    world.link.inbox.append(Taken(1))
+    world.link.inbox.append(Ack(1))
     world.link.takes = True
     world.until(lambda: committed(world) == {FIRST: 1})
     assert world.outputs() == [1, 1]
@@ -468,9 +468,9 @@ def test_partitions_taken_before_the_answer_came_are_let_go(transactional: bool)
     world = World(transactional=transactional)
     world.link.begins = False
     world.member.assign(FIRST)
-    world.until(lambda: world.link.told(Wanted))
+    world.until(lambda: world.link.told(AssignmentRequest))
     world.revoke()
-    world.link.begin(world.link.told(Wanted)[0])
+    world.link.begin(world.link.told(AssignmentRequest)[0])
     world.put(FIRST, 1)
     world.steps(5)
     assert world.clients.calls.count("out") == 0

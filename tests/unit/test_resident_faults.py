@@ -14,7 +14,7 @@ from streamrt.errors import SinkBackpressureError, StoreCorruptedError, Transact
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.runtime.event_time import EventTime
-from streamrt.runtime.link import Seen, Taken, Time, Wanted, Worked
+from streamrt.runtime.link import Ack, AssignmentRequest, BatchDone, ProgressUpdate, Time
 from tests.support import LONG
 from tests.unit.resident_world import FIRST, SECOND, World, committed, tally
 
@@ -120,9 +120,9 @@ class Ordeal:
         """Let the driver do its part, and the task work for a moment."""
         world = self.world
         for message in itertools.islice(world.link.sent, self.heard, None):
-            if isinstance(message, Wanted):
+            if isinstance(message, AssignmentRequest):
                 self.assign()
-            elif isinstance(message, Seen | Worked):
+            elif isinstance(message, ProgressUpdate | BatchDone):
                 assert message.report.failure is None, message.report.failure.message
                 self.event_time.restart((*message.report.stalled, *message.report.interrupted))
                 self.event_time.report(message.report.times, message.report.sent)
@@ -170,7 +170,7 @@ class Ordeal:
 
     def let_take(self, takes: bool) -> None:
         self.world.link.takes = takes
-        self.world.link.inbox.append(Taken(len(self.world.reports)))
+        self.world.link.inbox.append(Ack(len(self.world.reports)))
 
     def run(self) -> None:
         world = self.world

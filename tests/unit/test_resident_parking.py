@@ -5,7 +5,7 @@ import pytest
 from streamrt import Application
 from streamrt.kafka import GroupAssignment, KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.link import Begin, Seen, Stop, Time, Wanted, Welcome
+from streamrt.runtime.link import AssignmentRequest, ProgressUpdate, StartPositions, Stop, Time, Welcome
 from streamrt.runtime.parking import PARKED_S
 from tests.unit.resident_world import (
     BOTH,
@@ -49,7 +49,7 @@ def test_what_comes_back_goes_on_with_open_stores(transactional: bool) -> None:
         world.put(place, 3)
     world.member.assign(*BOTH, unbroken=True)
     world.until(lambda: committed(world) == {FIRST: 3, SECOND: 3})
-    assert world.link.told(Wanted)[1:] == [Wanted(2, BOTH, BOTH)]
+    assert world.link.told(AssignmentRequest)[1:] == [AssignmentRequest(2, BOTH, BOTH)]
     assert world.catalog.opened == []
     assert world.clients.calls.count("init") == inits
     assert sorted(world.counts()) == sorted([(1, 1), (2, 2), (3, 3)] * 2)
@@ -61,7 +61,7 @@ def test_what_goes_to_another_member_is_closed_before_the_driver_hears_of_it(tra
     world.link.begins = False
     world.member.assign(FIRST, unbroken=True)
     world.steps()
-    assert world.link.told(Wanted)[1:] == [Wanted(2, frozenset({FIRST}), frozenset({FIRST}))]
+    assert world.link.told(AssignmentRequest)[1:] == [AssignmentRequest(2, frozenset({FIRST}), frozenset({FIRST}))]
     assert world.counted(1) == 2
     assert world.feed.positions == {FIRST: 2}
 
@@ -82,7 +82,7 @@ def test_what_stays_does_not_wait_for_what_comes(transactional: bool) -> None:
     assert len(world.quiet) == quiet, "the other partition may have records"
     # A batch is under way.
     world.put(FIRST, 4)
-    world.link.begin(world.link.told(Wanted)[2])
+    world.link.begin(world.link.told(AssignmentRequest)[2])
     world.until(lambda: committed(world) == {FIRST: 4, SECOND: 3})
     assert sorted(world.counts()) == [(1, 1), (1, 1), (2, 2), (2, 2), (3, 3), (3, 3), (4, 4)]
     assert world.catalog.opened == [1]
@@ -102,7 +102,7 @@ def test_what_another_member_may_have_had_in_between_is_opened_anew(transactiona
         world.member.assign(FIRST)
     world.put(FIRST, 3)
     world.until(lambda: committed(world)[FIRST] == 3)
-    assert [wanted.kept for wanted in world.link.told(Wanted)] == [frozenset()] * 2
+    assert [wanted.kept for wanted in world.link.told(AssignmentRequest)] == [frozenset()] * 2
     assert world.catalog.opened == [0]
     assert world.counts() == [(1, 1), (2, 2), (3, 3)]
 
@@ -116,7 +116,7 @@ def test_a_second_revocation_closes_what_was_not_in_the_assignment(transactional
     world.put(FIRST, 3)
     world.member.assign(FIRST, unbroken=True)
     world.until(lambda: committed(world)[FIRST] == 3)
-    assert world.link.told(Wanted)[-1].kept == frozenset()
+    assert world.link.told(AssignmentRequest)[-1].kept == frozenset()
     assert world.catalog.opened == [0]
 
 
@@ -129,7 +129,7 @@ def test_what_is_lost_is_closed(transactional: bool) -> None:
     assert [world.counted(0), world.counted(1)] == [0, 0]
     world.member.assign(*BOTH, unbroken=True)
     world.until_begun()
-    assert [wanted.kept for wanted in world.link.told(Wanted)] == [frozenset()] * 2
+    assert [wanted.kept for wanted in world.link.told(AssignmentRequest)] == [frozenset()] * 2
 
 
 @GUARANTEES
@@ -138,7 +138,7 @@ def test_a_revocation_that_took_too_long_closes_all(transactional: bool) -> None
     world.task._membership._lost.set()
     world.member.assign(FIRST, unbroken=True)
     world.until_begun()
-    assert world.link.told(Wanted)[-1].kept == frozenset()
+    assert world.link.told(AssignmentRequest)[-1].kept == frozenset()
     assert world.catalog.opened == [0]
 
 
@@ -153,7 +153,7 @@ def test_what_is_not_committed_is_closed() -> None:
     assert committed(world) == {}
     world.member.assign(FIRST, unbroken=True)
     world.until(lambda: committed(world) == {FIRST: 1})
-    assert world.link.told(Wanted)[-1].kept == frozenset()
+    assert world.link.told(AssignmentRequest)[-1].kept == frozenset()
     assert world.catalog.opened == [0, 0]
 
 
@@ -166,7 +166,7 @@ def test_a_task_that_is_not_open_is_not_kept() -> None:
     world.link.begins = True
     world.member.assign(FIRST, unbroken=True)
     world.until_begun()
-    assert [wanted.kept for wanted in world.link.told(Wanted)] == [frozenset()] * 2
+    assert [wanted.kept for wanted in world.link.told(AssignmentRequest)] == [frozenset()] * 2
 
 
 @GUARANTEES
@@ -180,12 +180,12 @@ def test_a_parked_task_does_nothing(transactional: bool) -> None:
     world.put(FIRST, 2, timestamp=9_000)
     world.link.inbox.append(Time({FIRST: {waiting_store(world): 5_000}}, frozenset({FIRST})))
     # An answer to a question of before.
-    world.link.inbox.append(Begin(1, {FIRST: 0}))
+    world.link.inbox.append(StartPositions(1, {FIRST: 0}))
     world.steps(5)
     assert world.clients.calls == calls
     world.member.assign(FIRST, unbroken=True)
     world.until(lambda: committed(world)[FIRST] == 2)
-    assert len(world.link.told(Wanted)) == 2
+    assert len(world.link.told(AssignmentRequest)) == 2
 
 
 @GUARANTEES
@@ -197,7 +197,7 @@ def test_a_group_that_does_not_decide_in_time_gets_the_stores_closed(transaction
     assert world.counted(0) == 2
     world.member.assign(FIRST, unbroken=True)
     world.until_begun()
-    assert world.link.told(Wanted)[-1].kept == frozenset()
+    assert world.link.told(AssignmentRequest)[-1].kept == frozenset()
 
 
 @GUARANTEES
@@ -229,14 +229,14 @@ def test_a_task_stays_only_with_all_of_its_inputs() -> None:
     world.member.assign(FIRST, unbroken=True)
     world.link.begins = False
     world.steps()
-    assert world.link.told(Wanted)[1:] == [Wanted(2, frozenset({FIRST}))]
+    assert world.link.told(AssignmentRequest)[1:] == [AssignmentRequest(2, frozenset({FIRST}))]
     assert world.feed.positions == {}
     world.link.begins = True
     world.begin(FIRST, OTHER)
     world.revoke()
     world.member.assign(FIRST, OTHER, unbroken=True)
     world.steps()
-    assert world.link.told(Wanted)[-1].kept == {FIRST, OTHER}
+    assert world.link.told(AssignmentRequest)[-1].kept == {FIRST, OTHER}
 
 
 def test_a_parked_task_is_not_at_the_end_of_its_input() -> None:
@@ -252,5 +252,5 @@ def test_a_parked_task_is_not_at_the_end_of_its_input() -> None:
 
 def ended(world: World) -> frozenset[TopicPartition] | None:
     """Return the tasks that were last told to be at the ends of their inputs."""
-    told = [message.ended for message in world.link.told(Seen) if message.ended is not None]
+    told = [message.ended for message in world.link.told(ProgressUpdate) if message.ended is not None]
     return told[-1] if told else None

@@ -16,7 +16,7 @@ from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.link import (
     Committed,
     Failed,
-    Seen,
+    ProgressUpdate,
     Time,
     Welcome,
 )
@@ -275,7 +275,7 @@ def test_a_tick_after_a_session_was_given_up_opens_no_store_twice(transactional:
         world.steps(2)
     world.revoke()
     assert sorted(partition for items in sink.flushed for partition, _ in items) == [0, 1]
-    assert not any(message.report.interrupted for message in world.link.told(Seen))
+    assert not any(message.report.interrupted for message in world.link.told(ProgressUpdate))
 
 
 @GUARANTEES

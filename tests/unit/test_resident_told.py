@@ -15,7 +15,7 @@ from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.runtime.link import (
-    Seen,
+    ProgressUpdate,
     Time,
 )
 from streamrt.runtime.progress import Progress
@@ -71,7 +71,7 @@ def test_event_time_is_told_before_the_commit() -> None:
     world.begin()
     world.until(lambda: seen(world) == 1)
     world.steps(10)
-    told = [message.report.times for message in world.link.told(Seen)]
+    told = [message.report.times for message in world.link.told(ProgressUpdate)]
     assert any(times.get((FIRST, waiting_store(world))) == StoreTime(1_500, 2_000) for times in told)
     assert world.reports == []
 
@@ -229,7 +229,7 @@ def test_shown_lines_are_told_soon_and_once() -> None:
         world.put(FIRST, number)
         world.clock.wait(1)
         world.steps(2)
-    told = [line for message in world.link.told(Seen) for _, line in message.report.shown]
+    told = [line for message in world.link.told(ProgressUpdate) for _, line in message.report.shown]
     assert len(told) == 3
     world.commit()
     assert world.reports[0].shown == []

@@ -18,9 +18,9 @@ from streamrt.errors import (
 from streamrt.kafka import KafkaRequestError
 from streamrt.runtime.clients import no_writer
 from streamrt.runtime.link import (
-    Begin,
-    Seen,
-    Wanted,
+    AssignmentRequest,
+    ProgressUpdate,
+    StartPositions,
 )
 from streamrt.state import RocksDBOptions, RocksDBStore, StorePartition
 from tests.unit.resident_world import (
@@ -277,7 +277,7 @@ def test_before_gone_offsets_are_asked_for_all_is_committed() -> None:
     world.member.troubles.append(KafkaRequestError("the coordinator moves", retriable=True))
     world.feed.low[FIRST] = 4
     world.link.begins = False
-    world.until(lambda: len(world.link.told(Wanted)) == 2)
+    world.until(lambda: len(world.link.told(AssignmentRequest)) == 2)
     assert committed(world) == {FIRST: 2}
 
 
@@ -290,10 +290,10 @@ def test_offsets_that_are_gone_are_asked_for_again() -> None:
     world.put(FIRST, 4, 5, 6)
     world.feed.low[FIRST] = 4
     world.link.begins = False
-    world.until(lambda: len(world.link.told(Wanted)) == 2)
+    world.until(lambda: len(world.link.told(AssignmentRequest)) == 2)
     # What was done is committed before.
     assert committed(world) == {FIRST: 2, SECOND: 1}
-    world.link.inbox.append(Begin(1, {FIRST: 4, SECOND: 1}, {FIRST: 4}))
+    world.link.inbox.append(StartPositions(1, {FIRST: 4, SECOND: 1}, {FIRST: 4}))
     world.until(lambda: len(world.outputs()) == 4)
     assert sorted(world.outputs()) == [1, 2, 3, 6]
     assert {FIRST: 4} in world.member.commits
@@ -344,7 +344,7 @@ def test_fault_23_a_locked_store_lets_its_task_wait_and_no_other(tmp_path: Path,
     world.put(SECOND, 3)
     world.until(lambda: committed(world).get(SECOND) == 2 and world.clock() > begun + 10)
     assert FIRST not in committed(world)
-    told = [message.report.locked for message in world.link.told(Seen) if message.report.locked]
+    told = [message.report.locked for message in world.link.told(ProgressUpdate) if message.report.locked]
     assert all(list(locked) == [FIRST] and "is in use by another process" in locked[FIRST] for locked in told)
     # One trial each three seconds.
     assert 2 <= len(told) <= (world.clock() - 1_000) / 3 + 1
@@ -360,5 +360,5 @@ def test_fault_23_a_store_that_stays_locked_ends_the_application_at_last(tmp_pat
     world.member.assign(FIRST)
     with pytest.raises(RunnerError, match=r"9 times without progress: store 'default' of in\[0\] .* is in use"):
         world.steps(5_000)
-    assert sum(bool(message.report.locked) for message in world.link.told(Seen)) == 9 * 3
+    assert sum(bool(message.report.locked) for message in world.link.told(ProgressUpdate)) == 9 * 3
     held.close()

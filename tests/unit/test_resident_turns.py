@@ -157,7 +157,7 @@ def windows(app: Application) -> None:
 def test_fault_11_closing_is_committed_between_portions_and_goes_on_without_records(
     transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrt.runtime.resident._SLICE_S", 0.0)
+    monkeypatch.setattr("streamrt.runtime.resident_loop._SLICE_S", 0.0)
     world = World(windows, transactional=transactional, partitions=1)
     world.begin(FIRST)
     for number in range(20):

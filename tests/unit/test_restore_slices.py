@@ -102,7 +102,7 @@ def test_fault_23_locked_stores_do_not_hold_others_up() -> None:
 def test_fault_17_tasks_that_time_is_not_enough_for_are_not_begun(transactional: bool) -> None:
     """Not even opened, where there is nothing to restore: exactly once, that takes the transactional id."""
     world = World(transactional=transactional)
-    context = BatchContext({PLACE: 0, OTHER: 0}, seconds=-1.0)
+    context = BatchContext({PLACE: 0, OTHER: 0}, time_limit_s=-1.0)
     report = world.tasks.restore([PLACE, OTHER], context)
     assert report.restored == {PLACE}
     assert not report.complete

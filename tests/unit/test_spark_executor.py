@@ -11,9 +11,9 @@ import pytest
 
 from streamrt import Application
 from streamrt.kafka import ConnectionConfig
-from streamrt.runtime import BatchContext, Report, Tasks
+from streamrt.runtime import BatchContext, Report, TaskExecutor
 from streamrt.runtime.kafka_clients import KafkaTaskClients
-from streamrt.runtime.tasks import PRINTED
+from streamrt.runtime.task_executor import PRINTED
 from streamrt.secret import Secret, collect_secrets
 from streamrt.spark import executor
 from streamrt.spark.executor import ClientSettings, SpecReference, WorkerProcess, work_of_worker
@@ -96,7 +96,7 @@ def test_fault_15_levels_secrets_and_lines_are_each_applications_own() -> None:
     quiet = reference("quiet", loglevel="ERROR", secret="abracadabra")
     silent = reference("silent", loglevel=None)
 
-    def print_level(tasks: Tasks, context: BatchContext) -> Report:
+    def print_level(tasks: TaskExecutor, context: BatchContext) -> Report:
         print(logging.getLevelName(logging.getLogger("streamrt").level))
         return Report()
 

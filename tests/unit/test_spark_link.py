@@ -18,18 +18,18 @@ from streamrt.errors import RunnerError
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime import Failure, Output, Report
 from streamrt.runtime.link import (
-    Begin,
+    Ack,
+    BatchDone,
     Committed,
     Ended,
     Failed,
     FromTask,
     Joined,
     LinkClosed,
-    Seen,
+    ProgressUpdate,
+    StartPositions,
     Stop,
-    Taken,
     Welcome,
-    Worked,
 )
 from streamrt.spark.link import DriverLink, LinkAddress, LinkListener, TaskLink
 from tests.support import wait_until
@@ -97,19 +97,19 @@ def test_messages_arrive_in_order_on_both_ends(start: Start) -> None:
     def answer(link: TaskLink, message: FromTask) -> None:
         if isinstance(message, Joined):
             link.send(Welcome(outputs=5))
-        elif isinstance(message, Worked):
-            link.send(Taken(message.number))
+        elif isinstance(message, BatchDone):
+            link.send(Ack(message.number))
 
     driver = start(answer)
     task = DriverLink(driver.listener.address)
     sent: list[FromTask] = [
         Joined(2, attempt=1),
         Committed({PLACE: 7}),
-        *(Worked(n, Report(records=n)) for n in range(9)),
+        *(BatchDone(n, Report(records=n)) for n in range(9)),
     ]
     for message in [*sent, Ended()]:
         task.send(message)
-    assert received(task, 10) == [Welcome(outputs=5), *map(Taken, range(9))]
+    assert received(task, 10) == [Welcome(outputs=5), *map(Ack, range(9))]
     assert task.receive() == []
     task.close()
     driver.wait_for(lambda: driver.ended == 1)
@@ -121,7 +121,7 @@ def test_what_waits_is_woken_by_a_message_and_by_the_end(start: Start) -> None:
     task = DriverLink(driver.listener.address)
     task.send(Joined(0))
     driver.wait_for(lambda: bool(driver.received))
-    begin = Begin(1, {PLACE: 5}, {PLACE: 5}, frozenset({PLACE}))
+    begin = StartPositions(1, {PLACE: 5}, {PLACE: 5}, frozenset({PLACE}))
     threading.Timer(0.02, driver.links[0].send, [begin]).start()
     assert received(task, 1) == [begin]
     threading.Timer(0.02, driver.listener.close).start()
@@ -159,17 +159,17 @@ def test_a_driver_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
 def test_large_reports_arrive_while_nobody_reads_the_answers(start: Start) -> None:
     def answer(link: TaskLink, message: FromTask) -> None:
         for number in range(2_000):
-            link.send(Begin(number, {TopicPartition("t" * 200, 0): number}))
+            link.send(StartPositions(number, {TopicPartition("t" * 200, 0): number}))
 
     driver = start(answer)
     task = DriverLink(driver.listener.address)
     report = Report(
         collected=[Output("x" * 5_000_000, None, 0, None, "in", 0, 1)], ranges={PLACE: OffsetRange(*PLACE, 0, 2)}
     )
-    task.send(Worked(1, report))
+    task.send(BatchDone(1, report))
     task.send(Ended())
     driver.wait_for(lambda: len(driver.received) == 2)
-    assert driver.received == [Worked(1, report), Ended()]
+    assert driver.received == [BatchDone(1, report), Ended()]
     assert len(received(task, 4_000)) == 4_000
 
 
@@ -192,11 +192,11 @@ def test_what_cannot_travel_is_left_out_of_messages(start: Start) -> None:
     task = DriverLink(driver.listener.address)
     failure = Failure("processing", PLACE, 5, "it failed", StubbornError(1, 2), "trace")
     good, bad = (Output(value, None, 0, None, "in", 3, 1) for value in ("good", Locked()))
-    task.send(Seen(Report(records=2, failure=failure, collected=[good, bad])))
+    task.send(ProgressUpdate(Report(records=2, failure=failure, collected=[good, bad])))
     task.send(Failed(StubbornError(1, 2)))
     driver.wait_for(lambda: len(driver.received) == 2)
     seen, failed = driver.received
-    assert seen == Seen(Report(records=2, failure=replace(failure, cause=None), collected=[good]))
+    assert seen == ProgressUpdate(Report(records=2, failure=replace(failure, cause=None), collected=[good]))
     assert isinstance(failed, Failed)
     assert str(failed.error) == "StubbornError: 1 and 2"
 
@@ -250,7 +250,7 @@ def test_a_task_that_never_reads_holds_up_nobody(start: Start) -> None:
     # Nobody reads here: the reader of the task cannot get at its list.
     with task._changed:
         for number in range(5_000):
-            link.send(Begin(number, {TopicPartition("t" * 200, 0): number}))
+            link.send(StartPositions(number, {TopicPartition("t" * 200, 0): number}))
         driver.listener.close()
     assert driver.ended == 1
 

@@ -16,29 +16,29 @@ from streamrt.runtime import Report, TaskSpec
 from streamrt.runtime.display import Display
 from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.link import (
-    Begin,
+    Ack,
+    AssignmentRequest,
+    BatchDone,
     Ended,
     Failed,
+    IdleChanged,
     Joined,
     LinkClosed,
-    Quiet,
-    Seen,
+    ProgressUpdate,
+    StartPositions,
     Stop,
-    Taken,
     Time,
     ToTask,
-    Wanted,
     Welcome,
-    Worked,
 )
 from streamrt.runtime.progress import Progress
 from streamrt.runtime.report import RestoredPart, StoreTime
 from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.link import DriverLink, LinkListener
 from streamrt.spark.offsets import Start, StartOffsets
-from streamrt.spark.results import Results
+from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.settings import StopConditions
-from streamrt.spark.slots import Slots
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TopologyBuilder
@@ -88,11 +88,13 @@ class Driver:
         admin = TopicAdmin("unused.invalid:9092")
         self.stop = threading.Event()
         self.progress = Progress()
-        self.results = Results(topology, StopConditions(), self.stop, self.progress, Display(topology), on_processed)
+        self.results = ReportHandler(
+            topology, StopConditions(), self.stop, self.progress, Display(topology), on_processed
+        )
         self.offsets = KnownOffsets(admin, TaskSpec(topology))
         self.errors: list[BaseException] = []
         self.broker_asked = 0
-        self.slots = Slots(
+        self.slots = ResidentCoordinator(
             count,
             topology,
             self.results,
@@ -119,8 +121,8 @@ class Driver:
         link.send(Joined(slot, attempt))
         assert expect(link, Welcome) == Welcome(None)
         if places:
-            link.send(Wanted(1, frozenset(places)))
-            assert set(expect(link, Begin).positions) == set(places)
+            link.send(AssignmentRequest(1, frozenset(places)))
+            assert set(expect(link, StartPositions).positions) == set(places)
         return link
 
 
@@ -144,19 +146,19 @@ def expect(link: DriverLink, kind: type[Any]) -> Any:
     return received[0]
 
 
-def seen(place: TopicPartition, observed: int | None, deadline: int | None = None) -> Seen:
-    return Seen(Report(times={(place, STORE): StoreTime(observed, deadline)}))
+def seen(place: TopicPartition, observed: int | None, deadline: int | None = None) -> ProgressUpdate:
+    return ProgressUpdate(Report(times={(place, STORE): StoreTime(observed, deadline)}))
 
 
 def test_tasks_are_told_where_to_begin_and_progress_shows_all_of_them(make: Callable[..., Driver]) -> None:
     driver = make()
     link = driver.task(0)
-    link.send(Wanted(7, frozenset({ZERO})))
-    assert expect(link, Begin) == Begin(7, {ZERO: 5}, {}, frozenset())
+    link.send(AssignmentRequest(7, frozenset({ZERO})))
+    assert expect(link, StartPositions) == StartPositions(7, {ZERO: 5}, {}, frozenset())
     driver.task(1, ONE)
     assert driver.progress.snapshot().positions == {ZERO: 5, ONE: 15}
-    link.send(Wanted(8, frozenset()))
-    assert expect(link, Begin) == Begin(8, {}, {}, frozenset())
+    link.send(AssignmentRequest(8, frozenset()))
+    assert expect(link, StartPositions) == StartPositions(8, {}, {}, frozenset())
     assert driver.progress.snapshot().positions == {ONE: 15}
 
 
@@ -169,16 +171,16 @@ def test_questions_are_asked_again_when_the_trouble_may_pass_and_end_the_applica
     assert driver.broker_asked == 1
     hopeless = driver.offsets.errors = [OffsetOutOfRangeError("gone")]
     told = hopeless[0]
-    driver.task(1).send(Wanted(1, frozenset({ONE})))
+    driver.task(1).send(AssignmentRequest(1, frozenset({ONE})))
     wait_until(lambda: driver.errors == [told], SOON_S)
 
 
 def test_reports_are_answered_when_they_are_taken(make: Callable[..., Driver]) -> None:
     driver = make()
     link = driver.task(0, ZERO)
-    link.send(Seen(Report(records=3)))
-    link.send(Worked(4, Report(records=2, ranges={ZERO: OffsetRange(*ZERO, 5, 10)})))
-    assert expect(link, Taken) == Taken(4)
+    link.send(ProgressUpdate(Report(records=3)))
+    link.send(BatchDone(4, Report(records=2, ranges={ZERO: OffsetRange(*ZERO, 5, 10)})))
+    assert expect(link, Ack) == Ack(4)
     snapshot = driver.progress.snapshot()
     assert (snapshot.records, snapshot.batches, snapshot.positions) == (5, 1, {ZERO: 10})
 
@@ -191,7 +193,7 @@ def test_a_failure_of_a_sink_ends_the_application_and_the_task_gets_no_answer(ma
 
     driver.results.write = fail  # type: ignore[method-assign]
     link = driver.task(0, ZERO)
-    link.send(Worked(1, Report()))
+    link.send(BatchDone(1, Report()))
     wait_until(lambda: [str(error) for error in driver.errors] == ["full"], SOON_S)
     assert driver.slots.empty(SOON_S)
 
@@ -232,13 +234,13 @@ def test_fault_27_no_task_begins_before_the_others_know_their_shares(make: Calla
     expect(first, Welcome)
     expect(second, Welcome)
     # Its JoinGroup was answered before the broker had heard of the other one.
-    first.send(Wanted(1, frozenset({ZERO, ONE})))
+    first.send(AssignmentRequest(1, frozenset({ZERO, ONE})))
     assert first.receive(0.2) == []
-    first.send(Wanted(2, frozenset({ZERO})))
+    first.send(AssignmentRequest(2, frozenset({ZERO})))
     assert first.receive(0.2) == []
-    second.send(Wanted(1, frozenset({ONE})))
-    assert expect(first, Begin) == Begin(2, {ZERO: 5})
-    assert expect(second, Begin) == Begin(1, {ONE: 15})
+    second.send(AssignmentRequest(1, frozenset({ONE})))
+    assert expect(first, StartPositions) == StartPositions(2, {ZERO: 5})
+    assert expect(second, StartPositions) == StartPositions(1, {ONE: 15})
     assert driver.offsets.asked == 2
 
 
@@ -255,53 +257,53 @@ def test_fault_27_a_stop_ends_the_wait_for_the_others(make: Callable[..., Driver
 def test_a_task_begins_with_a_partition_when_the_one_before_has_let_go_of_it(make: Callable[..., Driver]) -> None:
     driver = make()
     first, second = driver.task(0, ZERO, ONE), driver.task(1)
-    second.send(Wanted(1, frozenset({ONE})))
+    second.send(AssignmentRequest(1, frozenset({ONE})))
     assert second.receive(0.2) == [], "the store may be open in the other task"
-    first.send(Wanted(2, frozenset({ZERO})))
-    assert expect(first, Begin) == Begin(2, {ZERO: 5})
-    assert expect(second, Begin) == Begin(1, {ONE: 15})
+    first.send(AssignmentRequest(2, frozenset({ZERO})))
+    assert expect(first, StartPositions) == StartPositions(2, {ZERO: 5})
+    assert expect(second, StartPositions) == StartPositions(1, {ONE: 15})
     first.close()
     wait_until(lambda: driver.slots._slots[0].link is None, SOON_S)
-    second.send(Wanted(2, frozenset({ZERO, ONE})))
-    assert expect(second, Begin) == Begin(2, {ZERO: 5, ONE: 15}), "a task that is gone holds nothing"
+    second.send(AssignmentRequest(2, frozenset({ZERO, ONE})))
+    assert expect(second, StartPositions) == StartPositions(2, {ZERO: 5, ONE: 15}), "a task that is gone holds nothing"
 
 
 def test_a_task_is_told_nothing_of_partitions_that_it_goes_on_with(make: Callable[..., Driver]) -> None:
     driver = make(1)
     link = driver.task(0, ZERO)
     link.send(seen(ZERO, 1_000))
-    link.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 9)})))
-    expect(link, Taken)
+    link.send(BatchDone(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 9)})))
+    expect(link, Ack)
     driver.slots.tick()
     marks = expect(link, Time).watermarks
     assert marks[ZERO] == {STORE: 1_000}
-    link.send(Wanted(2, frozenset({ZERO}), frozenset({ZERO})))
-    assert expect(link, Begin) == Begin(2)
+    link.send(AssignmentRequest(2, frozenset({ZERO}), frozenset({ZERO})))
+    assert expect(link, StartPositions) == StartPositions(2)
     assert driver.progress.snapshot().positions == {ZERO: 9}
     driver.slots.tick()
     assert link.receive(0.05) == [], "what its store has seen is known still"
-    link.send(Wanted(3, frozenset({ZERO, ONE}), frozenset({ZERO})))
-    assert expect(link, Begin) == Begin(3, {ONE: 15})
+    link.send(AssignmentRequest(3, frozenset({ZERO, ONE}), frozenset({ZERO})))
+    assert expect(link, StartPositions) == StartPositions(3, {ONE: 15})
     assert driver.progress.snapshot().positions == {ZERO: 9, ONE: 15}
 
 
 def test_all_is_quiet_when_all_tasks_are_there_and_say_so(make: Callable[..., Driver]) -> None:
     driver = make()
     first = driver.task(0, ZERO)
-    first.send(Quiet(True))
+    first.send(IdleChanged(True))
     second = driver.task(1)
-    second.send(Quiet(True))
-    second.send(Worked(1, Report()))
-    expect(second, Taken)
+    second.send(IdleChanged(True))
+    second.send(BatchDone(1, Report()))
+    expect(second, Ack)
     assert not driver.slots.quiet, "the second one has not told what is assigned to it"
-    second.send(Wanted(1, frozenset({ONE})))
-    expect(second, Begin)
+    second.send(AssignmentRequest(1, frozenset({ONE})))
+    expect(second, StartPositions)
     assert not driver.slots.quiet, "a question is the end of quiet"
-    second.send(Quiet(True))
+    second.send(IdleChanged(True))
     wait_until(lambda: driver.slots.quiet, SOON_S)
-    second.send(Quiet(False))
+    second.send(IdleChanged(False))
     wait_until(lambda: not driver.slots.quiet, SOON_S)
-    second.send(Quiet(True))
+    second.send(IdleChanged(True))
     wait_until(lambda: driver.slots.quiet, SOON_S)
     second.close()
     wait_until(lambda: not driver.slots.quiet, SOON_S)
@@ -331,8 +333,8 @@ def test_the_next_attempt_takes_the_place_of_a_task(make: Callable[..., Driver])
     second = driver.task(0, ZERO, attempt=1)
     with pytest.raises(LinkClosed):
         first.receive(SOON_S)
-    second.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
-    expect(second, Taken)
+    second.send(BatchDone(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
+    expect(second, Ack)
     assert driver.errors == []
     second.close()
     assert driver.slots.empty(SOON_S)
@@ -342,8 +344,8 @@ def test_the_next_attempt_takes_the_place_of_a_task(make: Callable[..., Driver])
 def test_the_task_that_was_lost_first_is_to_blame(make: Callable[..., Driver]) -> None:
     driver = make()
     healthy, broken = driver.task(0, ZERO), driver.task(1, ONE)
-    healthy.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
-    expect(healthy, Taken)
+    healthy.send(BatchDone(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
+    expect(healthy, Ack)
     broken.close()
     wait_until(lambda: driver.slots._slots[1].link is None, SOON_S)
     healthy.close()
@@ -355,22 +357,22 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     driver = make()
     first = driver.task(0, ZERO)
     first.send(seen(ZERO, 1_000, deadline=1_500))
-    first.send(Worked(1, Report()))
-    expect(first, Taken)
+    first.send(BatchDone(1, Report()))
+    expect(first, Ack)
     driver.slots.tick()
     assert first.receive(0.05) == [], "the other task may have records that are older"
     second = driver.task(1, ONE)
     second.send(seen(ONE, 2_000))
-    second.send(Worked(1, Report()))
-    expect(second, Taken)
+    second.send(BatchDone(1, Report()))
+    expect(second, Ack)
     driver.slots.tick()
     for link, task in ((first, ZERO), (second, ONE)):
         assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset())
     driver.slots.tick()
     assert first.receive(0.05) == [], "nothing is new"
     first.send(seen(ZERO, 3_000, deadline=1_500))
-    first.send(Worked(2, Report()))
-    expect(first, Taken)
+    first.send(BatchDone(2, Report()))
+    expect(first, Ack)
     driver.slots.tick()
     assert expect(first, Time) == Time({ZERO: {STORE: 2_000}}, frozenset({ZERO}))
     assert expect(second, Time) == Time({ONE: {STORE: 2_000}}, frozenset())
@@ -379,22 +381,22 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
 def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_time(make: Callable[..., Driver]) -> None:
     driver = make()
     first, second = driver.task(0, ZERO, ONE), driver.task(1)
-    second.send(Wanted(1, frozenset()))
-    expect(second, Begin)
-    first.send(Wanted(2, frozenset({ZERO})))
-    expect(first, Begin)
+    second.send(AssignmentRequest(1, frozenset()))
+    expect(second, StartPositions)
+    first.send(AssignmentRequest(2, frozenset({ZERO})))
+    expect(first, StartPositions)
     first.send(seen(ZERO, 9_000))
-    first.send(Worked(1, Report()))
-    expect(first, Taken)
+    first.send(BatchDone(1, Report()))
+    expect(first, Ack)
     driver.slots.tick()
     assert expect(first, Time).watermarks == {ZERO: {STORE: 9_000}}
-    second.send(Wanted(2, frozenset({ONE})))
-    expect(second, Begin)
+    second.send(AssignmentRequest(2, frozenset({ONE})))
+    expect(second, StartPositions)
     driver.slots.tick()
     assert expect(second, Time) == Time({ONE: {}}, frozenset({ONE})), "nobody knows yet where it is"
     second.send(seen(ONE, 5_000))
-    second.send(Worked(1, Report()))
-    expect(second, Taken)
+    second.send(BatchDone(1, Report()))
+    expect(second, Ack)
     driver.slots.tick()
     assert expect(second, Time).watermarks == {ONE: {STORE: 5_000}}
 
@@ -404,7 +406,7 @@ def test_a_quiet_partition_is_idle_while_another_task_is_busy(make: Callable[...
     first, second = driver.task(0, ZERO), driver.task(1, ONE)
     for link, task in ((first, ZERO), (second, ONE)):
         link.send(seen(task, 1_000))
-    second.send(Seen(Report(), ended=frozenset({ONE})))
+    second.send(ProgressUpdate(Report(), ended=frozenset({ONE})))
     watermarks: list[int] = []
 
     def busy() -> bool:
@@ -426,8 +428,8 @@ def test_an_attempt_that_wakes_up_late_does_not_take_the_place_of_the_next_one(m
     first.send(Joined(0, attempt=0))
     with pytest.raises(LinkClosed):
         first.receive(SOON_S)
-    second.send(Worked(1, Report()))
-    assert expect(second, Taken) == Taken(1)
+    second.send(BatchDone(1, Report()))
+    assert expect(second, Ack) == Ack(1)
 
 
 def test_an_answer_to_the_attempt_before_changes_nothing(make: Callable[..., Driver]) -> None:
@@ -436,18 +438,18 @@ def test_an_answer_to_the_attempt_before_changes_nothing(make: Callable[..., Dri
     first = DriverLink(driver.listener.address)
     first.send(Joined(0))
     expect(first, Welcome)
-    first.send(Wanted(1, frozenset({ZERO})))
+    first.send(AssignmentRequest(1, frozenset({ZERO})))
     wait_until(lambda: driver.offsets.asked == 1, SOON_S)
     second = driver.task(0, attempt=1)
-    second.send(Wanted(1, frozenset({ZERO, ONE})))
-    expect(second, Begin)
+    second.send(AssignmentRequest(1, frozenset({ZERO, ONE})))
+    expect(second, StartPositions)
     driver.offsets.first_answer.set()
     wait_until(lambda: threads_of_tasks() == 1, SOON_S)
     assert driver.progress.snapshot().positions == {ZERO: 5, ONE: 15}
     second.send(seen(ZERO, 1_000))
     second.send(seen(ONE, 1_000, deadline=500))
-    second.send(Worked(1, Report()))
-    expect(second, Taken)
+    second.send(BatchDone(1, Report()))
+    expect(second, Ack)
     driver.slots.tick()
     assert expect(second, Time).due == {ONE}
 
@@ -470,7 +472,7 @@ def test_what_a_dead_attempt_has_committed_is_told_before_what_the_next_one_does
     driver = make(1, hear, transactional=transactional)
     first = driver.task(0, ZERO)
     for number in (1, 2, 3):
-        first.send(Worked(number, Report(records=1, processed={ZERO: [number]})))
+        first.send(BatchDone(number, Report(records=1, processed={ZERO: [number]})))
     first.close()
     second = DriverLink(driver.listener.address)
     second.send(Joined(0, attempt=1))
@@ -480,8 +482,8 @@ def test_what_a_dead_attempt_has_committed_is_told_before_what_the_next_one_does
         slow.set()
     expect(second, Welcome)
     slow.set()
-    second.send(Worked(1, Report(records=1, processed={ZERO: [4]})))
-    expect(second, Taken)
+    second.send(BatchDone(1, Report(records=1, processed={ZERO: [4]})))
+    expect(second, Ack)
     wait_until(lambda: threads_of_tasks() == 1, SOON_S)
     assert driver.errors == []
     assert sorted(told) in ([1, 2, 3, 4], *([[1, 4]] if not transactional else []))
@@ -493,9 +495,9 @@ def test_those_who_are_there_go_on_without_a_task_that_never_begins(make: Callab
     link = driver.task(0, ZERO, ONE)
     for place, observed in ((ZERO, 3_000), (ONE, 1_000)):
         link.send(seen(place, observed))
-    link.send(Quiet(True))
-    link.send(Worked(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
-    expect(link, Taken)
+    link.send(IdleChanged(True))
+    link.send(BatchDone(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
+    expect(link, Ack)
     driver.slots.tick()
     assert not driver.slots.quiet, "the other one may be about to begin"
     assert link.receive(0.05) == []
@@ -515,7 +517,7 @@ def test_a_callback_that_ends_the_program_ends_the_application(make: Callable[..
 
     driver = make(1, leave)
     words = rf"on_message_processed failed for clicks\[0\] at offset 5: {type(how).__name__}"
-    driver.task(0, ZERO).send(Worked(1, Report(records=2, processed={ZERO: [5, 6]})))
+    driver.task(0, ZERO).send(BatchDone(1, Report(records=2, processed={ZERO: [5, 6]})))
     assert driver.stop.wait(SOON_S)
     with pytest.raises(ProcessingError, match=words):
         driver.results.raise_failure()
@@ -529,7 +531,7 @@ def test_a_sink_that_ends_the_program_ends_the_application(make: Callable[..., D
         raise leave
 
     driver.results.write = write  # type: ignore[method-assign]
-    driver.task(0, ZERO).send(Worked(1, Report()))
+    driver.task(0, ZERO).send(BatchDone(1, Report()))
     wait_until(lambda: driver.errors == [leave], SOON_S)
 
 
@@ -537,10 +539,10 @@ def test_restores_that_another_copy_goes_on_with_are_shown_no_longer(make: Calla
     driver = make(1)
     link = driver.task(0, ZERO, ONE)
     display = driver.slots._restores
-    link.send(Seen(Report(restores={(ONE, STORE): RestoredPart(50, 100, 50, finished=False)})))
-    link.send(Wanted(2, frozenset({ZERO, ONE})))
-    expect(link, Begin)
+    link.send(ProgressUpdate(Report(restores={(ONE, STORE): RestoredPart(50, 100, 50, finished=False)})))
+    link.send(AssignmentRequest(2, frozenset({ZERO, ONE})))
+    expect(link, StartPositions)
     assert driver.slots._restores is display
-    link.send(Wanted(3, frozenset({ZERO})))
-    expect(link, Begin)
+    link.send(AssignmentRequest(3, frozenset({ZERO})))
+    expect(link, StartPositions)
     assert driver.slots._restores is not display

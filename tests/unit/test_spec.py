@@ -16,7 +16,7 @@ from streamrt.errors import (
     UnpicklableOperatorError,
 )
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, CommitSchedule, Tasks, TaskSpec
+from streamrt.runtime import BatchContext, CommitSchedule, TaskExecutor, TaskSpec
 from streamrt.topology import SourceOperator
 from tests.unit.apps import Stage
 from tests.unit.tasks import Writer, chunk, extract, numbers, run
@@ -53,7 +53,7 @@ def test_a_specification_survives_pickling_with_every_operator() -> None:
     reports, writers = [], []
     for each in (spec, again):
         writers.append(Writer())
-        reports.append(Tasks(each, writers[-1]).run([chunk(b'{"at":2}', b'{"at":3}')], BatchContext()))
+        reports.append(TaskExecutor(each, writers[-1]).run([chunk(b'{"at":2}', b'{"at":3}')], BatchContext()))
     assert reports[0].failure is None
     assert reports[0].collected == reports[1].collected
     assert writers[0].records == writers[1].records

@@ -11,7 +11,7 @@ from streamrt.errors import (
     InvalidOperationError,
 )
 from streamrt.models import Headers, OffsetRange, TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Tasks
+from streamrt.runtime import BatchContext, TaskExecutor
 from streamrt.serializers import Deserializer, SerializationContext
 from tests.unit.apps import Stage, application
 from tests.unit.tasks import PLACE, Process, Writer, chunk, end, extract, numbers, run, values
@@ -65,7 +65,7 @@ def test_tasks_forget_the_last_batch_when_the_next_begins() -> None:
     stage = Stage()
     stage.sdf.print().to_topic(stage.out)
     tasks = Process(
-        Tasks(stage.app.task_spec(count_outputs=True, collect=True), Writer()), stage.app.config.processing_mode
+        TaskExecutor(stage.app.task_spec(count_outputs=True, collect=True), Writer()), stage.app.config.processing_mode
     )
     tasks.run([numbers(2)], BatchContext())
     report = tasks.run([numbers(1, start=2)], BatchContext())
@@ -233,28 +233,28 @@ def test_the_timestamp_of_each_split_record_is_extracted() -> None:
 def test_a_task_out_of_time_stops_after_one_record() -> None:
     stage = Stage()
     stage.sdf.apply(lambda value: value)
-    report = run(stage.app, numbers(3), numbers(3, start=3), context=BatchContext(seconds=0))
+    report = run(stage.app, numbers(3), numbers(3, start=3), context=BatchContext(time_limit_s=0))
     assert (end(report), report.complete, report.records) == (1, False, 1)
 
 
 def test_time_runs_out_on_records_that_are_skipped_too() -> None:
     stage = Stage({"value_deserializer": Lines()}, on_consumer_error=lambda *_: True)
     for data in (b"bad", b"ignore"):
-        report = run(stage.app, chunk(data, data, data), context=BatchContext(seconds=0))
+        report = run(stage.app, chunk(data, data, data), context=BatchContext(time_limit_s=0))
         assert (end(report), report.complete) == (1, False)
 
 
 def test_a_task_stops_between_records_when_there_are_enough_outputs() -> None:
     stage = Stage()
     stage.sdf.apply(lambda value: [value, value], expand=True)
-    report = run(stage.app, numbers(2), numbers(2, start=2), context=BatchContext(outputs=3))
+    report = run(stage.app, numbers(2), numbers(2, start=2), context=BatchContext(output_limit=3))
     assert (values(report), end(report), report.complete) == ([0, 0, 1, 1], 2, False)
 
 
 def test_enough_outputs_at_the_very_end_leave_the_report_complete() -> None:
     stage = Stage()
     stage.sdf.apply(lambda value: value)
-    report = run(stage.app, numbers(2), context=BatchContext(outputs=2))
+    report = run(stage.app, numbers(2), context=BatchContext(output_limit=2))
     assert (end(report), report.complete) == (2, True)
 
 
@@ -262,7 +262,7 @@ def test_outputs_are_counted_over_all_topics_of_a_batch() -> None:
     app = application()
     for name in ("in", "second"):
         app.dataframe(app.topic(name)).apply(lambda value: value)
-    report = run(app, numbers(2), numbers(5, topic="second"), context=BatchContext(outputs=3))
+    report = run(app, numbers(2), numbers(5, topic="second"), context=BatchContext(output_limit=3))
     assert report.ranges[TopicPartition("second", 0)].end == 1
     assert report.outputs == 3
 

@@ -20,7 +20,7 @@ from streamrt.errors import (
 )
 from streamrt.kafka import TopicConfig
 from streamrt.models import OffsetRange, RawRecord, Record, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, Tasks
+from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.serializers import Deserializer, JSONSerializer, SerializationContext, Serializer
 from tests.unit.apps import Stage
 from tests.unit.tasks import PLACE, Writer, chunk, end, numbers, run, values
@@ -257,7 +257,7 @@ def test_after_a_failure_the_rest_of_the_batch_is_taken_but_not_processed() -> N
             taken.append(number)
             yield numbers(2, start=2 * number)
 
-    report = Tasks(stage.app.task_spec(collect=True), Writer()).run(feed(), BatchContext())
+    report = TaskExecutor(stage.app.task_spec(collect=True), Writer()).run(feed(), BatchContext())
     assert taken == [0, 1, 2]
     assert (report.ranges, report.complete) == ({PLACE: OffsetRange("in", 0, 0, 1)}, False)
 

@@ -12,7 +12,7 @@ from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import ProcessingError
 from streamrt.models import Tick
 from streamrt.state import MemoryStore, Stamp, StoreIdentity, StoreSpec, TimedTransaction
-from streamrt.topology import Executor, Node, Operator, WatermarkStrategy
+from streamrt.topology import Node, Operator, RecordHandler, WatermarkStrategy
 from streamrt.windows import Collect, Count, Sum
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import Closing, ClosingStrategy
@@ -49,7 +49,7 @@ class Task:
         self.transaction = TimedTransaction(self.partition)
         self.outputs: list[tuple[Any, Any]] = []
         self.ticks: list[Callable[[Tick], None]] = []
-        self.execute: Executor = operator.build(self.take, Node(1, (0,), operator, "here"), self)  # type: ignore[arg-type]
+        self.execute: RecordHandler = operator.build(self.take, Node(1, (0,), operator, "here"), self)  # type: ignore[arg-type]
         self.commits = 0
 
     def run(self, value: Any, key: bytes, timestamp: int) -> None:

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streamrt.runtime.commit as commit_module
-import streamrt.runtime.resident as resident_module
+import streamrt.runtime.resident_loop as resident_module
 import streamrt.testing.driver as driver_module
 from streamrt import message_context
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.kafka import TopicConfig
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Report, Tasks
+from streamrt.runtime import BatchContext, Report, TaskExecutor
 from streamrt.runtime.faults import InjectedFaultError
 from streamrt.runtime.stores import StoreCatalog
 from streamrt.testing.cluster import MemoryCluster
@@ -209,7 +209,7 @@ class World:
             self.positions = {place: self.clients.committed(place) or 0 for place in self.positions}
 
     def _new_process(self) -> Process:
-        return Process(Tasks(self.spec, self.clients, self._catalog, clock=Clock()), self._mode)
+        return Process(TaskExecutor(self.spec, self.clients, self._catalog, clock=Clock()), self._mode)
 
     @staticmethod
     def _cycle(cuts: Sequence[Cut]) -> Iterator[Cut]:
@@ -327,7 +327,7 @@ def test_fault_11_one_record_closes_windows_in_portions_with_commits_in_between(
     assert not world.written()
     process = world._process
     chunk = chunk_of(0, records, 50, 1)
-    report = process.run([chunk], BatchContext(dict(world.positions), seconds=5 * LOOK_S))
+    report = process.run([chunk], BatchContext(dict(world.positions), time_limit_s=5 * LOOK_S))
     # The record is processed and its offset committed, and some of the windows are not closed yet.
     assert report.unfinished[PLACES[0]]
     assert report.ranges[PLACES[0]].end == 51
@@ -336,7 +336,7 @@ def test_fault_11_one_record_closes_windows_in_portions_with_commits_in_between(
     world.positions[PLACES[0]] = 51
     world._start(wipe=True)
     for _ in range(100):
-        report = world._process.tick([PLACES[0]], BatchContext(dict(world.positions), seconds=5 * LOOK_S))
+        report = world._process.tick([PLACES[0]], BatchContext(dict(world.positions), time_limit_s=5 * LOOK_S))
         before, closed = closed, len(world.written())
         assert closed - before < 20
         if not report.unfinished[PLACES[0]]:

@@ -13,7 +13,7 @@ import streamrt.runtime.commit as commit_module
 from streamrt import message_context
 from streamrt.kafka import TopicConfig
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Tasks
+from streamrt.runtime import BatchContext, Chunk, TaskExecutor
 from streamrt.runtime.faults import InjectedFaultError
 from streamrt.runtime.stores import StoreCatalog
 from streamrt.testing.memory import MemoryClients
@@ -157,7 +157,7 @@ class World:
         return outputs
 
     def _new_process(self) -> Process:
-        return Process(Tasks(self.spec, self.clients, self._catalog), self._mode)
+        return Process(TaskExecutor(self.spec, self.clients, self._catalog), self._mode)
 
     def _context(self) -> BatchContext:
         return BatchContext(positions=dict(self.positions))

@@ -16,7 +16,7 @@ from cachetools import TLRUCache
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
-from streamrt.joins.values import fresh
+from streamrt.joins.values import deep_copy
 from streamrt.models import Headers
 
 __all__ = ["CacheInfo", "Direction", "QueryField", "SQLLookup", "TableField"]
@@ -254,8 +254,8 @@ class SQLLookup(BaseLookup[Any]):
                 raise MissingColumnError(missing, tuple(value))
             rows = self._rows(field, plan.sql, {name: value[name] for name in plan.parameters})
         if not field.first_match_only:
-            return [field.row(fresh(row)) for row in rows]
-        return field.row(fresh(rows[0])) if rows else fresh(field.default)
+            return [field.row(deep_copy(row)) for row in rows]
+        return field.row(deep_copy(rows[0])) if rows else deep_copy(field.default)
 
     def _rows(self, field: Any, sql: str, bound: Any) -> tuple[Any, ...]:
         """Return the rows of a statement, from the cache if they are not older than `ttl`."""

@@ -18,24 +18,23 @@ from dataclasses import replace
 from streamrt.errors import OffsetOutOfRangeError, StreamRTError
 from streamrt.kafka import GroupAssignment, KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch import Batch
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session
 from streamrt.runtime.feed import Feed, Join
 from streamrt.runtime.link import (
-    Begin,
+    Ack,
+    AssignmentRequest,
     Committed,
     Ended,
     Failed,
     Joined,
     Link,
-    Seen,
+    ProgressUpdate,
+    StartPositions,
     Stop,
-    Taken,
     Time,
     ToTask,
-    Wanted,
     Welcome,
 )
 from streamrt.runtime.membership import NO_ASSIGNMENT, Membership
@@ -44,13 +43,14 @@ from streamrt.runtime.parking import Parked, keeps_its_changelogs
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident_settings import ResidentSettings
 from streamrt.runtime.sent import SentTimes
-from streamrt.runtime.tasks import Tasks
+from streamrt.runtime.task_executor import TaskExecutor
 from streamrt.runtime.troubles import close_session
 from streamrt.runtime.turns import Turns
 from streamrt.runtime.upkeep import Upkeep
 from streamrt.runtime.waiting import WaitingTasks
+from streamrt.runtime.work_cycle import WorkCycle
 
-__all__ = ["ResidentSettings", "ResidentTask"]
+__all__ = ["ResidentLoop", "ResidentSettings"]
 
 logger = logging.getLogger("streamrt")
 
@@ -63,7 +63,7 @@ _MOST_RECORDS = 100_000
 """Maximum number of records between two commits, because state changes stay in memory until the commit."""
 
 
-class ResidentTask:
+class ResidentLoop:
     """Runs the tasks of the partitions that are assigned to one slot, until the driver stops it.
 
     Args:
@@ -78,7 +78,7 @@ class ResidentTask:
 
     def __init__(
         self,
-        tasks: Tasks,
+        tasks: TaskExecutor,
         feed: Feed,
         join: Join,
         link: Link,
@@ -120,7 +120,7 @@ class ResidentTask:
         self._behind: set[TopicPartition] = set()
         # The work.
         self._sessions: dict[TopicPartition, Session] = {}
-        self._batch: Batch | None = None
+        self._batch: WorkCycle | None = None
         self._due = 0.0
         self._settled_at = float("-inf")
         self._turns = Turns(tasks.place)
@@ -189,14 +189,14 @@ class ResidentTask:
             self._obey(message)
 
     def _obey(self, message: ToTask) -> None:
-        if isinstance(message, Taken):
+        if isinstance(message, Ack):
             offsets, sent = self._outbox.taken(message.number)
             if offsets:
                 self._membership.commit(offsets, sent)
         elif isinstance(message, Time):
             self._watermarks = message.watermarks
             self._tick(message.due)
-        elif isinstance(message, Begin):
+        elif isinstance(message, StartPositions):
             # A repeated request has two answers; use the first.
             if message.generation == self._membership.assignment.generation and not self._answered:
                 self._begin(message)
@@ -254,7 +254,7 @@ class ResidentTask:
         """Commit the processed work, and park the tasks that may come back with the next assignment."""
         self._commit_all()
         group = self._membership
-        committed = not (group.lost or group.behind or self._outbox.waiting or self._halted)
+        committed = not (group.lost or group.has_pending_commit or self._outbox.waiting or self._halted)
         # Tasks that are parked already were not in the assignment that is revoked now: another member may have owned
         # them.
         former, self._parked = self._parked, None
@@ -286,12 +286,12 @@ class ResidentTask:
     def _ask(self, current: GroupAssignment) -> None:
         """Request start offsets for the partitions that the task does not work on yet."""
         self._membership.assignment, self._answered = current, False
-        self._link.send(Wanted(current.generation, current.partitions, frozenset(self._positions)))
+        self._link.send(AssignmentRequest(current.generation, current.partitions, frozenset(self._positions)))
 
-    def _begin(self, begin: Begin) -> None:
+    def _begin(self, begin: StartPositions) -> None:
         """Start partitions at the offsets from the driver."""
         # A restart then begins at the same offsets, also if "latest" records arrive before the first commit.
-        if begin.fresh and not self._membership.commit_fresh(begin.fresh, begin.metadata):
+        if begin.initial_offsets and not self._membership.commit_initial_offsets(begin.initial_offsets, begin.metadata):
             self._ask(self._membership.assignment)
             return
         self._answered = True
@@ -323,7 +323,7 @@ class ResidentTask:
         self._awaiting = True
         # The answer of the driver to a report triggers the commit of its offsets.
         self._outbox.await_taken(self._hear, lambda: group.lost or (self._stop is not None and self._stop.discard))
-        if group.behind:
+        if group.has_pending_commit:
             group.commit({})
 
     def _abandon(self) -> None:
@@ -385,7 +385,7 @@ class ResidentTask:
             return
         # Shorter if other tasks work in between.
         seconds = _SLICE_S if self._sessions else _RESTORE_S
-        context = replace(self._context(), seconds=seconds)
+        context = replace(self._context(), time_limit_s=seconds)
         report = self._tasks.restore(opening, context, self._sessions)
         self._workers.update(report.workers)
         self._waiting.tried(opening, report.restored)
@@ -406,7 +406,7 @@ class ResidentTask:
             # Tasks whose sessions were aborted in this batch start with the current context.
             self._batch.context = self._context()
         if report.restores:
-            self._link.send(Seen(Report(restores=report.restores)))
+            self._link.send(ProgressUpdate(Report(restores=report.restores)))
         self._meet(report)
         if report.failure is not None:
             self._halted = True
@@ -443,7 +443,7 @@ class ResidentTask:
             if not polled and wait > 0:
                 if not self._transactional:
                     # With exactly-once, lingering records are invisible before the commit anyway.
-                    self._tasks.clients.hurry()
+                    self._tasks.clients.send_pending()
                 polled = self._feed.poll(wait, records)
         except (OffsetOutOfRangeError, KafkaRequestError) as error:
             if isinstance(error, KafkaRequestError) and not error.retriable:
@@ -473,7 +473,7 @@ class ResidentTask:
                 self._examine(batch)
         self._tell(at_once=True)
 
-    def _open_batch(self) -> Batch:
+    def _open_batch(self) -> WorkCycle:
         if self._batch is None:
             self._batch = self._tasks.begin(self._context(), self._sessions)
             now = self._clock()
@@ -499,13 +499,13 @@ class ResidentTask:
             records=self._most,
         )
 
-    def _examine(self, batch: Batch) -> None:
+    def _examine(self, batch: WorkCycle) -> None:
         """Handle tasks whose sessions were aborted, and errors in the report."""
         if batch.aborted:
             self._rewind(batch)
         self._meet(batch.report)
 
-    def _rewind(self, batch: Batch) -> None:
+    def _rewind(self, batch: WorkCycle) -> None:
         """Rewind the tasks whose sessions were aborted, so that their records are read again."""
         aborted, batch.aborted = batch.aborted, set()
         self._close(aborted, batch.position)
@@ -539,7 +539,7 @@ class ResidentTask:
         if not report.stalled and not report.interrupted and not report.locked:
             return
         told = Report(stalled=dict(report.stalled), interrupted=dict(report.interrupted), locked=dict(report.locked))
-        self._link.send(Seen(told))
+        self._link.send(ProgressUpdate(told))
         self._waiting.meet(report)
         for task in (*report.interrupted, *report.locked):
             self._workers.pop(task, None)
@@ -549,7 +549,7 @@ class ResidentTask:
 
     # -- Commits -------------------------------------------------------------------------------------------------------
 
-    def _is_due(self, batch: Batch) -> bool:
+    def _is_due(self, batch: WorkCycle) -> bool:
         report = batch.report
         if report.failure is not None or report.records >= self._most or self._clock() >= self._due or batch.paused:
             return True
@@ -602,7 +602,7 @@ class ResidentTask:
         }
         if self._transactional:
             passed = self._unmoved(passed)
-        if (passed or self._membership.behind) and self._membership.commit(passed, self._sent.of(passed)):
+        if (passed or self._membership.has_pending_commit) and self._membership.commit(passed, self._sent.of(passed)):
             self._positions.update(passed)
             for place, end in passed.items():
                 self._sessions[self._tasks.place(place)].start[place] = end

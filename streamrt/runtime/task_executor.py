@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from streamrt.models import TopicPartition
-from streamrt.runtime.batch import Batch
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import TaskClients
 from streamrt.runtime.commit import ExactlyOnceSession, Session
-from streamrt.runtime.homes import StateSettings
+from streamrt.runtime.operator_chain import OperatorChain
+from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.stores import RestoreInterrupted, StoreCatalog, TaskStores
-from streamrt.runtime.task import Task
-from streamrt.runtime.troubles import TROUBLES, close_session, note_trouble
+from streamrt.runtime.troubles import HANDLED_ERRORS, close_session, note_trouble
 from streamrt.runtime.watchdog import Watchdog
+from streamrt.runtime.work_cycle import WorkCycle
 from streamrt.state import load_rocksdb
 
 PRINTED = -1
@@ -29,7 +29,7 @@ PRINTED = -1
 _DRAIN_S = 0.3
 
 
-class Tasks:
+class TaskExecutor:
     """The tasks that one process runs, one after the other. They are kept between micro-batches.
 
     Args:
@@ -55,7 +55,7 @@ class Tasks:
         self._spec = spec
         self._clients = clients
         self._pool = pool
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, OperatorChain] = {}
         self._merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
         self._resuming = frozenset(filter(spec.topology.resumes, spec.topology.streams))
         self._lines: list[tuple[int, Any]] = []
@@ -83,13 +83,13 @@ class Tasks:
             context: current time and watermarks.
         """
 
-        def feed(batch: Batch) -> None:
+        def feed(batch: WorkCycle) -> None:
             for place in places:
                 batch.tick(place)
 
         return self._batch(context, feed)
 
-    def _batch(self, context: BatchContext, feed: Callable[[Batch], None]) -> Report:
+    def _batch(self, context: BatchContext, feed: Callable[[WorkCycle], None]) -> Report:
         begun = time.monotonic()
         self.take_shown()
         batch = self.begin(context)
@@ -101,7 +101,7 @@ class Tasks:
         report.seconds = time.monotonic() - begun
         return report
 
-    def begin(self, context: BatchContext, carried: MutableMapping[TopicPartition, Session] | None = None) -> Batch:
+    def begin(self, context: BatchContext, carried: MutableMapping[TopicPartition, Session] | None = None) -> WorkCycle:
         """Begin a batch.
 
         Args:
@@ -110,9 +110,9 @@ class Tasks:
         """
         for task in self._tasks.values():
             task.collector.reset()
-        return Batch(self, context, carried)
+        return WorkCycle(self, context, carried)
 
-    def end(self, batch: Batch) -> Report:
+    def end(self, batch: WorkCycle) -> Report:
         """Commit the work of a batch, and return the report about it."""
         batch.settle()
         batch.report.shown += self.take_shown()
@@ -142,7 +142,7 @@ class Tasks:
             carried: receives the sessions of tasks that are opened in time; if None, they are closed.
         """
         report = Report()
-        deadline = time.monotonic() + context.seconds
+        deadline = time.monotonic() + context.time_limit_s
         for number, place in enumerate(places):
             if number and time.monotonic() >= deadline:
                 report.complete = False
@@ -157,7 +157,7 @@ class Tasks:
                 if self._spec.transactional:
                     # This process already holds the transactional id.
                     report.workers[place] = self._clients.worker
-            except TROUBLES as trouble:
+            except HANDLED_ERRORS as trouble:
                 met = trouble
             finally:
                 if finished and carried is not None:
@@ -265,7 +265,7 @@ class Tasks:
                 self._clients,
                 stores,
                 expected,
-                reuse=context.workers.get(place) == self._clients.worker,
+                reuse=context.last_committer.get(place) == self._clients.worker,
                 metadata=self._spec.commit_metadata,
                 exchanges=self._spec.topology.sends(place.topic),
             )
@@ -275,15 +275,15 @@ class Tasks:
         session.unfinished = place.topic in self._resuming
         return session
 
-    def task(self, stream: str) -> Task:
+    def task(self, stream: str) -> OperatorChain:
         """Return the task of a stream; its operators are composed on first use."""
         task = self._tasks.get(stream)
         if task is None:
-            task = Task(self._spec, stream, self._sinks, self._lines, self.clock, self._watchdog)
+            task = OperatorChain(self._spec, stream, self._sinks, self._lines, self.clock, self._watchdog)
             self._tasks[stream] = task
         return task
 
-    def _feed(self, chunks: Iterable[Chunk], batch: Batch) -> None:
+    def _feed(self, chunks: Iterable[Chunk], batch: WorkCycle) -> None:
         stopped_at: float | None = None
         for chunk in chunks:
             if stopped_at is None:

@@ -17,7 +17,7 @@ from streamrt.topology import Topology
 logger = logging.getLogger("streamrt")
 
 
-class Results:
+class ReportHandler:
     """Handles reports, from any thread: writes the driver's sinks, shows, counts, collects, and stops at a limit.
 
     Args:

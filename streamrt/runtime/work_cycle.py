@@ -17,13 +17,20 @@ from streamrt.models import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session, SessionStatus, flush_writer, take_back
-from streamrt.runtime.merge import Merge, Run
+from streamrt.runtime.merge import ChunkSlice, Merge
+from streamrt.runtime.operator_chain import Limits, OperatorChain, TaskFailed
 from streamrt.runtime.report import Failure, Output, Report, StoreTime
-from streamrt.runtime.task import Limits, Task, TaskFailed
-from streamrt.runtime.troubles import PASSING, TROUBLES, close_session, note_failure, note_trouble, trace_of
+from streamrt.runtime.troubles import (
+    HANDLED_ERRORS,
+    RETRIABLE_ERRORS,
+    close_session,
+    note_failure,
+    note_trouble,
+    trace_of,
+)
 
 if TYPE_CHECKING:
-    from streamrt.runtime.tasks import Tasks
+    from streamrt.runtime.task_executor import TaskExecutor
 
 _NO_LIMIT = 1 << 62
 _SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the topic"
@@ -38,11 +45,11 @@ class _Work:
     produced: int = 0
     collected: list[Output] = field(default_factory=list)
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
-    told: BatchContext | None = None
+    last_context: BatchContext | None = None
     """The context of the last tick."""
 
 
-class Batch:
+class WorkCycle:
     """The work of one process between two reports: its sessions and its report.
 
     With at-least-once, sessions share a writer and commit after one flush of it, which makes all their outputs durable.
@@ -62,7 +69,10 @@ class Batch:
     """
 
     def __init__(
-        self, tasks: "Tasks", context: BatchContext, carried: MutableMapping[TopicPartition, Session] | None = None
+        self,
+        tasks: "TaskExecutor",
+        context: BatchContext,
+        carried: MutableMapping[TopicPartition, Session] | None = None,
     ) -> None:
         self.report = Report()
         self.context = context
@@ -300,7 +310,7 @@ class Batch:
             session = self._tasks.session(place, self.context, {each: done.end for each, done in former.items()})
             try:
                 session.open(known=self.context.stateful)
-            except TROUBLES as trouble:
+            except HANDLED_ERRORS as trouble:
                 close_session(session, self.report)
                 self.aborted.add(place)
                 note_trouble(self.report, session, trouble)
@@ -322,7 +332,7 @@ class Batch:
 
     def _is_timely(self, session: Session) -> bool:
         """Tick a session that has not seen this context; return whether records may follow."""
-        known = self._work[session.place].told is self.context and not session.unfinished
+        known = self._work[session.place].last_context is self.context and not session.unfinished
         return known or not self._tasks.task(session.place.topic).collector.ticks or self._tick(session)
 
     def _tick(self, session: Session) -> bool:
@@ -336,8 +346,8 @@ class Batch:
             if session.unfinished:
                 # Without watermarks, so that event time stays where this work became due.
                 task.tick(Tick(self.context.now, {}), first, self.position(first))
-            if not collector.unfinished and self._work[place].told is not self.context:
-                self._work[place].told = self.context
+            if not collector.unfinished and self._work[place].last_context is not self.context:
+                self._work[place].last_context = self.context
                 watermarks = self.context.watermarks.get(place, {})
                 if place in self.context.behind:
                     watermarks = _as_far_as(session.stores.times(), watermarks)
@@ -345,7 +355,7 @@ class Batch:
         except TaskFailed as failed:
             self._give_up(session, failed.failure)
             return False
-        except TROUBLES as trouble:
+        except HANDLED_ERRORS as trouble:
             self._meet(session, trouble)
             return False
         outputs = collector.outputs - before
@@ -362,10 +372,10 @@ class Batch:
         """Return the limits of the time slice. It begins with the first work."""
         if self._limits is None:
             # Time spent before, on waiting for data, restoring or skipping records, does not count.
-            self._limits = Limits(self._tasks.clock() + self.context.seconds, self.context.outputs)
+            self._limits = Limits(self._tasks.clock() + self.context.time_limit_s, self.context.output_limit)
         return self._limits
 
-    def _process(self, runs: Iterable[Run], session: Session, merge: Merge | None = None) -> bool:
+    def _process(self, runs: Iterable[ChunkSlice], session: Session, merge: Merge | None = None) -> bool:
         """Process records of a session and note the progress; return whether more may follow."""
         task, report = self._tasks.task(session.place.topic), self.report
         limits, before = self._slice(), task.collector.outputs
@@ -401,7 +411,7 @@ class Batch:
         except TaskFailed as failed:
             self._give_up(session, failed.failure)
             return False
-        except TROUBLES as trouble:
+        except HANDLED_ERRORS as trouble:
             self._meet(session, trouble)
             return False
         for place, (begin, end) in done.items():
@@ -423,7 +433,7 @@ class Batch:
         report.outputs += outputs
         return finished and records < room and not self._over(task, limits)
 
-    def _over(self, task: Task, limits: Limits) -> bool:
+    def _over(self, task: OperatorChain, limits: Limits) -> bool:
         enough = limits.outputs is not None and task.collector.outputs >= limits.outputs
         return enough or task.collector.unfinished or self._tasks.clock() >= limits.deadline
 
@@ -449,7 +459,7 @@ class Batch:
         end = {place: self.report.ranges[place].end for place in session.inputs}
         try:
             session.times = session.stores.times()
-        except TROUBLES as trouble:
+        except HANDLED_ERRORS as trouble:
             self._meet(session, trouble)
             return False
         idle = all(end[place] <= at for place, at in session.start.items()) and not session.stores.dirty
@@ -465,7 +475,7 @@ class Batch:
         sinks = self._tasks.sinks
         try:
             session.prepare(end, lambda: sinks.flush(session.inputs))
-        except TROUBLES as trouble:
+        except HANDLED_ERRORS as trouble:
             self._meet(session, trouble)
             return False
         except SinkError as error:
@@ -488,7 +498,7 @@ class Batch:
         try:
             publish()
             session.store()
-        except TROUBLES as trouble:
+        except HANDLED_ERRORS as trouble:
             self._meet(session, trouble, repair=False)
             return False
         self.report.workers[session.place] = self._tasks.clients.worker
@@ -524,9 +534,9 @@ class Batch:
     # -- Sessions that end without a commit --------------------------------------------------------------------------
 
     def _meet(self, session: Session, trouble: Exception, *, repair: bool = True) -> None:
-        """Abort a session because of one of `TROUBLES`."""
+        """Abort a session because of one of `HANDLED_ERRORS`."""
         cause = trouble.__cause__
-        if isinstance(trouble, PASSING) and isinstance(cause, ProducerError) and cause.refused:
+        if isinstance(trouble, RETRIABLE_ERRORS) and isinstance(cause, ProducerError) and cause.refused:
             # A retry would fail, too. The callback cannot skip the record: the transaction is lost with it.
             message = f"{cause} (while processing {session.place})"
             self._give_up(session, Failure("producer", session.place, None, message, cause))

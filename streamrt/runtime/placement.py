@@ -28,7 +28,7 @@ class ChangelogSettings:
 
 
 @dataclass(frozen=True)
-class SourceState:
+class ScopeInfo:
     """Kafka's data about one source topic with stores, or about merged ones.
 
     Attributes:
@@ -60,12 +60,12 @@ class StateSettings:
     group: str
     base_dir: Path
     options: RocksDBOptions | None = None
-    sources: Mapping[str, SourceState] = field(default_factory=dict)
+    sources: Mapping[str, ScopeInfo] = field(default_factory=dict)
     in_memory: bool = False
 
 
 @dataclass(frozen=True)
-class StoreHome:
+class StorePlacement:
     """The identity of a store partition, and its inputs.
 
     Attributes:
@@ -78,7 +78,7 @@ class StoreHome:
     spec: StoreSpec
     place: TopicPartition
     inputs: tuple[TopicPartition, ...]
-    source: SourceState
+    source: ScopeInfo
 
     @property
     def changelog(self) -> ChangelogSettings | None:
@@ -107,14 +107,14 @@ class StoreHome:
         return {place: (found.inputs or {})[place.topic] for place in self.inputs}
 
 
-def home_of(settings: StateSettings, task: TopicPartition, store: TaskStore) -> StoreHome:
+def home_of(settings: StateSettings, task: TopicPartition, store: TaskStore) -> StorePlacement:
     """Return the store partition of a store of a task."""
-    source = settings.sources.get(store.scope, SourceState())
+    source = settings.sources.get(store.scope, ScopeInfo())
     inputs = tuple(TopicPartition(topic, task.partition) for topic in source.topics or (store.scope,))
-    return StoreHome(store.spec, TopicPartition(store.scope, task.partition), inputs, source)
+    return StorePlacement(store.spec, TopicPartition(store.scope, task.partition), inputs, source)
 
 
-def topic_ids(topic_id: str | None, home: StoreHome) -> Mapping[str, str | None]:
+def topic_ids(topic_id: str | None, home: StorePlacement) -> Mapping[str, str | None]:
     """Return the ids of a store's topics, by name."""
     ids = topic_id.split(",") if topic_id is not None else []
     return {place.topic: ids[index] if index < len(ids) else None for index, place in enumerate(home.inputs)}

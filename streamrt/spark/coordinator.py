@@ -11,33 +11,33 @@ from streamrt.models import TopicPartition
 from streamrt.runtime import Report
 from streamrt.runtime.event_time import EventTime, StepClock
 from streamrt.runtime.link import (
-    Begin,
+    Ack,
+    AssignmentRequest,
+    BatchDone,
     Committed,
     Ended,
     Failed,
     FromTask,
+    IdleChanged,
     Joined,
-    Quiet,
-    Seen,
+    ProgressUpdate,
+    StartPositions,
     Stop,
-    Taken,
     Time,
-    Wanted,
     Welcome,
-    Worked,
 )
 from streamrt.runtime.sent import sent_times
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.formation import FORMATION_S, HANDOVER_S, Formation
 from streamrt.spark.link import TaskLink
 from streamrt.spark.offsets import Start, StartOffsets
+from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.restore import RestoreDisplay
-from streamrt.spark.results import Results
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.topology import Topology
 
-__all__ = ["Slots"]
+__all__ = ["ResidentCoordinator"]
 
 logger = logging.getLogger("streamrt")
 
@@ -48,14 +48,14 @@ _NEVER = float("-inf")
 
 
 @dataclass(eq=False)
-class _Slot:
+class WorkerHandle:
     """State of one slot's task.
 
     Attributes:
         link: the connection; None while there is none.
         whole: holds back partitions that the task cannot process.
         attempt: number of the last attempt that has joined.
-        heard: set when the last attempt that has joined sends nothing more.
+        drained: set when the last attempt that has joined sends nothing more.
         assigned: its input partitions; None until the task has reported them.
         question: its last request for start positions; None before the first.
         asked_at: time of that request.
@@ -71,9 +71,9 @@ class _Slot:
     link: TaskLink | None
     whole: WholeTasks
     attempt: int = 0
-    heard: threading.Event | None = None
+    drained: threading.Event | None = None
     assigned: frozenset[TopicPartition] | None = None
-    question: Wanted | None = None
+    question: AssignmentRequest | None = None
     asked_at: float = _NEVER
     holds: frozenset[TopicPartition] = frozenset()
     positions: dict[TopicPartition, int] = field(default_factory=dict)
@@ -84,18 +84,18 @@ class _Slot:
     watermarks: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
     reminded: dict[TopicPartition, float] = field(default_factory=dict)
 
-    def join(self, link: TaskLink, attempt: int, heard: threading.Event) -> None:
+    def join(self, link: TaskLink, attempt: int, drained: threading.Event) -> None:
         """Begin the next attempt; the assignment of the previous one counts until this one reports its own."""
         if self.link is not None:
             self.link.close()
-        self.link, self.attempt, self.heard = link, attempt, heard
+        self.link, self.attempt, self.drained = link, attempt, drained
         self.ended, self.lost_at = False, None
         self.question, self.holds = None, frozenset()
         self.quiet = False
         self.watermarks, self.reminded = {}, {}
 
 
-class Slots:
+class ResidentCoordinator:
     """Serves the tasks of one job, each connection in a separate thread.
 
     Args:
@@ -119,7 +119,7 @@ class Slots:
         self,
         count: int,
         topology: Topology,
-        results: Results,
+        results: ReportHandler,
         offsets: StartOffsets,
         wait_for_broker: Callable[[], None],
         purge: RepartitionPurge,
@@ -143,7 +143,7 @@ class Slots:
         self._fail = fail
         self._transactional = transactional
         self._patient_until = time.monotonic() + patience_s
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, WorkerHandle] = {}
         self._formation = Formation(count, formation_s)
         self._stateful = any(map(topology.task_stores, topology.streams))
         self._stop: Stop | None = None
@@ -249,12 +249,12 @@ class Slots:
 
     def serve(self, link: TaskLink) -> None:
         """Serve a task until it disconnects."""
-        slot: _Slot | None = None
-        heard = threading.Event()
+        slot: WorkerHandle | None = None
+        drained = threading.Event()
         try:
             for message in link.messages():
                 if isinstance(message, Joined):
-                    slot = self._join(message, link, heard)
+                    slot = self._join(message, link, drained)
                 if slot is None:
                     return
                 if slot.link is link:
@@ -262,13 +262,13 @@ class Slots:
                 elif not self._transactional:
                     # Another attempt has replaced this one, and repeats all uncommitted work.
                     return
-                elif isinstance(message, Worked):
+                elif isinstance(message, BatchDone):
                     # The other attempt begins after this work, and waits until it is handled.
                     self._results.take(message.report)
         except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
             self._fail(error)
         finally:
-            heard.set()
+            drained.set()
             with self._lock:
                 if slot is not None and slot.link is link:
                     slot.link, slot.quiet = None, False
@@ -276,17 +276,17 @@ class Slots:
                     self._time.ready(self._ready())
                     self._changed.notify_all()
 
-    def _join(self, joined: Joined, link: TaskLink, heard: threading.Event) -> _Slot | None:
+    def _join(self, joined: Joined, link: TaskLink, drained: threading.Event) -> WorkerHandle | None:
         """Let a task begin, unless a later attempt has already begun."""
         with self._lock:
             slot = self._slots.get(joined.slot)
             if slot is None:
-                slot = self._slots[joined.slot] = _Slot(None, WholeTasks(self._topology))
+                slot = self._slots[joined.slot] = WorkerHandle(None, WholeTasks(self._topology))
             if joined.attempt < slot.attempt:
                 logger.warning("ignoring stale attempt %d of the task of slot %d", joined.attempt, joined.slot)
                 return None
-            before = slot.heard
-            slot.join(link, joined.attempt, heard)
+            before = slot.drained
+            slot.join(link, joined.attempt, drained)
             self._wait(lambda: self._formation.gathered(len(self._slots)))
         if self._transactional and before is not None:
             while not before.wait(_RETRY_S) and not self._stopping.is_set():
@@ -300,18 +300,18 @@ class Slots:
             link.send(stop)
         return slot
 
-    def _hear(self, slot: _Slot, link: TaskLink, message: FromTask) -> None:
-        if isinstance(message, Worked):
+    def _hear(self, slot: WorkerHandle, link: TaskLink, message: FromTask) -> None:
+        if isinstance(message, BatchDone):
             self._note(slot, message.report)
             self._results.take(message.report)
-            link.send(Taken(message.number))
-        elif isinstance(message, Seen):
+            link.send(Ack(message.number))
+        elif isinstance(message, ProgressUpdate):
             self._note(slot, message.report)
             self._note_progress(slot, message)
             self._results.see(message.report, finished=False)
-        elif isinstance(message, Wanted):
+        elif isinstance(message, AssignmentRequest):
             self._begin(slot, link, message)
-        elif isinstance(message, Quiet):
+        elif isinstance(message, IdleChanged):
             with self._lock:
                 slot.quiet = message.quiet
         elif isinstance(message, Committed):
@@ -327,7 +327,7 @@ class Slots:
         elif isinstance(message, Ended):
             slot.ended = True
 
-    def _note(self, slot: _Slot, report: Report) -> None:
+    def _note(self, slot: WorkerHandle, report: Report) -> None:
         """Apply a report to event time, restores, waits and progress."""
         for task, pause in report.stalled.items():
             logger.warning("a sink paused %s for %.1f s", task, pause)
@@ -348,14 +348,14 @@ class Slots:
                 self._restoring |= {name for name, part in report.restores.items() if not part.finished}
                 self._restored({name for name, part in report.restores.items() if part.finished})
 
-    def _note_progress(self, slot: _Slot, seen: Seen) -> None:
+    def _note_progress(self, slot: WorkerHandle, seen: ProgressUpdate) -> None:
         """Store how far a task has come, and which of its partitions are read to their ends."""
         with self._lock:
             if seen.ended is not None:
                 self._time.at_end(seen.ended, self._tasks(slot.positions))
             self._time.processed(seen.positions)
 
-    def _begin(self, slot: _Slot, link: TaskLink, wanted: Wanted) -> None:
+    def _begin(self, slot: WorkerHandle, link: TaskLink, wanted: AssignmentRequest) -> None:
         """Handle a task's request for start positions in its assigned partitions."""
         with self._lock:
             if slot.link is not link:
@@ -377,7 +377,7 @@ class Slots:
         else:
             self._answer(slot, wanted)
 
-    def _answer_later(self, slot: _Slot, wanted: Wanted) -> None:
+    def _answer_later(self, slot: WorkerHandle, wanted: AssignmentRequest) -> None:
         try:
             with self._lock:
                 self._wait(lambda: slot.question is not wanted or self._may_begin(slot, wanted))
@@ -385,7 +385,7 @@ class Slots:
         except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
             self._fail(error)
 
-    def _answer(self, slot: _Slot, wanted: Wanted) -> None:
+    def _answer(self, slot: WorkerHandle, wanted: AssignmentRequest) -> None:
         """Find the start positions of a task and send them, unless it has sent another request in the meantime."""
         with self._lock:
             if slot.question is not wanted:
@@ -408,8 +408,8 @@ class Slots:
         if start.positions:
             begun = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
             logger.info("processing %s", begun)
-        found = (start.positions, start.fresh, start.stateful, start.metadata, start.claims, start.sent)
-        link.send(Begin(wanted.generation, *found))
+        found = (start.positions, start.initial_offsets, start.stateful, start.metadata, start.claims, start.sent)
+        link.send(StartPositions(wanted.generation, *found))
 
     def _find(self, places: frozenset[TopicPartition]) -> Start | None:
         """Return start positions, or None once the application stops."""
@@ -434,7 +434,7 @@ class Slots:
             # The end of patience wakes no thread.
             self._changed.wait(_RETRY_S)
 
-    def _may_begin(self, slot: _Slot, wanted: Wanted) -> bool:
+    def _may_begin(self, slot: WorkerHandle, wanted: AssignmentRequest) -> bool:
         """Return whether a task may begin: the others know their partitions and have released those of this task."""
         others = [each for each in self._slots.values() if each is not slot and each.link is not None]
         if not self._formation.formed(all_know=all(each.assigned is not None for each in others)):
@@ -442,7 +442,7 @@ class Slots:
         held = self._stateful and any(not wanted.assigned.isdisjoint(each.holds) for each in others)
         return not held or time.monotonic() >= slot.asked_at + HANDOVER_S
 
-    def _all(self, condition: Callable[[_Slot], bool]) -> bool:
+    def _all(self, condition: Callable[[WorkerHandle], bool]) -> bool:
         """Return whether the tasks are connected, know their partitions, and fulfil a condition."""
         return self._complete() and all(
             slot.link is not None and slot.assigned is not None and condition(slot) for slot in self._slots.values()
@@ -473,7 +473,7 @@ class Slots:
 
     def _tell_time(
         self,
-        slot: _Slot,
+        slot: WorkerHandle,
         watermarks: Mapping[TopicPartition, Mapping[str, int]],
         due: Iterable[TopicPartition],
         now: float,

@@ -41,14 +41,14 @@ from streamrt.models import (
 from streamrt.operators.functions import state_advice
 from streamrt.operators.metadata import checked_timestamp
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.collector import Collector, OutputRefused
+from streamrt.runtime.collector import OutputCollector, OutputRefused
 from streamrt.runtime.report import Failure
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.watchdog import Place, Watchdog, is_own
 from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
 from streamrt.topics import TimestampExtractor, Topic
-from streamrt.topology import Executor, Node, SourceOperator, compose_stream
+from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
 
 if TYPE_CHECKING:
     from streamrt.runtime.commit import Session
@@ -97,7 +97,7 @@ class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; us
 class _Input:
     """The processing of one topic's records."""
 
-    execute: Executor
+    execute: RecordHandler
     load_value: BoundDeserializer
     load_key: BoundDeserializer | None
     """None if keys are bytes, which saves a call per record."""
@@ -105,7 +105,7 @@ class _Input:
     extract_timestamp: TimestampExtractor | None
 
 
-class Task:
+class OperatorChain:
     """Processes the records of a stream with the operators below its sources.
 
     A task serves one partition after the other; each session provides the stores and the writer of one partition.
@@ -145,7 +145,9 @@ class Task:
         self._override: tuple[int, MessageContext] | None = None
         self._ticks = 0
         self._ticking = False
-        self.collector = Collector(spec, sinks, self._skip_output, self._origin, [] if lines is None else lines, clock)
+        self.collector = OutputCollector(
+            spec, sinks, self._skip_output, self._origin, [] if lines is None else lines, clock
+        )
         self.stores = list(spec.topology.task_stores(stream))
         executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf)
         self._inputs = {
@@ -423,7 +425,7 @@ class Task:
         return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
 
 
-def _input(topic: Topic, execute: Executor) -> _Input:
+def _input(topic: Topic, execute: RecordHandler) -> _Input:
     plain_keys = type(topic.key_deserializer) is BytesDeserializer
     return _Input(
         execute,
