@@ -17,29 +17,29 @@ class StoreSpec:
 
     Attributes:
         name: name of the store.
-        kind: class of the store.
+        store_type: class of the store.
         transaction: class of its transactions; it determines the operations that operators can use.
 
     Raises:
-        ConfigurationError: if the name is invalid, `kind` is no store class, or `transaction` is no transaction class.
+        ConfigurationError: if the name is invalid, `store_type` is no store class, or `transaction` is no transaction class.
 
     Example:
         >>> from streamrt.state import MemoryStore
-        >>> StoreSpec("totals", MemoryStore).kind.__name__
+        >>> StoreSpec("totals", MemoryStore).store_type.__name__
         'MemoryStore'
-        >>> StoreSpec().name, StoreSpec().kind.__name__
+        >>> StoreSpec().name, StoreSpec().store_type.__name__
         ('default', 'RocksDBStore')
     """
 
     name: str = DEFAULT_STORE
-    kind: type[Store] = RocksDBStore
+    store_type: type[Store] = RocksDBStore
     transaction: type[Transaction] = StoreTransaction
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        if not (isinstance(self.kind, type) and issubclass(self.kind, Store)):
+        if not (isinstance(self.store_type, type) and issubclass(self.store_type, Store)):
             raise ArgumentTypeError(
-                f"{self.kind!r} is not a store class: use MemoryStore, RocksDBStore or a subclass of "
+                f"{self.store_type!r} is not a store class: use MemoryStore, RocksDBStore or a subclass of "
                 "streamrt.state.Store"
             )
         if not (isinstance(self.transaction, type) and issubclass(self.transaction, Transaction)):

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 from typing_extensions import Self
 
 from streamrt.context import current_provider
-from streamrt.dataframe.series import Sink
 from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.models import MessageContext
@@ -56,7 +55,7 @@ class Frame:
 
     # -- Tests without Kafka ---------------------------------------------------------------------------------------
 
-    def compose(self, sink: Sink | None = None) -> dict[str, RecordHandler]:
+    def compose(self, sink: RecordHandler | None = None) -> dict[str, RecordHandler]:
         """Turn the topology into one function of value, key, timestamp and headers per topic.
 
         The application does not need this call; use it, or `test()`, to try a dataframe. Records for topics are
@@ -185,10 +184,10 @@ class Frame:
         return ".".join((DEFAULT_STORE, *self._groups))
 
     def _store(self) -> StoreSpec:
-        kind = self._builder.store_kind(self._sources)
+        kind = self._builder.store_type_of(self._sources)
         return StoreSpec(self._store_name) if kind is None else StoreSpec(self._store_name, kind)
 
-    def _compose(self, context: TrialContext, sink: Sink | None) -> dict[str, RecordHandler]:
+    def _compose(self, context: TrialContext, sink: RecordHandler | None) -> dict[str, RecordHandler]:
         topology = self._builder.build()
         # One partition per topic, so that records pass a group_by without a repartition topic.
         topology = topology.resolve(dict.fromkeys(topology.sources, 1))

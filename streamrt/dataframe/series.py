@@ -21,11 +21,10 @@ from streamrt.operators.expression import (
     Unary,
 )
 from streamrt.operators.functions import require_callable
+from streamrt.topology import RecordHandler
 
 if TYPE_CHECKING:
     from streamrt.dataframe.dataframe import StreamingDataFrame
-
-Sink = Callable[[Any, Any, int, Any], None]
 
 
 class StreamingSeries:
@@ -173,7 +172,7 @@ class StreamingSeries:
 
         return run
 
-    def compose(self, sink: Sink | None = None) -> Sink:
+    def compose(self, sink: RecordHandler | None = None) -> RecordHandler:
         """Return a function that evaluates the series and passes the result to `sink`.
 
         Args:

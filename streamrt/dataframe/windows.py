@@ -323,7 +323,7 @@ class WindowedFrame(Frame):
                     f"{node.location}: use the frame that it returned, or give one of the two a name, such as "
                     "tumbling_window(..., name='...')"
                 )
-        kind = self._builder.store_kind(self._sources)
+        kind = self._builder.store_type_of(self._sources)
         spec = StoreSpec(store, transaction=TimedTransaction)
         if kind is not None:
             spec = StoreSpec(store, kind, TimedTransaction)

@@ -114,7 +114,7 @@ class StoreCatalog:
         """Return the store of a source topic, or of merged topics."""
         store = self._stores.get((topic, spec.name))
         if store is None:
-            kind = MemoryStore if self.settings.in_memory and spec.kind is RocksDBStore else spec.kind
+            kind = MemoryStore if self.settings.in_memory and spec.store_type is RocksDBStore else spec.store_type
             store = kind(spec.name, topic, Path(self.settings.base_dir), tried_once(self.settings.options))
             self._stores[topic, spec.name] = store
         return store

@@ -93,10 +93,10 @@ class TopologyBuilder:
         name = stream_id(topic_of(self._nodes[owner]) for owner in owners)
         used = topology.stores(name) if name in topology.scopes else ()
         for other in used:
-            if other.name == store.name and other.kind is not store.kind:
+            if other.name == store.name and other.store_type is not store.store_type:
                 raise InvalidOperationError(
-                    f"store {store.name!r} of topic {name!r} is already a {other.kind.__name__} and "
-                    f"cannot become a {store.kind.__name__}: call register_store() once, before the first stateful operation"
+                    f"store {store.name!r} of topic {name!r} is already a {other.store_type.__name__} and "
+                    f"cannot become a {store.store_type.__name__}: call register_store() once, before the first stateful operation"
                 )
             if other.name == store.name and other.transaction is not store.transaction:
                 raise InvalidOperationError(
@@ -105,7 +105,7 @@ class TopologyBuilder:
                 )
         self._registered[owners, store.name] = store
 
-    def store_kind(self, sources: Node | Sequence[Node]) -> "type[Store] | None":
+    def store_type_of(self, sources: Node | Sequence[Node]) -> "type[Store] | None":
         """Return the registered store type of a source, or of the nearest source upstream that has one, or None.
 
         For a merge of several sources, it is the type registered for the merge, or else for the first source that has
@@ -114,12 +114,12 @@ class TopologyBuilder:
         owners = _ids(sources)
         for (registered, _), store in self._registered.items():
             if registered == owners:
-                return store.kind
+                return store.store_type
         if len(owners) > 1:
-            return next(filter(None, (self.store_kind(self._nodes[owner]) for owner in owners)), None)
+            return next(filter(None, (self.store_type_of(self._nodes[owner]) for owner in owners)), None)
         topology = self.build()
         exchange = topology.exchanges.get(topic_of(self._nodes[owners[0]]))
-        return None if exchange is None else self.store_kind(topology.roots(exchange))
+        return None if exchange is None else self.store_type_of(topology.roots(exchange))
 
     def path(self, ancestor: Node, node: Node) -> list[Node] | None:
         """Return the nodes from below `ancestor` down to `node`, or None if `node` is not a descendant.

@@ -217,10 +217,10 @@ class Topology:
         used = [store for node in self.nodes if self._roots[node.id] == roots for store in node.operator.stores()]
         for store in (*registered, *used):
             other = found.setdefault(store.name, store)
-            if other.kind is not store.kind:
+            if other.store_type is not store.store_type:
                 raise InvalidOperationError(
-                    f"store {store.name!r} of topic {name!r} cannot be both a {other.kind.__name__} and a "
-                    f"{store.kind.__name__}: call register_store() with the same type on all frames that share "
+                    f"store {store.name!r} of topic {name!r} cannot be both a {other.store_type.__name__} and a "
+                    f"{store.store_type.__name__}: call register_store() with the same type on all frames that share "
                     "the store"
                 )
             if other.transaction is not store.transaction:

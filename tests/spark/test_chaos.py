@@ -102,7 +102,7 @@ def test_a_broker_that_is_killed_three_times(hosted: Callable[..., HostedProgram
 
 
 @pytest.mark.usefixtures("processing_mode")
-def test_replicas_that_join_and_leave(kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path) -> None:
+def test_instances_that_join_and_leave(kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -173,7 +173,7 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
         printed(app)
 
 
-def test_a_frozen_copy_that_wakes_up_does_no_harm(
+def test_a_frozen_instance_that_wakes_up_does_no_harm(
     quick_kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
 ) -> None:
     kafka = quick_kafka

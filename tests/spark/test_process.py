@@ -152,7 +152,9 @@ def test_kill_9_repeats_at_most_what_was_not_committed(kafka: Kafka, program: St
     assert set(kafka.values(target, kafka.end(target))) == set(range(3_000))
 
 
-def test_two_copies_share_the_partitions_and_one_takes_over_when_the_other_stops(kafka: Kafka, hosted: Start) -> None:
+def test_two_instances_share_the_partitions_and_one_takes_over_when_the_other_stops(
+    kafka: Kafka, hosted: Start
+) -> None:
     source, target, group = kafka.topic("in", 2), kafka.topic("out"), unique("group")
     body = f"""
     name = os.environ["COPY"]

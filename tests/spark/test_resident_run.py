@@ -181,7 +181,7 @@ def test_partitions_that_stay_go_on_with_open_stores_when_an_instance_joins_and_
     assert all(f"{source}[{number}]" in first for number in range(partitions))
 
 
-def test_copies_in_different_modes_share_the_partitions(
+def test_instances_in_different_modes_share_the_partitions(
     kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path
 ) -> None:
     source, target = kafka.topic("in", 4), kafka.topic("out", 2)

@@ -184,7 +184,7 @@ def test_a_state_directory_of_others_is_refused(kafka: Kafka) -> None:
     assert shop.run() == [("a", 3)]
 
 
-def test_a_second_copy_beside_the_first_one_has_files_of_its_own(kafka: Kafka) -> None:
+def test_a_second_instance_beside_the_first_one_has_files_of_its_own(kafka: Kafka) -> None:
     shop = Shop.opened(kafka)
     first = StateDirectory.take(kafka.state_dir, shop.group, kafka.admin.cluster_id())
     try:

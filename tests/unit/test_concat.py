@@ -276,12 +276,12 @@ def test_the_kind_of_a_merged_store_is_that_of_its_parts_unless_it_is_chosen() -
     b.register_store(MemoryStore)
     merged = a.concat(b)
     merged.apply(count, stateful=True)
-    assert {store.kind for store in app.topology.stores("a--b")} == {MemoryStore}
+    assert {store.store_type for store in app.topology.stores("a--b")} == {MemoryStore}
     with pytest.raises(InvalidOperationError, match="store 'default' of topic 'a--b' is already a MemoryStore"):
         merged.register_store(RocksDBStore)
     other = a.concat(b).group_by("x")
     other.apply(count, stateful=True)
-    assert {store.kind for store in app.topology.stores(other.stream_id)} == {MemoryStore}
+    assert {store.store_type for store in app.topology.stores(other.stream_id)} == {MemoryStore}
 
 
 def test_stamps_and_positions_of_several_inputs() -> None:

@@ -334,7 +334,7 @@ def test_what_follows_keeps_state_as_the_input_does(stage: Stage) -> None:
     stage.sdf.register_store(MemoryStore)
     nested(stage)
     topology = stage.app.topology
-    assert {store.kind for topic in topology.sources for store in topology.stores(topic)} == {MemoryStore}
+    assert {store.store_type for topic in topology.sources for store in topology.stores(topic)} == {MemoryStore}
 
 
 def test_a_choice_for_the_input_does_not_make_a_store_behind_the_grouping(stage: Stage) -> None:

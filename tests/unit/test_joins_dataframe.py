@@ -85,7 +85,7 @@ def test_stores_of_joins() -> None:
     two.left.join_asof(two.right, name="limits").join_interval(two.right)
     (stream,) = two.app.topology.streams
     stores = {store.name: store for _, store in two.app.topology.task_stores(stream).values()}
-    assert {store.kind for store in stores.values()} == {MemoryStore}
+    assert {store.store_type for store in stores.values()} == {MemoryStore}
     # The one that was registered is for other operations.
     assert {name: store.transaction for name, store in stores.items() if name != "default"} == {
         "join_interval": TimedTransaction,

@@ -36,7 +36,7 @@ def test_a_start_that_takes_its_time_tells_every_few_seconds_what_it_waits_for(
     assert len(caplog.messages) == 2
 
 
-def test_a_copy_without_partitions_tells_why_once_and_not_in_the_middle_of_a_rebalance(
+def test_an_instance_without_partitions_tells_why_once_and_not_in_the_middle_of_a_rebalance(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     startup = Startup("shop", clock)

@@ -23,7 +23,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_copies_have_parts_of_their_own(tmp_path: Path) -> None:
+def test_instances_have_parts_of_their_own(tmp_path: Path) -> None:
     parts = [take(tmp_path) for _ in range(3)]
     assert [part.number for part in parts] == [0, 1, 2]
     assert [part.path for part in parts] == [tmp_path / GROUP / str(number) for number in range(3)]
@@ -163,7 +163,7 @@ def test_a_torn_owner_is_written_again(tmp_path: Path, content: bytes) -> None:
 # -- Clearing --------------------------------------------------------------------------------------------------------
 
 
-def test_clear_deletes_the_state_of_all_copies(tmp_path: Path) -> None:
+def test_clear_deletes_the_state_of_all_instances(tmp_path: Path) -> None:
     parts = [take(tmp_path), take(tmp_path)]
     for part in parts:
         (part.path / "store").mkdir(parents=True)
@@ -180,7 +180,7 @@ def test_clear_deletes_the_state_of_all_copies(tmp_path: Path) -> None:
     clear(tmp_path, "unknown")
 
 
-def test_clear_refuses_while_a_copy_runs(tmp_path: Path) -> None:
+def test_clear_refuses_while_an_instance_runs(tmp_path: Path) -> None:
     idle, running = take(tmp_path), take(tmp_path)
     for part in (idle, running):
         part.path.mkdir()

@@ -120,7 +120,7 @@ def test_the_kind_of_store_is_that_of_the_dataframe() -> None:
     stage = Stage()
     stage.sdf.register_store(MemoryStore)
     stage.sdf.tumbling_window(10).sum().final()
-    kinds = {store.name: store.kind for store in stage.app.topology.stores("in")}
+    kinds = {store.name: store.store_type for store in stage.app.topology.stores("in")}
     assert kinds["tumbling_window_10_sum"] is MemoryStore
 
 

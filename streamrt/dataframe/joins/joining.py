@@ -229,7 +229,7 @@ class JoiningFrame(MergingFrame):
         known = topology.stores(scope) if scope in topology.scopes else ()
         if any(store.name == name for store in known):
             raise ArgumentValueError(f"store {name!r} of topic {scope!r} is in use by another operation: {advice}")
-        return StoreSpec(name, self._builder.store_kind(sources) or RocksDBStore, TimedTransaction)
+        return StoreSpec(name, self._builder.store_type_of(sources) or RocksDBStore, TimedTransaction)
 
 
 def _id(node: Any) -> int:

@@ -535,7 +535,7 @@ def test_a_sink_that_ends_the_program_ends_the_application(make: Callable[..., D
     wait_until(lambda: driver.errors == [leave], SOON_S)
 
 
-def test_restores_that_another_copy_goes_on_with_are_shown_no_longer(make: Callable[..., Driver]) -> None:
+def test_restores_that_another_instance_goes_on_with_are_shown_no_longer(make: Callable[..., Driver]) -> None:
     driver = make(1)
     link = driver.task(0, ZERO, ONE)
     display = driver.slots._restores
