@@ -96,7 +96,8 @@ class TopologyBuilder:
             if other.name == store.name and other.store_type is not store.store_type:
                 raise InvalidOperationError(
                     f"store {store.name!r} of topic {name!r} is already a {other.store_type.__name__} and "
-                    f"cannot become a {store.store_type.__name__}: call register_store() once, before the first stateful operation"
+                    f"cannot become a {store.store_type.__name__}: call register_store() once, before the first stateful "
+                    "operation"
                 )
             if other.name == store.name and other.transaction is not store.transaction:
                 raise InvalidOperationError(
