@@ -360,5 +360,5 @@ def test_bad_frames_are_refused(
 def test_a_schema_of_another_format_is_refused(config: Any, topic: str) -> None:
     context = SerializationContext(topic, MessageField.VALUE)
     data = JSONSerializer(schema=SCHEMA, schema_registry_client_config=config)({"id": 1}, context) or b""
-    with pytest.raises(SerializationError, match="is of type JSON, and PROTOBUF is expected"):
+    with pytest.raises(SerializationError, match="is of type JSON, but PROTOBUF is expected"):
         ProtobufDeserializer(ORDER, schema_registry_client_config=config)(data, context)

@@ -242,7 +242,7 @@ def test_offsets_set_past_records_that_the_state_lacks_are_refused(kafka: Kafka,
     shop.feed("aaaa")
     set_offset(kafka, shop.group, shop.source, 5)
     for _ in range(2):
-        shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "offset 3", "is at 5", "the state would lack")
+        shop.refuses(ChangelogError, f"'default' of {shop.source}[0]", "offset 3", "is at 5", "the state lacks")
         shop.app().clear_state()
     set_offset(kafka, shop.group, shop.source, 3)
     assert shop.run() == [("a", 3), ("a", 4), ("a", 5), ("a", 6)]
