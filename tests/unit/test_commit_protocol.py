@@ -69,9 +69,9 @@ def test_a_process_that_made_the_last_commit_goes_on_with_its_producer() -> None
     world = World()
     first = world.run(numbers(2))
     world.clients.calls.clear()
-    world.run(numbers(2, start=2), positions={PLACE: 2}, workers=first.workers)
+    world.run(numbers(2, start=2), positions={PLACE: 2}, last_committer=first.workers)
     assert world.clients.calls[:2] == ["reuse", "committed"]
-    world.run(numbers(2, start=4), positions={PLACE: 4}, workers={PLACE: "another"})
+    world.run(numbers(2, start=4), positions={PLACE: 4}, last_committer={PLACE: "another"})
     assert world.clients.calls.count("init") == 1
 
 
