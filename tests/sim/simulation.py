@@ -159,8 +159,8 @@ class Simulation:
         # State depends on the number of partitions, and merges on which records are there.
         alone = not (self.setup.stateful or self.setup.grouped or self.setup.merged)
         self._additions = self.growth.choice((0, 1, 2)) if alone else 0
-        slow = random.Random(f"slow {seed}")
-        self.slow_ms = slow.choice((0, 0, 0, 0, 0, 0, 100, 1_000))
+        slow = random.Random(f"pause {seed}")
+        self.slow_ms = slow.choice((0,) * 14 + (100, 1_000))
         """How long functions take for a record."""
         self.homes: dict[int, TopicPartition] = {}
         """Where each record was written."""
