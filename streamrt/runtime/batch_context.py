@@ -28,7 +28,7 @@ class BatchContext:
         sent: the highest event time that each task has sent into exchanges before, by task and topic.
         claims: with at-least-once, the numbers of the claims of input partitions with state.
         attempt: number of the processing attempt, higher than all earlier ones under the same claims.
-        records: maximum number of records that the batch may process; None for no limit.
+        record_limit: maximum number of records that the batch may process; None for no limit.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
@@ -42,7 +42,7 @@ class BatchContext:
     sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     attempt: int = 0
-    records: int | None = None
+    record_limit: int | None = None
 
     def position(self, place: TopicPartition) -> int:
         """Return the offset of the next record to process in an input partition.

@@ -496,7 +496,7 @@ class ResidentLoop:
             frozenset(self._behind),
             sent=self._sent.by_task,
             claims=self._membership.claims,
-            records=self._most,
+            record_limit=self._most,
         )
 
     def _examine(self, batch: WorkCycle) -> None:

@@ -379,7 +379,7 @@ class WorkCycle:
         """Process records of a session and note the progress; return whether more may follow."""
         task, report = self._tasks.task(session.place.topic), self.report
         limits, before = self._slice(), task.collector.outputs
-        room = _NO_LIMIT if self.context.records is None else self.context.records - report.records
+        room = _NO_LIMIT if self.context.record_limit is None else self.context.record_limit - report.records
         if room <= 0:
             return False
         if limits.outputs is not None:

@@ -132,7 +132,7 @@ class StartOffsets:
         """Return the committed offsets and the start positions."""
         committed = self._committed(places)
         check_changelogs(self._spec.state, ((place, committed[place].metadata) for place in places))
-        watermarks = self._admin.offset_bounds(places, timeout=self._config.request_timeout)
+        bounds = self._admin.offset_bounds(places, timeout=self._config.request_timeout)
         unknown = [place for place in places if committed[place].offset is None]
         if self._spec.transactional and self._held_back(unknown):
             # A task that died in its first transaction left it open.
@@ -142,7 +142,7 @@ class StartOffsets:
         for place in places:
             offset, rules = committed[place].offset, self._rules(place, committed[place])
             known = self._position_of_state(place) if offset is None else offset
-            plans[place] = plan_start(place, known, watermarks[place], rules)
+            plans[place] = plan_start(place, known, bounds[place], rules)
         return committed, plans
 
     def _doubtful(
@@ -252,8 +252,9 @@ class StartOffsets:
         """Return whether open transactions keep changelogs from being read to their ends."""
         logs = {log for place in places for _, log in self._changelogs(place)}
         timeout = self._config.request_timeout
-        stable = self._admin.offset_bounds(sorted(logs), timeout, isolation_level="read_committed") if logs else {}
-        return any(stable[log][1] < self._admin.bounds(log, timeout=timeout)[1] for log in logs)
+        stable = self._admin.offset_bounds(logs, timeout, isolation_level="read_committed")
+        bounds = self._admin.offset_bounds(logs, timeout)
+        return any(stable[log][1] < bounds[log][1] for log in logs)
 
     def _changelogs(self, place: TopicPartition) -> list[tuple[ScopeInfo, TopicPartition]]:
         """Return the changelog partitions of an input partition's state, each with its source."""

@@ -145,7 +145,6 @@ class MicroBatchQuery:
         self._busy = threading.Lock()
         self._query: StreamingQuery | None = None
         self._last_batch = -1
-        self._started = False
         # Whether there may have been more records than in the last micro-batch, and event time needs to know.
         self._full = False
         self.error: Exception | None = None
@@ -264,10 +263,9 @@ class MicroBatchQuery:
             if report is None:
                 break
             records += report.records
-            if not self._started:
-                self._started = True
-                self._environment.first_batch_done(batch.sparkSession)
             if report.complete:
+                if self._last_batch < 0:
+                    self._environment.first_batch_done(batch.sparkSession)
                 self._last_batch = batch_id
             # If work is left unfinished, the records were not what took the time.
             if not self._stopping.is_set() and not any(report.unfinished.values()):

@@ -49,8 +49,7 @@ _STARTING = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_STARTED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-"""Settings of the SQL session until the end of the first micro-batch, and from then on."""
+"""Settings of the SQL session until the end of the first micro-batch."""
 
 _FIXED = {
     "spark.speculation": "false",
@@ -77,7 +76,7 @@ class SparkEnvironment:
         session: the SQL session, not shared with the user's.
         slots: number of tasks that can run at the same time.
         runtime_dir: directory of this process, for checkpoints, sockets and files of a local Spark; mode 0700.
-        started: settings of the SQL session from the end of the first micro-batch on.
+        started: values that settings of the SQL session get back at the end of the first micro-batch.
     """
 
     session: SparkSession
@@ -371,11 +370,13 @@ def _environment(
     starting: Mapping[str, str],
 ) -> SparkEnvironment:
     _set_java_properties(session, properties)
-    for name, value in {**_SHARED, **settings, **starting}.items():
+    for name, value in {**_SHARED, **settings}.items():
         if name.startswith("spark.sql."):
             with contextlib.suppress(Exception):  # the owner of a given session decides on its static settings
                 session.conf.set(name, value)
-    started = _STARTED if starting else {}
+    started = {name: str(session.conf.get(name)) for name in starting}
+    for name, value in starting.items():
+        session.conf.set(name, value)
     return SparkEnvironment(session, session.sparkContext.defaultParallelism, runtime_dir, started)
 
 

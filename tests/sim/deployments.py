@@ -137,7 +137,6 @@ class DeploymentSimulation(Simulation):
         super().__init__(seed, Setup(guarantee, True, False, False, True), faults, mutant)
         # Versions merge other inputs, see `_retain`.
         self.deletions = 0.0
-        self._additions = 0
         if faults is None:
             self.faults.zombies = True
         self.versions = versions(guarantee)

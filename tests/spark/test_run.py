@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,8 @@ from streamrt.errors import (
     UnpicklableOperatorError,
 )
 from streamrt.kafka import Producer
-from tests.support import Kafka, running, unique, wait_until
+from streamrt.spark.session import _STARTING, _environment, open_session
+from tests.support import MASTER, Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
@@ -44,6 +46,27 @@ def test_records_pass_from_topic_to_topic_with_key_timestamp_and_headers(kafka: 
     assert tombstone[:3] == (b"tombstone", b"null", 4_000)
     assert large.key == "ключ".encode()
     assert json.loads(large.value or b"") == {"n": big, "offset": 4}
+
+
+@pytest.mark.only_mode("micro-batch", reason="resident tasks are no queries")
+def test_generated_code_waits_for_the_end_of_the_first_micro_batch(kafka: Kafka, tmp_path: Path) -> None:
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    session = open_session(MASTER).session.newSession()
+    # As a default of the cluster may have it.
+    for name, value in zip(names, ("false", "CODEGEN_ONLY"), strict=True):
+        session.conf.set(name, value)
+    environment = _environment(session, {}, {}, tmp_path, _STARTING)
+    assert [session.conf.get(name) for name in names] == ["false", "NO_CODEGEN"]
+    of_query = session.newSession()
+    environment.first_batch_done(of_query)
+    for each in (session, of_query):
+        assert [each.conf.get(name) for name in names] == ["false", "CODEGEN_ONLY"]
+    source, target = kafka.topic("in"), kafka.topic("out")
+    kafka.produce(source, [1])
+    app = kafka.app()
+    app.dataframe(app.topic(source)).to_topic(app.topic(target))
+    app.run(count=1, timeout=20)
+    assert [open_session(MASTER).session.conf.get(name) for name in names] == ["true", "FALLBACK"]
 
 
 def test_several_dataframes_and_topics_run_in_one_application(kafka: Kafka) -> None:

@@ -75,8 +75,7 @@ class PostgresLookup(SQLLookup):
         dbname: name of the database.
         user: name of the user.
         password: the password, or a function that returns it. The process that opens a connection calls the function,
-            so it can read an environment variable, a file or a vault there; a string reaches tasks on the same machine
-            only.
+            so it can read an environment variable, a file or a vault there. A string reaches tasks by a broadcast of Spark.
         connection_timeout_seconds: time limit for opening a connection, in seconds.
         statement_timeout_seconds: time limit of the server for one lookup, in seconds.
         cache_size: maximum number of cached results in each process; 0 for no cache.
