@@ -12,6 +12,8 @@ from streamrt.errors import ChangelogError, StateError, TransactionError
 from streamrt.models import TopicPartition
 from streamrt.runtime.clients import TaskClients
 from streamrt.runtime.foreign import EpochFilter
+from streamrt.runtime.placement import StorePlacement
+from streamrt.runtime.skipped import missed_records
 from streamrt.state import Position, Stamp, StoreIdentity, StorePartition, restore_changes
 
 _SKEW_MS = 60_000
@@ -184,7 +186,7 @@ def check_position(
     position: int | None,
     topic_id: str | None,
     place: TopicPartition,
-    store: str,
+    home: StorePlacement,
     committed: int,
     identity: StoreIdentity,
     clients: TaskClients,
@@ -197,7 +199,7 @@ def check_position(
         position: next input offset of the state; None for state without a position.
         topic_id: id of the state's input topic, from the position record.
         place: the input partition.
-        store: name of the store.
+        home: the store.
         committed: committed offset of the group.
         identity: the identity of the data.
         clients: reads the input.
@@ -207,6 +209,7 @@ def check_position(
         ChangelogError: if state and offset do not match.
         TransactionError: if another process has advanced both since the offset was read.
     """
+    store = home.spec.name
     what = f"store {store!r} of {place}"
     advice = (
         "set the group's offset to that of the state, or start over: delete the changelog topic and call clear_state()"
@@ -224,10 +227,9 @@ def check_position(
             f"{committed}: its offset was set back, and records would count twice; {advice}"
         )
     elif position < committed and clients.has_records(place, position, committed):
-        trouble = (
-            f"{what} contains the records up to offset {position}, but the consumer group {identity.group!r} is at "
-            f"{committed}: the state would lack the records between them; {advice}"
-        )
+        # The driver has refused this at the start, unless a process that had lost the partition wrote a later position.
+        topics = [each.topic for each in home.inputs]
+        trouble = missed_records(identity.group, home.place, topics, store, place, position, committed)
     else:
         return
     if transactional:

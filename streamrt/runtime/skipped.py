@@ -1,6 +1,6 @@
 """Checks for stores that missed records, because another application version without them has processed these."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from streamrt.errors import ChangelogError
 from streamrt.models import TopicPartition
@@ -8,7 +8,7 @@ from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.placement import StateSettings
 from streamrt.state import Position
 
-__all__ = ["refuse_skipped_stores"]
+__all__ = ["missed_records", "refuse_skipped_stores"]
 
 
 def refuse_skipped_stores(
@@ -43,19 +43,31 @@ def refuse_skipped_stores(
                     continue
                 at = (position.inputs or {}).get(place.topic, position.input_offset)
                 if at < end and has_records(place, at, end):
-                    raise ChangelogError(_sentence(state, name, store, place, at, end))
+                    scope = TopicPartition(name, place.partition)
+                    raise ChangelogError(missed_records(state.group, scope, topics, store, place, at, end))
 
 
-def _sentence(state: StateSettings, name: str, store: str, place: TopicPartition, at: int, end: int) -> str:
-    group, topics = state.group, state.sources[name].topics or (name,)
+def missed_records(
+    group: str, scope: TopicPartition, topics: Sequence[str], store: str, place: TopicPartition, at: int, end: int
+) -> str:
+    """Return the error message for a store that lacks records, and what to do about it.
+
+    Args:
+        group: the consumer group.
+        scope: the scope of the store, and the partition.
+        topics: the topics of the scope.
+        store: name of the store.
+        place: the input partition.
+        at: next offset of the input to apply to the store.
+        end: committed offset of the input.
+    """
     command = (
         f"streamrt state forget --group {group} {' '.join(f'--topic {topic}' for topic in topics)} --store {store}"
     )
     return (
-        f"store {store!r} of {name}[{place.partition}] contains the records of {place} up to offset {at}, but the consumer "
-        f"group {group!r} is at {end}, and its last commit does not name the store: the state lacks the records between "
-        "them; if an application version without the store has processed them, as after a rollback, stop all instances "
-        f"and run `{command}`, or call Application.forget_store(): only this store then starts empty at the committed "
-        "offsets; if a tool has set the offset, set it back; to have these records in the store, process the input "
-        "again with another consumer_group"
+        f"store {store!r} of {scope} contains the records of {place} up to offset {at}, but the consumer group {group!r} is "
+        f"at {end}: the state lacks the records between them; if an application version without the store has processed "
+        f"them, as after a rollback, stop all instances and run `{command}`, or call Application.forget_store(): only this "
+        "store then starts empty at the committed offsets; if a tool has set the offset, set it back; to have these "
+        "records in the store, process the input again with another consumer_group"
     )

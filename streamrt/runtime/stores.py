@@ -593,7 +593,7 @@ class TaskStores:
             at.get(place),
             topic_id,
             place,
-            home.spec.name,
+            home,
             committed[place],
             identity,
             self._clients,

@@ -343,7 +343,7 @@ def test_without_changelog_a_store_that_is_behind_is_refused() -> None:
     world.run(numbers(2))
     report = world.run(numbers(2, start=4), positions={PLACE: 4})
     assert report.failure is not None
-    assert "the state would lack the records" in report.failure.message
+    assert "the state lacks the records" in report.failure.message
 
 
 def test_without_changelog_a_store_that_is_ahead_counts_twice() -> None:
