@@ -28,6 +28,7 @@ from streamrt.config import (
 )
 from streamrt.connectors import BaseSource, source_topic
 from streamrt.dataframe import StreamingDataFrame
+from streamrt.dataframe.branch import Branch, branch_of
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -390,7 +391,7 @@ class Application:
             )
         self._topics.register(topic)
         node = self._builder.add_source(SourceOperator(topic))
-        return StreamingDataFrame(self._builder, node, (node,), self._topics)
+        return StreamingDataFrame(Branch(self._builder, node, (node,), self._topics))
 
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
@@ -564,7 +565,7 @@ class Application:
             print(app.run(count=10, timeout=30))
             ```
         """
-        if dataframe is not None and dataframe.builder is not self._builder:
+        if dataframe is not None and branch_of(dataframe).builder is not self._builder:
             raise ArgumentValueError("run() got a dataframe of another application")
         require_amounts("run", timeout=timeout, count=count)
         if not self.topology.sources and not self._sources.processes:

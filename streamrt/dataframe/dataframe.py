@@ -1,26 +1,29 @@
-"""`StreamingDataFrame`: a position in the graph of operators, where the next operator is added."""
+"""`StreamingDataFrame`: operations on the records of a topic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, NoReturn, overload
+
+from typing_extensions import Self
 
 from streamrt.connectors import BaseSink
-from streamrt.dataframe.joins import JoiningFrame
+from streamrt.context import current_provider
+from streamrt.dataframe import grouping, joining, windowing
+from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
-from streamrt.dataframe.windows import WindowedFrame
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
+from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.models import MessageContext
 from streamrt.operators import (
     Apply,
     Assign,
-    ColumnKey,
     Drop,
     Fill,
     Filter,
     Print,
     PrintTable,
     Project,
-    Repartition,
     SetHeaders,
     SetTimestamp,
     SinkOperator,
@@ -31,12 +34,13 @@ from streamrt.operators import (
 from streamrt.operators.expression import Call, Column, Expression, Input, has_columns
 from streamrt.operators.expression import Literal as Constant
 from streamrt.operators.functions import require_callable, require_parameters
-from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import Store, StoreSpec
 from streamrt.topics import Topic
+from streamrt.topology import Operator, RecordHandler
+from streamrt.topology.graph import topic_of
 
 
-class StreamingDataFrame(WindowedFrame, JoiningFrame):
+class StreamingDataFrame:
     """Operations on the records of a topic, in the style of a pandas dataframe.
 
     `Application.dataframe()` makes one. Methods add operators; nothing runs before `Application.run()`. Values are
@@ -58,6 +62,23 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         app.run()
         ```
     """
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch = branch
+        self._trial = TrialStores()
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """The topics that this dataframe reads, sorted by name; several if frames were merged."""
+        return self._branch.topics
+
+    @property
+    def stream_id(self) -> str:
+        """The name of the topic that this dataframe reads, or the names of several topics, joined by `--`.
+
+        The names of the dataframe's internal topics and directories contain it.
+        """
+        return self._branch.stream_id
 
     # -- Operations on values ------------------------------------------------------------------------------------
 
@@ -153,7 +174,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
         if isinstance(item, StreamingSeries):
             return self._new(Where(item.expression))
         if isinstance(item, StreamingDataFrame):
-            return self._new(Where(self._absorb(item)))
+            return self._new(Where(self._branch.absorb(item._branch)))
         if isinstance(item, list) and item and all(isinstance(name, str) for name in item):
             return self._new(Apply(Project(tuple(item))))
         raise argument_error(
@@ -174,7 +195,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
                 )
             expression = item.expression
         elif isinstance(item, StreamingDataFrame):
-            expression = self._absorb(item)
+            expression = self._branch.absorb(item._branch)
         else:
             expression = Constant(item)
         self._in_place(Assign(column, expression))
@@ -388,7 +409,7 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             raise ArgumentTypeError(
                 f"sink() needs an object of a class derived from BaseSink, such as ListSink(), got {_kind(sink)}"
             )
-        self._builder.add(self._node, SinkOperator(sink))
+        self._branch.add(SinkOperator(sink))
 
     # -- State and keys ------------------------------------------------------------------------------------------
 
@@ -410,78 +431,125 @@ class StreamingDataFrame(WindowedFrame, JoiningFrame):
             sdf.register_store(MemoryStore)
             ```
         """
-        store = self._store() if store_type is None else StoreSpec(self._store_name, store_type)
-        self._builder.register_store(self._sources, store)
+        store = self._store() if store_type is None else StoreSpec(self._branch.store_name, store_type)
+        self._branch.builder.register_store(self._branch.sources, store)
 
-    def group_by(
-        self,
-        key: str | Callable[[Any], Any],
-        name: str | None = None,
-        value_deserializer: DeserializerType = "json",
-        key_deserializer: DeserializerType = "json",
-        value_serializer: SerializerType = "json",
-        key_serializer: SerializerType = "json",
-    ) -> StreamingDataFrame:
-        """Give records new keys, and bring records with the same key together in one partition.
+    group_by = grouping.group_by
 
-        Records go through an internal topic, `repartition__<consumer group>--<topic>--<name>`. For merged frames,
-        `<topic>` holds the names of all their topics. The operations that follow have separate state for each new key.
-        An input of one partition needs no internal topic: the key is replaced in memory. Values, timestamps and headers
-        stay the same; a key may be None.
+    # -- Windows: see `streamrt.dataframe.windowing` -----------------------------------------------------------------
+
+    tumbling_window = windowing.tumbling_window
+    hopping_window = windowing.hopping_window
+    sliding_window = windowing.sliding_window
+    session_window = windowing.session_window
+    tumbling_count_window = windowing.tumbling_count_window
+    hopping_count_window = windowing.hopping_count_window
+    sliding_count_window = windowing.sliding_count_window
+
+    # -- Other dataframes, and data outside Kafka: see `streamrt.dataframe.joining` ----------------------------------
+
+    concat = joining.concat
+    join_asof = joining.join_asof
+    join_interval = joining.join_interval
+    join_lookup = joining.join_lookup
+
+    # -- Tests without Kafka ---------------------------------------------------------------------------------------
+
+    def compose(self, sink: RecordHandler | None = None) -> dict[str, RecordHandler]:
+        """Turn the topology into one function of value, key, timestamp and headers per topic.
+
+        The application does not need this call; use it, or `test()`, to try a dataframe. Records for topics are
+        serialized and dropped.
 
         Args:
-            key: name of the column that holds the new key, or a function from the value to the key.
-            name: part of the topic's name; by default the name of the column. Required for a function.
-            value_deserializer: deserializer of values in the internal topic.
-            key_deserializer: deserializer of its keys.
-            value_serializer: serializer of values in the internal topic.
-            key_serializer: serializer of its keys.
-
-        Returns:
-            A new frame.
-
-        Raises:
-            InvalidOperationError: if the key is neither a column nor a function, a function has no name, or this frame
-                already has a `group_by` of the same name.
-            ConfigurationError: if the resulting topic name is invalid, or a serializer is unknown.
+            sink: called with each output of the last operator of each branch.
 
         Example:
             ```python
-            by_customer = sdf.group_by("customer")
-            by_customer = by_customer.apply(count_orders, stateful=True)
-            by_day = sdf.group_by(lambda value: value["ordered_at"][:10], name="day")
+            outputs = []
+            process = sdf.compose(lambda value, key, timestamp, headers: outputs.append(value))["flights"]
+            process({"dep_delay": 90}, b"UA", 0, None)
             ```
         """
-        make_key, name = _grouping(key, name)
-        topic = self._topic_manager.repartition_topic(
-            name,
-            self.stream_id,
-            value_deserializer=value_deserializer,
-            key_deserializer=key_deserializer,
-            value_serializer=value_serializer,
-            key_serializer=key_serializer,
-        )
-        source = self._builder.add_exchange(self._node, Repartition(topic, make_key, name))
-        return StreamingDataFrame(self._builder, source, (source,), self._topic_manager, (*self._groups, name))
+        return compose_all(self._branch.builder.build(), TrialContext(self._trial), sink)
 
+    def test(
+        self,
+        value: Any,
+        key: Any = b"key",
+        timestamp: int = 0,
+        headers: Any = None,
+        ctx: MessageContext | None = None,
+        topic: Topic | None = None,
+    ) -> list[tuple[Any, Any, int, Any]]:
+        """Pass one record through the dataframe, with all its branches, and return the outputs.
 
-def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
-    """Return the function that makes the new key, and the grouping's name."""
-    if name is not None and (not isinstance(name, str) or not name):
-        raise argument_error(
-            f"group_by(name=...) must be a non-empty string, got {name!r}", of_type=isinstance(name, str)
+        Topics count as having one partition, so that a `group_by` replaces the key in memory. This dataframe object
+        keeps state in memory from one call to the next. Nothing is written to topics and sinks.
+
+        Args:
+            value: the record's value.
+            key: its key.
+            timestamp: its timestamp in milliseconds.
+            headers: its headers.
+            ctx: result of `message_context()` during the call.
+            topic: the input topic, if the application has several; by default this dataframe's topic, or the first
+                topic of merged frames.
+
+        Returns:
+            Value, key, timestamp and headers of each output, in order.
+
+        Raises:
+            InvalidOperationError: if no dataframe reads `topic`.
+
+        Example:
+            ```python
+            assert sdf.test({"dep_delay": 90})[0][0]["hours"] == 1.5
+            ```
+        """
+        outputs: list[tuple[Any, Any, int, Any]] = []
+        context = TrialContext(self._trial, key, timestamp, headers, ctx)
+        topology = self._branch.builder.build()
+        executors = compose_all(topology, context, lambda *output: outputs.append(output))
+        name = topology.origin(topic_of(self._branch.sources[0])) if topic is None else topic.name
+        if name not in executors:
+            raise ArgumentValueError(
+                f"no dataframe reads topic {name!r}: test() takes one of the input topics, {', '.join(executors)}"
+            )
+        token = current_provider.set(context)
+        try:
+            executors[name](value, key, timestamp, headers)
+        finally:
+            current_provider.reset(token)
+        return outputs
+
+    # -- Adding operators --------------------------------------------------------------------------------------------
+
+    def _with(self, branch: Branch) -> Self:
+        return type(self)(branch)
+
+    def _new(self, operator: Operator) -> Self:
+        return self._with(self._branch.add(operator))
+
+    def _in_place(self, operator: Operator) -> Self:
+        self._branch = self._branch.add(operator)
+        return self
+
+    def _store(self) -> StoreSpec:
+        return self._branch.store(self._branch.store_name)
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidOperationError(
+            "a dataframe has no truth value while it is being built: combine conditions by & | ~ instead of 'and', "
+            "'or', 'not', and filter by sdf[condition]"
         )
-    if isinstance(key, str):
-        if not key:
-            raise ArgumentValueError("group_by() needs the name of a column, got an empty string")
-        return ColumnKey(key), name or key
-    require_callable("group_by() takes the name of a column or a function of the value; it", key)
-    if name is None:
-        raise ArgumentValueError(
-            "group_by() with a function needs a name, which becomes part of the repartition topic's name: "
-            "group_by(func, name='...')"
-        )
-    return key, name
+
+    def __iter__(self) -> NoReturn:
+        raise InvalidOperationError("a dataframe cannot be iterated over: its records arrive when the application runs")
+
+    def __repr__(self) -> str:
+        names = ", ".join(topic.name for topic in self.topics)
+        return f"{type(self).__name__}({names}, at {self._branch.node.label})"
 
 
 def _column_names(method: str, names: Any) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from streamrt.context import current_provider
+from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.models import Headers, MessageContext
@@ -22,9 +23,6 @@ from streamrt.operators.expression import (
 )
 from streamrt.operators.functions import require_callable
 from streamrt.topology import RecordHandler
-
-if TYPE_CHECKING:
-    from streamrt.dataframe.dataframe import StreamingDataFrame
 
 
 class StreamingSeries:
@@ -44,14 +42,12 @@ class StreamingSeries:
         ```
     """
 
-    def __init__(self, expression: Expression, frame: StreamingDataFrame) -> None:
+    def __init__(self, expression: Expression, frame: Frame) -> None:
         self._expression = expression
         self._frame = frame
 
     @classmethod
-    def from_apply_callback(
-        cls, func: Callable[[Any, Any, int, Any], Any], frame: StreamingDataFrame
-    ) -> StreamingSeries:
+    def from_apply_callback(cls, func: Callable[[Any, Any, int, Any], Any], frame: Frame) -> StreamingSeries:
         """Make a series from a function of value, key, timestamp and headers.
 
         Args:
@@ -67,7 +63,7 @@ class StreamingSeries:
             ```
         """
         require_callable("StreamingSeries.from_apply_callback()", func)
-        if not hasattr(frame, "builder"):
+        if not isinstance(frame, Frame):
             raise ArgumentTypeError(
                 "StreamingSeries.from_apply_callback() needs the dataframe of the series, not its id, got "
                 f"{type(frame).__name__}"
@@ -80,7 +76,7 @@ class StreamingSeries:
         return self._expression
 
     @property
-    def frame(self) -> StreamingDataFrame:
+    def frame(self) -> Frame:
         """The dataframe of the series."""
         return self._frame
 
@@ -227,7 +223,7 @@ class StreamingSeries:
         return self._with(Binary(symbol, operand, own) if reflected else Binary(symbol, own, operand))
 
     def _operand(self, other: Any) -> Expression:
-        if isinstance(other, type(self._frame)):
+        if isinstance(other, Frame):
             raise ArgumentTypeError(
                 "a dataframe cannot be combined with a series: make it a column first, such as sdf['x'] = sdf.apply(...)"
             )

@@ -10,7 +10,7 @@ from streamrt.operators.metadata import checked_headers, checked_timestamp
 from streamrt.serializers import MessageField
 from streamrt.state import MemoryStore, StoreSpec, Transaction, state_of
 from streamrt.topics import Topic
-from streamrt.topology import Node, RecordHandler, StateAccess
+from streamrt.topology import Node, RecordHandler, StateAccess, Topology, compose_stream
 
 
 class TrialStores:
@@ -121,3 +121,24 @@ class TrialContext:
         """Print text as `sdf.print()` does; rows of tables are left out."""
         if isinstance(item, str):
             print(item)  # noqa: T201 - printing is what sdf.print() is for
+
+
+def compose_all(topology: Topology, context: TrialContext, sink: RecordHandler | None) -> dict[str, RecordHandler]:
+    """Compose all streams of a topology into closures, by topic. Topics count as having one partition.
+
+    Args:
+        topology: the graph.
+        context: services for the operators.
+        sink: called with each output of the last operator of each branch.
+    """
+    # One partition per topic, so that records pass a group_by without a repartition topic.
+    topology = topology.resolve(dict.fromkeys(topology.sources, 1))
+    executors: dict[str, RecordHandler] = {}
+    for name in topology.streams:
+        context.source = name
+        executors.update(compose_stream(topology, name, context, sink or _drop))
+    return executors
+
+
+def _drop(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+    """Drop an output."""

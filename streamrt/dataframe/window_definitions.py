@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast, get_args
+from typing import Any, Generic, NoReturn, TypeVar, cast, get_args
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError, UnfinishedWindowError, argument_error
 from streamrt.operators.durations import milliseconds
@@ -30,56 +31,67 @@ from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import Closing, ClosingStrategy, TimeWindowOperator, WindowOperator
 from streamrt.windows.session import SessionWindow
 
-if TYPE_CHECKING:
-    from streamrt.dataframe.windows import WindowedFrame
-
 __all__ = ["CountWindow", "CountWindowDefinition", "TimeWindow", "TimeWindowDefinition"]
 
 _IDLE_TIMEOUT_MS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
-F = TypeVar("F", bound="WindowedFrame")
+_NOT_EMITTED = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
+
+T = TypeVar("T")
+# A dataframe.
+F = TypeVar("F")
 # The product of a definition: an object with `current()` and `final()`.
 W = TypeVar("W")
 
-
-class _Unfinished:
-    """An object that is not a dataframe yet. Its use as a dataframe raises an error with advice."""
-
-    _missing: ClassVar[str]
-    """Advice: the methods to call first."""
-
-    if not TYPE_CHECKING:  # or type checkers would accept any attribute
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            raise UnfinishedWindowError(f"a window has no {name} yet: {self._missing}")
-
-        def __getitem__(self, item: Any) -> NoReturn:
-            raise UnfinishedWindowError(f"a window has no columns yet: {self._missing}")
-
-        def __setitem__(self, item: Any, value: Any) -> NoReturn:
-            self[item]
+AddWindow = Callable[[str, WindowOperator], F]
+"""Function of the name of a store and the operator of a window; adds it to a dataframe, and returns the new frame."""
 
 
-class _Definition(_Unfinished, Generic[F, W]):
+def _unfinished(advice: str) -> Callable[[type[T]], type[T]]:
+    """Return a class decorator: the use of an object as a dataframe raises an error with advice.
+
+    Args:
+        advice: the methods to call first.
+    """
+
+    def missing_attribute(self: Any, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise UnfinishedWindowError(f"a window has no {name} yet: {advice}")
+
+    def missing_column(self: Any, *item: Any) -> NoReturn:
+        raise UnfinishedWindowError(f"a window has no columns yet: {advice}")
+
+    def decorate(cls: type[T]) -> type[T]:
+        # Set here and not in the classes, or type checkers would accept any attribute.
+        for name, method in (
+            ("__getattr__", missing_attribute),
+            ("__getitem__", missing_column),
+            ("__setitem__", missing_column),
+        ):
+            setattr(cls, name, method)
+        return cls
+
+    return decorate
+
+
+@_unfinished("say what it computes, such as .count(), and when it is emitted, by .final() or .current()")
+class _Definition(abc.ABC, Generic[F, W]):
     """The definition of which records are in a window. Next, say what to compute.
 
     All methods return an object with `current()` and `final()`, which say when to emit the result. Values of None are
     skipped, except by `reduce` and `collect`.
     """
 
-    _missing = "say what it computes, such as .count(), and when it is emitted, by .final() or .current()"
-
-    def __init__(self, frame: F, store: str, template: WindowOperator, name: str | None) -> None:
+    def __init__(self, add: AddWindow[F], store: str, template: WindowOperator, name: str | None) -> None:
         if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
             raise argument_error(
                 f"a window cannot be called {name!r}: name=... becomes part of the name of its store, so it must "
                 "consist of letters, digits, '_' and '-'",
                 of_type=isinstance(name, str),
             )
-        self._frame = frame
+        self._add_window = add
         self._store = store if name is None else f"{name}_{store}"
         self._template = template
 
@@ -174,8 +186,9 @@ class _Definition(_Unfinished, Generic[F, W]):
         """
         return self._window(Aggregation.named(**aggregations), None)
 
+    @abc.abstractmethod
     def _window(self, aggregation: Aggregation, suffix: str | None) -> W:
-        raise TypeError("a subclass makes the window")
+        """Return the window with its aggregation; `suffix` is the end of its store's name."""
 
 
 class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
@@ -193,7 +206,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
                 "of the aggregates of the earlier and of the later session"
             )
         store = self._store if suffix is None else f"{self._store}_{suffix}"
-        return TimeWindow(self._frame, store, replace(template, aggregation=aggregation))
+        return TimeWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
 class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
@@ -204,16 +217,15 @@ class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
 
     def _window(self, aggregation: Aggregation, suffix: str | None) -> CountWindow[F]:
         store = self._store if suffix is None else f"{self._store}_{suffix}"
-        return CountWindow(self._frame, store, replace(self._template, aggregation=aggregation))
+        return CountWindow(self._add_window, store, replace(self._template, aggregation=aggregation))
 
 
-class TimeWindow(_Unfinished, Generic[F]):
+@_unfinished(_NOT_EMITTED)
+class TimeWindow(Generic[F]):
     """A window over event time with its aggregation. Next, say when to emit it."""
 
-    _missing = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
-
-    def __init__(self, frame: F, store: str, operator: TimeWindowOperator) -> None:
-        self._frame = frame
+    def __init__(self, add: AddWindow[F], store: str, operator: TimeWindowOperator) -> None:
+        self._add_window = add
         self._store = store
         self._operator = operator
 
@@ -295,16 +307,15 @@ class TimeWindow(_Unfinished, Generic[F]):
         when_all_idle: WhenAllIdle | None,
     ) -> F:
         closing = Closing(strategy, _watermark(strategy, idle_timeout_ms, when_all_idle))
-        return self._frame._windowed(self._store, replace(self._operator, final=final, closing=closing))
+        return self._add_window(self._store, replace(self._operator, final=final, closing=closing))
 
 
-class CountWindow(_Unfinished, Generic[F]):
+@_unfinished(_NOT_EMITTED)
+class CountWindow(Generic[F]):
     """A window of a number of records with its aggregation. Next, say when to emit it."""
 
-    _missing = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
-
-    def __init__(self, frame: F, store: str, operator: WindowOperator) -> None:
-        self._frame = frame
+    def __init__(self, add: AddWindow[F], store: str, operator: WindowOperator) -> None:
+        self._add_window = add
         self._store = store
         self._operator = operator
 
@@ -319,7 +330,7 @@ class CountWindow(_Unfinished, Generic[F]):
         Raises:
             InvalidOperationError: if the dataframe already has the same window with the same aggregation.
         """
-        return self._frame._windowed(self._store, replace(self._operator, final=True))
+        return self._add_window(self._store, replace(self._operator, final=True))
 
     def current(self) -> F:
         """Emit, for each record, all windows that it changes, in the order of their starts.
@@ -332,7 +343,7 @@ class CountWindow(_Unfinished, Generic[F]):
                 collects values.
         """
         _refuse_collectors(self._operator)
-        return self._frame._windowed(self._store, replace(self._operator, final=False))
+        return self._add_window(self._store, replace(self._operator, final=False))
 
 
 def _watermark(

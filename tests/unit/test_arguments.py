@@ -10,6 +10,7 @@ import pytest
 
 from streamrt import Application, StreamingDataFrame, Topic
 from streamrt.connectors import CSVSource, SparkSink
+from streamrt.dataframe.branch import branch_of
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, StreamRTError
 from streamrt.joins import LookupBuffer, SQLiteLookup, SQLiteLookupField
 from streamrt.kafka import ConnectionConfig, Consumer
@@ -129,7 +130,7 @@ def test_a_duration_is_rounded_to_the_nearest_millisecond(microseconds: int, exp
 def test_windows_and_joins_take_fractions_of_milliseconds() -> None:
     sdf = frame()
     window = sdf.tumbling_window(timedelta(microseconds=1_600), grace_ms=timedelta(microseconds=400)).count().final()
-    assert "tumbling_window_2_count" in {store.name for store in window.builder.build().stores("in")}
+    assert "tumbling_window_2_count" in {store.name for store in branch_of(window).builder.build().stores("in")}
     sdf.join_interval(sdf, backward_ms=timedelta(microseconds=1_500), grace_ms=timedelta(seconds=1))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application, TopicConfig
+from streamrt.dataframe.branch import branch_of
 from streamrt.errors import InvalidOperationError, StateError, TopicConfigurationError
 from streamrt.models import TopicPartition
 from streamrt.operators import Concat
@@ -81,7 +82,7 @@ def test_a_merged_frame_tells_its_topics() -> None:
 
 def test_a_node_with_several_inputs_has_no_single_parent() -> None:
     a, b = frames(application(), "a", "b")
-    node = a.concat(b)._node
+    node = branch_of(a.concat(b)).node
     assert node.parents == (0, 1)
     with pytest.raises(TypeError, match=r"concat-2 defined at test_concat.py:\d+ has 2 inputs, and no single parent"):
         _ = node.parent

@@ -1,5 +1,1 @@
-"""Joins of dataframes, and lookups for them."""
-
-from streamrt.dataframe.joins.joining import JoiningFrame
-
-__all__ = ["JoiningFrame"]
+"""Lookups for joins, under the path of Quix Streams."""

@@ -1,0 +1,148 @@
+"""The position of a dataframe in the topology, where its next operator is added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+from typing_extensions import Self
+
+from streamrt.errors import ArgumentValueError
+from streamrt.operators import Apply
+from streamrt.operators.expression import METADATA, Call, Expression, Input, InState
+from streamrt.state import DEFAULT_STORE, RocksDBStore, StoreSpec, StoreTransaction, Transaction
+from streamrt.topics import Topic, TopicManager
+from streamrt.topology import (
+    ExchangeOperator,
+    MergeOperator,
+    Node,
+    Operator,
+    SourceOperator,
+    TopologyBuilder,
+    stream_id,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A position in the topology. Methods add operators below it, and return the position below these.
+
+    Attributes:
+        builder: the builder of the topology.
+        node: the parent of the next operator.
+        sources: the source nodes of the records, sorted by id.
+        topic_manager: declares the topics that operators need.
+        groups: names of the groupings upstream.
+    """
+
+    builder: TopologyBuilder
+    node: Node
+    sources: tuple[Node, ...]
+    topic_manager: TopicManager
+    groups: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """The topics of the sources, sorted by name."""
+        return tuple(sorted(map(_topic, self.sources), key=lambda topic: topic.name))
+
+    @property
+    def stream_id(self) -> str:
+        """The names of the topics, joined by `--`."""
+        return stream_id(topic.name for topic in self.topics)
+
+    @property
+    def store_name(self) -> str:
+        """The name of the store that stateful operators share."""
+        # On topics of one partition, frames before and after a group_by use the stores of the same topic. Each grouping
+        # needs a separate store, or equal keys of different groupings would share their state.
+        return ".".join((DEFAULT_STORE, *self.groups))
+
+    def store(self, name: str, transaction: type[Transaction] = StoreTransaction) -> StoreSpec:
+        """Return a store of the type that is registered for the sources."""
+        return StoreSpec(name, self.builder.store_type_of(self.sources) or RocksDBStore, transaction)
+
+    def add(self, operator: Operator) -> Branch:
+        """Add an operator."""
+        return replace(self, node=self.builder.add(self.node, operator))
+
+    def exchange(self, operator: ExchangeOperator, name: str) -> Branch:
+        """Add an exchange, which gives the records new keys, and return the position below the source that it feeds.
+
+        Raises:
+            InvalidOperationError: if the topic in between already has a source.
+        """
+        source = self.builder.add_exchange(self.node, operator)
+        return replace(self, node=source, sources=(source,), groups=(*self.groups, name))
+
+    def with_sources_of(self, others: Sequence[Branch]) -> Branch:
+        """Return this position with the sources of other branches of the topology, too."""
+        sources = {source.id: source for branch in (self, *others) for source in branch.sources}
+        return replace(self, sources=tuple(sources[number] for number in sorted(sources)))
+
+    def merge(self, others: Sequence[Branch], operator: MergeOperator) -> Branch:
+        """Add an operator whose inputs are this branch and others of the topology, in this order.
+
+        Raises:
+            InvalidOperationError: if the name of the merged topics collides with another topic.
+        """
+        branches = (self, *others)
+        node = self.builder.add_merge([branch.node for branch in branches], operator)
+        groups = self.groups
+        if any((branch.sources, branch.groups) != (self.sources, self.groups) for branch in others):
+            # On topics of one partition, frames before and after the merge may share the stores of the same topics.
+            paths = [".".join(branch.groups) for branch in branches]
+            groups = ("--".join(paths),) if any(paths) else ()
+        merged = replace(self.with_sources_of(others), node=node, groups=groups)
+        self.topic_manager.merged_topics(*merged.topics, grouping=".".join(groups))
+        return merged
+
+    def absorb(self, other: Branch) -> Expression:
+        """Turn the operators from here to another branch into one expression, and remove them from the topology.
+
+        Raises:
+            InvalidOperationError: if the branch does not start here, or has operators other than `apply()`.
+        """
+        path = self.builder.path(self.node, other.node) if other.builder is self.builder else None
+        if not path:
+            raise ArgumentValueError(
+                "a dataframe used as a column or as a condition must be derived from the frame in which it is used, "
+                'such as sdf["x"] = sdf.apply(...)'
+            )
+        expression: Expression = Input()
+        for node in path:
+            expression = _as_expression(node.operator, expression)
+        self.builder.remove(path)
+        return expression
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A `StreamingDataFrame`, for modules that it imports itself."""
+
+    _branch: Branch
+
+    def _with(self, branch: Branch) -> Self:
+        """Return a new frame at a position."""
+
+
+def branch_of(frame: Frame) -> Branch:
+    """Return the position of a dataframe, for other packages."""
+    return frame._branch
+
+
+def _topic(source: Node) -> Topic:
+    if not isinstance(source.operator, SourceOperator):
+        raise TypeError(f"{source} is not a source")
+    return source.operator.topic
+
+
+def _as_expression(operator: Operator, argument: Expression) -> Expression:
+    if isinstance(operator, Apply) and not operator.expand:
+        metadata = METADATA if operator.metadata else ()
+        state = () if operator.store is None else (InState(operator.store),)
+        return Call(operator.function, (argument, *metadata, *state))
+    raise ArgumentValueError(
+        f"a dataframe used as a column or as a condition may contain only apply() without expand, not {operator.name}"
+    )

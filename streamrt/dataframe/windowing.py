@@ -1,0 +1,356 @@
+"""Windows of dataframes. The public functions are methods of `StreamingDataFrame`."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from streamrt.dataframe.branch import Frame
+from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWindowDefinition
+from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.operators.durations import milliseconds
+from streamrt.operators.functions import require_callable
+from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.topology import caller
+from streamrt.windows.aggregation import Aggregation
+from streamrt.windows.closing import WindowOperator
+from streamrt.windows.count import CountWindow
+from streamrt.windows.fixed import FixedWindow, Trigger
+from streamrt.windows.late import OnLate
+from streamrt.windows.session import SessionWindow
+from streamrt.windows.sliding import SlidingWindow
+
+logger = logging.getLogger("streamrt")
+
+_SHORT_MS = 1_000
+"""A number below this is probably meant as seconds."""
+
+_NO_STORE = StoreSpec()
+_NO_AGGREGATION = Aggregation((), (), single=False)
+
+F = TypeVar("F", bound=Frame)
+
+
+def tumbling_window(
+    self: F,
+    duration_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+) -> TimeWindowDefinition[F]:
+    """Aggregate records in consecutive event-time windows of equal length.
+
+    A window is [start, start + duration), and starts at a multiple of the duration since 1970. Each key has
+    separate windows; records without a key are left out.
+
+    Args:
+        duration_ms: length of a window, in milliseconds or as a timedelta, which is rounded to milliseconds.
+        grace_ms: time after its end during which a window stays open for late records, in milliseconds or as a
+            timedelta.
+        name: prefix of the store name; required for a second window of the same kind, length and aggregation.
+        on_late: called for each late record and each window that it missed, with value, key, event time (ms),
+            lateness (ms), start and end of the window, store name, topic, partition and offset. A true result logs
+            a warning. None: a warning is logged. There is at most one warning in 30 seconds.
+        before_update: called before a record is counted, with the aggregate so far, value, key, event time and
+            headers. A true result emits the window as it is and empties it; the record is not counted in it. With
+            `current()`, nothing is emitted in this case.
+        after_update: called in the same way, with the aggregate after the record was counted.
+
+    Returns:
+        The definition of a window: next, say what to compute, such as `.sum()`, and when to emit it, such as
+        `.final()`.
+
+    Raises:
+        ConfigurationError: if a duration is too short, or `name` is not allowed.
+        InvalidOperationError: if `on_late`, `before_update` or `after_update` is not a function.
+
+    Example:
+        ```python
+        hourly = sdf.tumbling_window(timedelta(hours=1), grace_ms=timedelta(minutes=5)).count().final()
+        ```
+    """
+    duration = _length("tumbling_window", "duration_ms", duration_ms)
+    template = _fixed("tumbling_window", duration, duration, grace_ms, on_late, before_update, after_update)
+    return TimeWindowDefinition(partial(_add_window, self), f"tumbling_window_{duration}", template, name)
+
+
+def hopping_window(
+    self: F,
+    duration_ms: int | timedelta,
+    step_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+) -> TimeWindowDefinition[F]:
+    """Aggregate records in overlapping event-time windows of equal length.
+
+    A window is [start, start + duration), and starts at a multiple of the step since 1970. A record is in several
+    windows.
+
+    Args:
+        duration_ms: length of a window, in milliseconds or as a timedelta.
+        step_ms: distance between the starts of two windows, in the same form; less than the duration.
+        grace_ms: time after its end during which a window stays open for late records, in the same form.
+        name: as for `tumbling_window`, like the functions.
+        on_late: called once for each window that a record missed.
+        before_update: called for each window that a record is in.
+        after_update: called for each window that a record is in.
+
+    Returns:
+        The definition of a window, as from `tumbling_window`.
+
+    Raises:
+        ConfigurationError: if a duration is too short or too long, or `name` is not allowed.
+        InvalidOperationError: if `on_late`, `before_update` or `after_update` is not a function.
+
+    Example:
+        ```python
+        smooth = sdf.hopping_window(timedelta(hours=1), step_ms=timedelta(minutes=10)).mean().current()
+        ```
+    """
+    duration = _length("hopping_window", "duration_ms", duration_ms)
+    step = milliseconds("hopping_window(step_ms=...)", step_ms, least=1)
+    if step >= duration:
+        raise ArgumentValueError(
+            f"hopping_window(step_ms={step}): step_ms must be less than the duration of {duration} ms; use "
+            "tumbling_window() for windows that do not overlap"
+        )
+    template = _fixed("hopping_window", duration, step, grace_ms, on_late, before_update, after_update)
+    return TimeWindowDefinition(partial(_add_window, self), f"hopping_window_{duration}_{step}", template, name)
+
+
+def sliding_window(
+    self: F,
+    duration_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+) -> TimeWindowDefinition[F]:
+    """Aggregate, for each record, the records in the time before it.
+
+    There is a window [t - duration, t], both ends inclusive, for each event time t of a record.
+
+    Args:
+        duration_ms: length of a window, in milliseconds or as a timedelta.
+        grace_ms: time after its end during which a window stays open for late records, in the same form.
+        name: as for `tumbling_window`.
+        on_late: called for each record that is too late for the window that ends at its time. Later windows may
+            still count it.
+
+    Returns:
+        The definition of a window, as from `tumbling_window`.
+
+    Raises:
+        ConfigurationError: if a duration is too short, or `name` is not allowed.
+        InvalidOperationError: if `on_late` is not a function.
+
+    Example:
+        ```python
+        last_minute = sdf.sliding_window(timedelta(minutes=1)).agg(mean=Mean("celsius"), n=Count()).current()
+        ```
+    """
+    duration = _length("sliding_window", "duration_ms", duration_ms)
+    template = SlidingWindow(
+        **_times("sliding_window", grace_ms, on_late),
+        duration_ms=duration,
+    )
+    return TimeWindowDefinition(partial(_add_window, self), f"sliding_window_{duration}", template, name)
+
+
+def session_window(
+    self: F,
+    inactivity_gap_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+) -> TimeWindowDefinition[F]:
+    """Aggregate records in sessions: a session ends after a gap without records.
+
+    Records of a key are in one session if they are at most the gap apart, or if records between them connect them.
+    A session is [first, last + 1). A record may join two sessions, so aggregations must be able to merge their
+    states.
+
+    Args:
+        inactivity_gap_ms: maximum distance between records of a session, in milliseconds or as a timedelta.
+        grace_ms: time during which sessions stay open for late records, in the same form.
+        name: as for `tumbling_window`.
+        on_late: called for each record that is too late for a session.
+
+    Returns:
+        The definition of a window, as from `tumbling_window`.
+
+    Raises:
+        ConfigurationError: if a duration is too short, or `name` is not allowed.
+        InvalidOperationError: if `on_late` is not a function.
+
+    Example:
+        ```python
+        visits = clicks.session_window(timedelta(minutes=30)).agg(clicks=Count(), pages=Collect("page")).final()
+        ```
+    """
+    gap = _length("session_window", "inactivity_gap_ms", inactivity_gap_ms)
+    template = SessionWindow(
+        **_times("session_window", grace_ms, on_late),
+        gap_ms=gap,
+    )
+    return TimeWindowDefinition(partial(_add_window, self), f"session_window_{gap}", template, name)
+
+
+def tumbling_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
+    """Aggregate each `count` records of a key, in the order of their arrival, whatever their event times.
+
+    Start and end of a window are the lowest and the highest event time in it.
+
+    Args:
+        count: number of records in a window; at least 2.
+        name: as for `tumbling_window`.
+
+    Returns:
+        The definition of a window: next, say what to compute and when to emit it.
+
+    Raises:
+        ConfigurationError: if the number is too small, or `name` is not allowed.
+
+    Example:
+        ```python
+        tens = sdf.tumbling_count_window(10).mean().final()
+        ```
+    """
+    size = _count("tumbling_count_window(count=...)", count, 2)
+    return CountWindowDefinition(partial(_add_window, self), "tumbling_count_window", _counted(size, size), name)
+
+
+def hopping_count_window(self: F, count: int, step: int, name: str | None = None) -> CountWindowDefinition[F]:
+    """Aggregate `count` records of a key at a time, with a new window after each `step` records.
+
+    Args:
+        count: number of records in a window; at least 2.
+        step: number of records between the starts of two windows; at least 1 and at most `count`.
+        name: as for `tumbling_window`.
+
+    Returns:
+        The definition of a window: next, say what to compute and when to emit it.
+
+    Raises:
+        ConfigurationError: if a number is too small or too large, or `name` is not allowed.
+
+    Example:
+        ```python
+        sdf.hopping_count_window(count=10, step=5).max().final()
+        ```
+    """
+    size = _count("hopping_count_window(count=...)", count, 2)
+    every = _count("hopping_count_window(step=...)", step, 1)
+    if every > size:
+        raise ArgumentValueError(
+            f"hopping_count_window(step={every}): step must be at most the count of {size}, or some records would "
+            "be in no window"
+        )
+    return CountWindowDefinition(partial(_add_window, self), "hopping_count_window", _counted(size, every), name)
+
+
+def sliding_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
+    """Aggregate the last `count` records of a key.
+
+    Args:
+        count: number of records in a window; at least 2.
+        name: as for `tumbling_window`.
+
+    Returns:
+        The definition of a window: next, say what to compute and when to emit it.
+
+    Raises:
+        ConfigurationError: if the number is too small, or `name` is not allowed.
+
+    Example:
+        ```python
+        sdf.sliding_count_window(3).sum().final()
+        ```
+    """
+    size = _count("sliding_count_window(count=...)", count, 2)
+    return CountWindowDefinition(partial(_add_window, self), "sliding_count_window", _counted(size, 1), name)
+
+
+def _add_window(frame: F, store: str, operator: WindowOperator) -> F:
+    """Add a window.
+
+    Raises:
+        InvalidOperationError: if the dataframe already has a window with the same store.
+    """
+    branch = frame._branch
+    store = ".".join((store, *branch.groups))
+    topology = branch.builder.build()
+    for node in topology.nodes:
+        other = node.operator
+        if isinstance(other, WindowOperator) and other.store.name == store and topology.scope(node) == branch.stream_id:
+            raise InvalidOperationError(
+                f"this dataframe already has a window with its state in the store {store!r}, defined at "
+                f"{node.location}: use the frame that it returned, or give one of the two a name, such as "
+                "tumbling_window(..., name='...')"
+            )
+    return frame._with(branch.add(replace(operator, store=branch.store(store, TimedTransaction))))
+
+
+def _fixed(
+    method: str,
+    duration: int,
+    step: int,
+    grace_ms: int | timedelta,
+    on_late: OnLate | None,
+    before_update: Trigger | None,
+    after_update: Trigger | None,
+) -> FixedWindow:
+    for name, trigger in (("before_update", before_update), ("after_update", after_update)):
+        if trigger is not None:
+            require_callable(f"{method}({name}=...)", trigger)
+    return FixedWindow(
+        **_times(method, grace_ms, on_late),
+        duration_ms=duration,
+        step_ms=step,
+        before_update=before_update,
+        after_update=after_update,
+    )
+
+
+def _counted(count: int, step: int) -> CountWindow:
+    return CountWindow(_NO_STORE, _NO_AGGREGATION, final=True, count=count, step=step)
+
+
+def _times(method: str, grace_ms: int | timedelta, on_late: OnLate | None) -> dict[str, Any]:
+    if on_late is not None:
+        require_callable(f"{method}(on_late=...)", on_late)
+    return {
+        "store": _NO_STORE,
+        "aggregation": _NO_AGGREGATION,
+        "final": True,
+        "grace_ms": milliseconds(f"{method}(grace_ms=...)", grace_ms),
+        "on_late": on_late,
+    }
+
+
+def _length(method: str, argument: str, given: int | timedelta) -> int:
+    """Return the length of a window in milliseconds, and log a warning if it is probably meant as seconds."""
+    length = milliseconds(f"{method}({argument}=...)", given, least=1)
+    if length < _SHORT_MS and not isinstance(given, timedelta):
+        logger.warning(
+            "%s(%s=%d) defined at %s lasts %d milliseconds: durations are in milliseconds; for seconds, write "
+            "%s=timedelta(seconds=%d); otherwise write timedelta(milliseconds=%d)",
+            *(method, argument, length, caller(), length, argument, length, length),
+        )
+    return length
+
+
+def _count(what: str, given: int, least: int) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+        raise argument_error(
+            f"{what} must be a number of records, at least {least}, got {given!r}",
+            of_type=isinstance(given, int) and not isinstance(given, bool),
+        )
+    return given
