@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,17 +37,14 @@ from streamrt.errors import (
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.connection import connection_of
 from streamrt.kafka.java import java_client_options
-from streamrt.runtime import ErrorCallbacks, Output, TaskSpec
-from streamrt.runtime.cleanup import StoreCleanup
-from streamrt.runtime.directory import clear, instance_id, part_of_state_dir
-from streamrt.runtime.display import Display
+from streamrt.runtime import ErrorCallbacks, Output
+from streamrt.runtime.definition import ApplicationDefinition, Environment, MessageProcessedCallback
+from streamrt.runtime.directory import clear
 from streamrt.runtime.exits import StoppedError, end_readably, stop_on_signals, unless_stopped
 from streamrt.runtime.forget import forget_store
-from streamrt.runtime.leftovers import refuse_leftovers
 from streamrt.runtime.progress import Progress, ProgressSnapshot
 from streamrt.runtime.sources import SourceManager
 from streamrt.runtime.spec import ConsumerErrorCallback, ProcessingErrorCallback, ProducerErrorCallback
-from streamrt.runtime.state_setup import ClusterAdministration, complete_spec, set_up_topics
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
 from streamrt.topics import TimestampExtractor, Topic, TopicManager
@@ -61,8 +57,6 @@ if TYPE_CHECKING:
 __all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
 
 logger = logging.getLogger("streamrt")
-
-MessageProcessedCallback = Callable[[str, int, int], None]
 
 _TICK_S = 0.1
 
@@ -224,38 +218,48 @@ class Application:
             spark_master=spark_master,
         )
         configure_logging(self._config.loglevel)
-        self._connection = connection_of(broker_address, self._config.broker_address)
-        self._consumer_options = java_client_options(self._connection, consumer_extra_config)
-        reads_aborted = self._consumer_options.java.get("isolation.level") == "read_uncommitted"
+        connection = connection_of(broker_address, self._config.broker_address)
+        consumer_options = java_client_options(connection, consumer_extra_config)
+        reads_aborted = consumer_options.java.get("isolation.level") == "read_uncommitted"
         if reads_aborted and self._config.processing_guarantee == "exactly-once":
             raise ConfigurationError(
                 "consumer_extra_config: isolation.level='read_uncommitted' reads records of aborted transactions, so "
                 "it cannot be combined with processing_guarantee='exactly-once'"
             )
         self._consumer_extra_config = dict(consumer_extra_config or {})
-        self._producer_extra_config = producer_options(producer_extra_config)
-        refuse_long_transactions(self._config, self._producer_extra_config)
-        self._rocksdb_options = rocksdb_options
-        self._callbacks = ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error)
-        self._on_message_processed = on_message_processed
-        self._spark_config = dict(spark_config or {})
-        self._spark_session = spark_session
-        self._admin = TopicAdmin(self._connection, logger=logger)
-        self._topics = topic_manager or TopicManager(
-            self._admin,
+        producer = producer_options(producer_extra_config)
+        refuse_long_transactions(self._config, producer)
+        self._environment = Environment(
+            connection=connection,
+            consumer_options=consumer_options,
+            producer_options=producer,
+            admin=TopicAdmin(connection, logger=logger),
+            spark_config=dict(spark_config or {}),
+            spark_session=spark_session,
+        )
+        topics = topic_manager or TopicManager(
+            self._environment.admin,
             self._config.consumer_group,
             timeout=self._config.request_timeout,
             create_timeout=self._config.topic_create_timeout,
             auto_create_topics=self._config.auto_create_topics,
         )
-        self._sources = SourceManager(
-            self._connection,
+        sources = SourceManager(
+            connection,
             self._config.consumer_group,
-            self._producer_extra_config,
+            producer,
             self._config.use_changelog_topics,
             self._config.loglevel,
         )
-        self._builder = TopologyBuilder()
+        self._definition = ApplicationDefinition(
+            self._config,
+            topics,
+            sources,
+            TopologyBuilder(),
+            ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error),
+            on_message_processed,
+            rocksdb_options,
+        )
         self._stop = threading.Event()
         self._discard = threading.Event()
         self._running = threading.Lock()
@@ -269,7 +273,7 @@ class Application:
     @property
     def topology(self) -> Topology:
         """The operators defined so far, as data."""
-        return self._builder.build()
+        return self._definition.topology
 
     def describe(self) -> str:
         """Return the topology as text: a tree of operators, and the streams with their stores and internal topics.
@@ -287,43 +291,13 @@ class Application:
         return describe(self.topology, self._config.consumer_group, changelogs=self._config.use_changelog_topics)
 
     @property
-    def rocksdb_options(self) -> RocksDBOptions | None:
-        """Options of the state stores; None for the defaults."""
-        return self._rocksdb_options
-
-    @property
     def topic_manager(self) -> TopicManager:
         """The object that defines, creates and validates topics."""
-        return self._topics
-
-    @property
-    def on_message_processed(self) -> MessageProcessedCallback | None:
-        """The callback that is called for each processed record."""
-        return self._on_message_processed
+        return self._definition.topics
 
     def progress(self) -> ProgressSnapshot:
         """Return the progress of `run()`; safe to call from another thread."""
         return self._progress.snapshot()
-
-    def task_spec(self, *, count_outputs: bool = False, collect: bool = False, live_tables: bool = False) -> TaskSpec:
-        """Return the description of the application for the processes that run tasks.
-
-        Args:
-            count_outputs: whether tasks count outputs.
-            collect: whether tasks send outputs back.
-            live_tables: whether tables are redrawn in place.
-        """
-        return TaskSpec(
-            topology=self.topology,
-            transactional=self._config.processing_guarantee == "exactly-once",
-            callbacks=self._callbacks,
-            live_tables=live_tables,
-            count_outputs=count_outputs,
-            collect=collect,
-            processed_offsets=self._on_message_processed is not None,
-            processing_timeout=self._config.processing_timeout,
-            run_id=uuid.uuid4().hex,
-        )
 
     def topic(
         self,
@@ -357,7 +331,7 @@ class Application:
             flights = app.topic("flights", key_deserializer="str")
             ```
         """
-        return self._topics.topic(
+        return self._definition.topics.topic(
             name,
             value_deserializer=value_deserializer,
             key_deserializer=key_deserializer,
@@ -389,9 +363,10 @@ class Application:
             raise ArgumentTypeError(
                 f"dataframe() needs a topic made by Application.topic() or a source, got {type(topic).__name__}"
             )
-        self._topics.register(topic)
-        node = self._builder.add_source(SourceOperator(topic))
-        return StreamingDataFrame(Branch(self._builder, node, (node,), self._topics))
+        self._definition.topics.register(topic)
+        builder = self._definition.builder
+        node = builder.add_source(SourceOperator(topic))
+        return StreamingDataFrame(Branch(builder, node, (node,), self._definition.topics))
 
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
@@ -409,8 +384,8 @@ class Application:
             ```
         """
         return Producer(
-            self._connection,
-            extra_config=self._producer_extra_config,
+            self._environment.connection,
+            extra_config=self._environment.producer_options,
             transactional=transactional,
             prepare=self._prepare_topic,
         )
@@ -431,7 +406,7 @@ class Application:
             ```
         """
         return Consumer(
-            self._connection,
+            self._environment.connection,
             self._config.consumer_group,
             self._config.auto_offset_reset,
             auto_commit_enable=auto_commit_enable,
@@ -447,25 +422,7 @@ class Application:
             TopicNotFoundError: if a topic is missing and `auto_create_topics` is False.
             TopicCreationError: if a topic cannot be created.
         """
-        self._admin.wait_for_broker(self._config.broker_availability_timeout)
-        set_up_topics(self._topics, self._sources.changelog_topics(), create=self._config.auto_create_topics)
-
-    def rehearse_start(self, spec: TaskSpec, cluster: ClusterAdministration, base_dir: Path) -> TaskSpec:
-        """Run the startup checks on another cluster, and return the description that tasks would get there.
-
-        Args:
-            spec: the description of the tasks, from `task_spec`.
-            cluster: the other cluster; missing topics are created in it.
-            base_dir: directory for store partitions.
-
-        Raises:
-            StreamRTError: one of its subclasses, if the application could not start.
-        """
-        spec.dumps()
-        self._sources.refuse_unsendable()
-        topics = self._topics.on_cluster(cluster)
-        set_up_topics(topics, self._sources.changelog_topics(), create=True)
-        return complete_spec(spec, topics, cluster, base_dir, self._rocksdb_options, self._config)
+        self._definition.set_up_topics(self._environment.admin)
 
     def clear_state(self) -> None:
         """Delete the state on this machine. The next run restores what changelog topics hold.
@@ -499,7 +456,7 @@ class Application:
             app.forget_store(orders, "tumbling_window_60000_count")
             ```
         """
-        return forget_store(self._admin, self._config, topic, store)
+        return forget_store(self._environment.admin, self._config, topic, store)
 
     def add_source(self, source: BaseSource, topic: Topic | None = None) -> Topic:
         """Add a source: a separate process that produces to a topic while the application runs.
@@ -523,8 +480,8 @@ class Application:
         """
         if not isinstance(source, BaseSource):
             raise ArgumentTypeError(f"add_source() needs a source derived from BaseSource, got {type(source).__name__}")
-        chosen = self._topics.register(source_topic(source) if topic is None else topic)
-        self._sources.register(source, chosen)
+        chosen = self._definition.topics.register(source_topic(source) if topic is None else topic)
+        self._definition.sources.register(source, chosen)
         return chosen
 
     def stop(self, fail: bool = False) -> None:
@@ -565,10 +522,12 @@ class Application:
             print(app.run(count=10, timeout=30))
             ```
         """
-        if dataframe is not None and branch_of(dataframe).builder is not self._builder:
+        if dataframe is not None and not isinstance(dataframe, StreamingDataFrame):
+            raise ArgumentTypeError(f"run() needs a dataframe of this application, got {type(dataframe).__name__}")
+        if dataframe is not None and branch_of(dataframe).builder is not self._definition.builder:
             raise ArgumentValueError("run() got a dataframe of another application")
         require_amounts("run", timeout=timeout, count=count)
-        if not self.topology.sources and not self._sources.processes:
+        if not self.topology.sources and not self._definition.sources.processes:
             raise InvalidOperationError("there is nothing to run: first make a dataframe with Application.dataframe()")
         if not self._running.acquire(blocking=False):
             raise InvalidOperationError("the application is already running")
@@ -578,7 +537,7 @@ class Application:
                 if not self.topology.sources:
                     self._run_sources()
                     return []
-                outputs = self._run(timeout, int(count), collect=collect and limited)
+                outputs = self._process(timeout, int(count), collect=collect and limited)
         except StoppedError:
             logger.info("stopped before any record was processed")
             return []
@@ -588,68 +547,36 @@ class Application:
             self._running.release()
         return [output.as_dict(metadata) for output in outputs]
 
-    def _run(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
+    def _process(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         # Imported here so that programs that use streamrt for tests or topics do not wait for pyspark.
-        from streamrt.spark.modes import runner_for
-        from streamrt.spark.settings import RunContext, RunSettings, StopConditions
-        from streamrt.spark.start import SparkStart
+        from streamrt.spark.application import ApplicationRun
+        from streamrt.spark.settings import StopConditions
 
-        runner_type = runner_for(self._config, self.topology)
-        display = Display(self.topology)
-        described = self.task_spec(count_outputs=count > 0, collect=collect, live_tables=display.live)
-        described.dumps()
-        brokers = self._connection.bootstrap_servers
-        logger.info("starting: consumer group %r at %s", self._config.consumer_group, brokers)
         self._progress = Progress()
-        state_dir, group = self._config.state_dir.absolute(), self._config.consumer_group
-        stateful = any(map(described.topology.stores, described.topology.scopes))
-        # Java boots in parallel with the requests to Kafka and the creation of topics.
-        starting = (self._config, self._connection, self._spark_config, self._spark_session, self._progress)
-        with SparkStart(*starting) as spark:
-            unless_stopped(self._stop, self.setup_topics)
-            cluster = unless_stopped(self._stop, lambda: self._admin.cluster_id(timeout=self._config.request_timeout))
-            with part_of_state_dir(state_dir, group, cluster, needed=stateful) as part:
-                base_dir = state_dir if part is None else part.path
-                complete = (described, self._topics, self._admin, base_dir, self._rocksdb_options, self._config)
-                spec = unless_stopped(self._stop, lambda: complete_spec(*complete))
-                leftovers = (spec.topology, group, self._admin, self._connection, self._config.request_timeout)
-                unless_stopped(self._stop, lambda: refuse_leftovers(*leftovers))
-                configured = self._consumer_options.member.get("group.instance.id")
-                settings = RunSettings(
-                    connection=self._connection,
-                    member_options=self._consumer_options.member,
-                    java_options=self._consumer_options.java,
-                    producer_options=self._producer_extra_config,
-                    group_instance_id=instance_id(state_dir, group, part) if configured is None else str(configured),
-                    on_message_processed=self._on_message_processed,
-                    partitions=self._topics.partition_counts(),
-                    check=self._sources.check,
-                )
-                ends = StopConditions(count, timeout)
-                ways = (self._stop, self._discard, self._progress, display)
-                run = RunContext(self._config, settings, spec, spark, self._admin, ends, *ways)
-                try:
-                    with self._sources.running(), StoreCleanup(part, self._config.state_cleanup_delay, self._progress):
-                        outputs = runner_type(run).run()
-                finally:
-                    self._admin.close()
-        logger.info("stopped after %d records", self._progress.records)
-        return outputs
+        ends = StopConditions(count, timeout)
+        ways = (self._stop, self._discard, self._progress)
+        return ApplicationRun(self._definition, self._environment, ends, collect, *ways).run()
 
     def _prepare_topic(self, name: str) -> None:
         """Create a topic of the application, if it is missing, before a producer or consumer uses it."""
-        topic = self._topics.topics.get(name)
+        topics, admin = self._definition.topics, self._environment.admin
+        topic = topics.topics.get(name)
         if topic is not None and self._config.auto_create_topics:
-            self._admin.wait_for_broker(self._config.broker_availability_timeout)
-            self._topics.create_topics([topic])
+            admin.wait_for_broker(self._config.broker_availability_timeout)
+            topics.create_topics([topic])
 
     def _run_sources(self) -> None:
         """Run sources without dataframes until they end or the application is stopped."""
         unless_stopped(self._stop, self.setup_topics)
-        with self._sources.running():
-            while self._sources.is_alive() and not self._stop.wait(_TICK_S):
-                self._sources.check()
+        with self._definition.sources.running() as sources:
+            while sources.is_alive() and not self._stop.wait(_TICK_S):
+                sources.check()
 
     def __repr__(self) -> str:
-        group, brokers = self._config.consumer_group, self._connection.bootstrap_servers
+        group, brokers = self._config.consumer_group, self._environment.connection.bootstrap_servers
         return f"Application(consumer_group={group!r}, broker_address={brokers!r})"
+
+
+def definition_of(app: Application) -> ApplicationDefinition:
+    """Return the definition of an application, for tests of it."""
+    return app._definition

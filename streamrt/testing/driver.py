@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import Self
 
+from streamrt.app import Application, definition_of
 from streamrt.errors import ArgumentValueError, InvalidOperationError, RunnerError, SinkBackpressureError
 from streamrt.kafka import partition_for
 from streamrt.models import Headers, TimestampType, TopicPartition
@@ -44,9 +45,6 @@ from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic
 from streamrt.topology import stream_id
-
-if TYPE_CHECKING:
-    from streamrt.app import Application
 
 _SLICE_S = 1.0
 """Time limit of one work unit: a record that closes very many windows closes them in portions, as in production."""
@@ -114,7 +112,8 @@ class TopologyTestDriver:
     """
 
     def __init__(self, app: Application, *, start: int = 0) -> None:
-        self._declared = app.topology
+        definition = definition_of(app)
+        self._declared = definition.topology
         if not self._declared.sources:
             raise InvalidOperationError("there is nothing to test: the application has no dataframe")
         self._app = app
@@ -123,9 +122,11 @@ class TopologyTestDriver:
         directory = tempfile.mkdtemp(prefix="streamrt-test-")
         self._remove_files = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         cluster = MemoryCluster()
-        spec = app.rehearse_start(app.task_spec(count_outputs=True, collect=True), cluster, Path(directory))
+        spec = definition.rehearse_start(
+            definition.task_spec(count_outputs=True, collect=True), cluster, Path(directory)
+        )
         topology = spec.topology
-        state = spec.state or StateSettings(app.config.consumer_group, Path(directory), app.rocksdb_options)
+        state = spec.state or StateSettings(app.config.consumer_group, Path(directory), definition.rocksdb_options)
         state = replace(state, in_memory=True)
         spec = replace(spec, state=state)
         self._partitions = {name: cluster.topics[name].num_partitions or 1 for name in topology.sources}
@@ -151,7 +152,7 @@ class TopologyTestDriver:
         self._read: dict[str, int] = {}
         self._repartitioned: dict[str, int] = {}
         self._outputs: list[Output] = []
-        self._on_message_processed = app.on_message_processed
+        self._on_message_processed = definition.on_message_processed
 
     @property
     def now(self) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
     from streamrt.state import State, StoreSpec, Transaction
 
-RecordHandler = Callable[[Any, Any, int, "Headers | None"], None]
+RecordHandler = Callable[[Any, Any, int, Headers | None], None]
 """Function of value, key, timestamp (ms) and headers of a record; passes its results to the operators below."""
 
 StateAccess = Callable[[Any, int], "State"]

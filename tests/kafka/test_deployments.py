@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 
 from streamrt import Application, State
+from streamrt.app import definition_of
 from streamrt.config import ProcessingGuarantee
 from streamrt.kafka import ConnectionConfig, KafkaTransactionalWriter, partition_offsets, transactional_id
 from streamrt.models import TopicPartition
@@ -51,7 +52,9 @@ class Version:
         self.app.setup_topics()
         path = Path(kafka.state_dir) / world.group / directory
         admin = kafka.admin
-        spec = complete_spec(self.app.task_spec(), self.app.topic_manager, admin, path, None, self.app.config)
+        spec = complete_spec(
+            definition_of(self.app).task_spec(), self.app.topic_manager, admin, path, None, self.app.config
+        )
         connection = ConnectionConfig(bootstrap_servers=kafka.address)
         self.clients = KafkaTaskClients(connection, world.group)
         world.stack.callback(self.clients.close)

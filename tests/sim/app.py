@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import orjson
 
 from streamrt import Application
+from streamrt.app import definition_of
 from streamrt.connectors import BatchingSink, SinkBatch
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
@@ -150,7 +151,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     if setup.grouped:
         grouped = sdf.group_by("g").apply(Paced(tally), stateful=True, metadata=True)
         grouped.to_topic(app.topic(GROUPED_OUT, key_serializer="json"))
-    spec = app.task_spec(count_outputs=True)
+    spec = definition_of(app).task_spec(count_outputs=True)
     sources = {}
     for topic, members in setup.streams.items():
         if not spec.topology.stores(topic):

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from streamrt import Application
+from streamrt.app import definition_of
 from streamrt.errors import ChangelogError
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
@@ -100,7 +101,7 @@ def _topology(version: Version) -> TaskSpec:
         if version.second:
             counted = counted._new(Apply(functools.partial(tally_again, scope), False, True, SECOND))
         counted.to_topic(app.topic(OUT))
-    return app.task_spec(count_outputs=True)
+    return definition_of(app).task_spec(count_outputs=True)
 
 
 def specification(version: Version, partitions: int, incarnations: Mapping[Store, int]) -> TaskSpec:

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from streamrt.app import definition_of
 from streamrt.kafka import ChangelogReader, ConnectionConfig, Consumer
 from streamrt.kafka.client import partition_offsets
 from streamrt.models import TimestampType, TopicPartition
@@ -278,7 +279,9 @@ class Counting:
         app = self.kafka.app(self.group, processing_guarantee="exactly-once", state_dir=state_dir)
         app.dataframe(app.topic(self.source)).apply(count, stateful=True).to_topic(app.topic(self.target))
         app.setup_topics()
-        spec = complete_spec(app.task_spec(), app.topic_manager, self.kafka.admin, state_dir, None, app.config)
+        spec = complete_spec(
+            definition_of(app).task_spec(), app.topic_manager, self.kafka.admin, state_dir, None, app.config
+        )
         clients = KafkaTaskClients(ConnectionConfig(bootstrap_servers=self.kafka.address), self.group)
         return TaskExecutor(spec, clients), clients
 

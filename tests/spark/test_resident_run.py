@@ -35,12 +35,15 @@ def test_a_task_whose_process_is_killed_goes_on(
     text = program_source(kafka.address, source, target, tmp_path / "state", unique("group"))
     if not static:
         # Without an id, the group waits until the session of the dead member is over.
-        text = text.replace("from streamrt import Application", "import streamrt.app\nfrom streamrt import Application")
         text = text.replace(
-            "\napp = ", "\nreal, streamrt.app.instance_id = streamrt.app.instance_id, lambda *_: None\napp = "
+            "from streamrt import Application",
+            "from streamrt import Application\nfrom streamrt.spark import application",
         )
         text = text.replace(
-            "    app.run()", "    try:\n        app.run()\n    finally:\n        streamrt.app.instance_id = real"
+            "\napp = ", "\nreal, application.instance_id = application.instance_id, lambda *_: None\napp = "
+        )
+        text = text.replace(
+            "    app.run()", "    try:\n        app.run()\n    finally:\n        application.instance_id = real"
         )
     seconds: list[float] = []
     try:

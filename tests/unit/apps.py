@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application, StreamingDataFrame, Topic
+from streamrt.app import definition_of
 from streamrt.connectors import BaseSink
 from streamrt.errors import ProcessingError
 from streamrt.models import Headers, Tick
@@ -30,7 +31,9 @@ def application(**settings: Any) -> Application:
 
 def completed(app: Application) -> TaskSpec:
     """Return what tasks of an application are given when it starts; stores of RocksDB are in memory."""
-    spec = app.rehearse_start(app.task_spec(count_outputs=True, collect=True), MemoryCluster(), Path("unused"))
+    spec = definition_of(app).rehearse_start(
+        definition_of(app).task_spec(count_outputs=True, collect=True), MemoryCluster(), Path("unused")
+    )
     return spec if spec.state is None else replace(spec, state=replace(spec.state, in_memory=True))
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamrt.app import definition_of
 from streamrt.kafka import OffsetMetadata
 from streamrt.models import Headers, TopicPartition
 from streamrt.runtime import (
@@ -196,7 +197,7 @@ class World:
         sdf.to_topic(app.topic("out"))
         stores = {"default": ChangelogSettings("log") if changelog else None} if stateful else {}
         state = StateSettings("group", Path("unused"), None, {"in": ScopeInfo(None, 2, stores)})
-        spec = app.task_spec(count_outputs=True, collect=True)
+        spec = definition_of(app).task_spec(count_outputs=True, collect=True)
         self.clients = Clients()
         self.catalog = Catalog(state, self.clients)
         self.tasks = TaskExecutor(replace(spec, state=state), self.clients, self.catalog)

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from streamrt import Application
+from streamrt.app import definition_of
 from streamrt.errors import OffsetOutOfRangeError
 from streamrt.kafka import GroupAssignment, GroupFencedError, InputBatch, OffsetMetadata
 from streamrt.models import TimestampType, TopicPartition
@@ -413,7 +414,7 @@ class World:
         guarantee: Any = "exactly-once" if transactional else "at-least-once"
         app = application(processing_guarantee=guarantee, **settings)
         build(app)
-        spec = app.task_spec(count_outputs=True, collect=collect)
+        spec = definition_of(app).task_spec(count_outputs=True, collect=collect)
         sources = {}
         for stream, topics in spec.topology.streams.items():
             logs: dict[str, ChangelogSettings | None] = {

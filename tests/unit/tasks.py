@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from streamrt import Application
+from streamrt.app import definition_of
 from streamrt.config import ProcessingMode
 from streamrt.errors import ProducerError
 from streamrt.models import Headers, TimestampType, TopicPartition
@@ -124,7 +125,9 @@ def run(
     **wishes: bool,
 ) -> Report:
     """Process chunks with the tasks of an application, in one batch."""
-    tasks = TaskExecutor(app.task_spec(**{"count_outputs": True, "collect": True, **wishes}), writer or Writer())
+    tasks = TaskExecutor(
+        definition_of(app).task_spec(**{"count_outputs": True, "collect": True, **wishes}), writer or Writer()
+    )
     return Process(tasks, app.config.processing_mode).run(chunks, context or BatchContext())
 
 

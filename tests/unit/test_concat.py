@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application, TopicConfig
+from streamrt.app import definition_of
 from streamrt.dataframe.branch import branch_of
 from streamrt.errors import InvalidOperationError, StateError, TopicConfigurationError
 from streamrt.models import TopicPartition
@@ -314,7 +315,7 @@ class World:
         if merged:
             a = a.concat(b).apply(count, stateful=True)
         a.to_topic(app.topic("out"))
-        spec = app.task_spec(count_outputs=True, collect=True)
+        spec = definition_of(app).task_spec(count_outputs=True, collect=True)
         sources = {
             name: ScopeInfo(
                 ",".join(f"id-{topic}" for topic in topics),

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from streamrt import Application, ConnectionConfig
+from streamrt.app import definition_of
 from streamrt.config import ApplicationConfig, configure_logging
 from streamrt.connectors import CSVSource
 from streamrt.errors import ConfigurationError, InvalidOperationError
@@ -292,8 +293,8 @@ def test_exactly_once_reads_no_records_of_aborted_transactions() -> None:
 
 def test_options_of_stores_are_kept() -> None:
     options = RocksDBOptions(open_max_retries=1)
-    assert application(rocksdb_options=options).rocksdb_options is options
-    assert application().rocksdb_options is None
+    assert definition_of(application(rocksdb_options=options)).rocksdb_options is options
+    assert definition_of(application()).rocksdb_options is None
 
 
 # -- Secrets ---------------------------------------------------------------------------------------------------------
@@ -310,7 +311,7 @@ def test_no_secret_is_in_representations_and_messages(monkeypatch: pytest.Monkey
     connection = ConnectionConfig(**cast("Any", login))
     options = {"sasl.password": "hunter2"}
     app = Application(connection, loglevel=None, consumer_extra_config=options, producer_extra_config=options)
-    shown = [repr(app), repr(app.config), repr(connection), str(connection), repr(app.task_spec())]
+    shown = [repr(app), repr(app.config), repr(connection), str(connection), repr(definition_of(app).task_spec())]
     wrong: list[dict[str, Any]] = [{**login, "security_protocol": "none"}, {**login, "sasl_mechanism": ["hunter2"]}]
     for settings in wrong:
         with pytest.raises(ConfigurationError) as caught:
@@ -337,7 +338,7 @@ def test_a_task_specification_holds_no_connection() -> None:
     )
     app = Application(connection, loglevel=None)
     app.dataframe(app.topic("in")).apply(lambda value: value)
-    data = app.task_spec().dumps()
+    data = definition_of(app).task_spec().dumps()
     assert b"hunter2" not in data
     assert b"secret-broker" not in data
 
@@ -358,7 +359,7 @@ def test_an_application_is_defined_without_the_network(monkeypatch: pytest.Monke
     app = application()
     sdf = app.dataframe(app.topic("in"))
     sdf.to_topic(app.topic("out"))
-    app.task_spec().dumps()
+    definition_of(app).task_spec().dumps()
     assert list(app.topology.sources) == ["in"]
     assert list(app.topic_manager.topics) == ["in", "out"]
     assert not threads.exists() or set(threads.iterdir()) <= before

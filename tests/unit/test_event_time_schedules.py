@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application
+from streamrt.app import definition_of
 from streamrt.kafka import partition_for
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, ScopeInfo, StateSettings, TaskExecutor
@@ -64,7 +65,9 @@ class World:
             if self.topology.stores(scope)
         }
         state = StateSettings("group", Path("unused"), None, sources, in_memory=True)
-        self.spec = replace(app.task_spec(collect=True, count_outputs=True), topology=self.topology, state=state)
+        self.spec = replace(
+            definition_of(app).task_spec(collect=True, count_outputs=True), topology=self.topology, state=state
+        )
         self.now = 0
         self.clients = MemoryClients(lambda: self.now)
         self.catalog = StoreCatalog(state)

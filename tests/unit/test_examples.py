@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application
+from streamrt.app import definition_of
 from streamrt.connectors import CSVSource, ListSink, source_topic
 from streamrt.errors import ConsumerError, ProcessingError
 from streamrt.runtime import TaskSpec
@@ -61,7 +62,7 @@ def test_survives_pickling(name: str) -> None:
     module = load(name)
     app = make_app(module)
     module.build(app)
-    spec = app.task_spec()
+    spec = definition_of(app).task_spec()
     loaded = TaskSpec.loads(spec.dumps())
     assert as_text(loaded.topology) == as_text(spec.topology)
     assert [node.operator.name for node in loaded.topology.nodes] == [

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamrt.app import definition_of
 from streamrt.errors import TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import Headers, OffsetRange, TimestampType, TopicPartition
@@ -188,7 +189,7 @@ def tasks(
     merged = frames[0].concat(frames[1])
     if stateful:
         merged.apply(count, stateful=True)
-    spec = replace(app.task_spec(count_outputs=True, collect=True), processed_offsets=True)
+    spec = replace(definition_of(app).task_spec(count_outputs=True, collect=True), processed_offsets=True)
     return Process(TaskExecutor(spec, logs), app.config.processing_mode)
 
 
@@ -316,7 +317,9 @@ def test_tasks_of_several_partitions_and_of_plain_topics_share_a_batch() -> None
     app = application()
     frames = [app.dataframe(app.topic(name, value_deserializer=Milliseconds())) for name in ("a", "b", "plain")]
     frames[0].concat(frames[1])
-    work = Process(TaskExecutor(app.task_spec(count_outputs=True, collect=True), logs), app.config.processing_mode)
+    work = Process(
+        TaskExecutor(definition_of(app).task_spec(count_outputs=True, collect=True), logs), app.config.processing_mode
+    )
     second = Chunk("b", 1, [7], [None], [b"7"], [0], [0])
     delivered = [logs.chunk("b", range(1)), second, logs.chunk("plain", range(2)), logs.chunk("a", range(2))]
     logs.log_end = lambda place: 0  # type: ignore[method-assign]

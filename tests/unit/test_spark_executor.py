@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application
+from streamrt.app import definition_of
 from streamrt.kafka import ConnectionConfig
 from streamrt.runtime import BatchContext, Report, TaskExecutor
 from streamrt.runtime.kafka_clients import KafkaTaskClients
@@ -47,7 +48,7 @@ def reference(name: str, loglevel: int | str | None = "INFO", secret: str | None
         sdf = sdf.apply(lambda value: (value, password.reveal()))
     sdf.to_topic(app.topic("out"))
     with collect_secrets() as collected:
-        dumped = app.task_spec().dumps()
+        dumped = definition_of(app).task_spec().dumps()
     settings = ClientSettings(ConnectionConfig(bootstrap_servers="localhost:1"), name, {}, 0.0, secrets=collected)
     broadcast: Any = _Value(settings.to_json())
     return SpecReference(name, dumped, broadcast, loglevel)

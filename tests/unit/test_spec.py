@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 
 from streamrt import Application, Topic
+from streamrt.app import definition_of
 from streamrt.errors import (
     MissingColumnError,
     UnpicklableOperatorError,
@@ -43,7 +44,7 @@ def operators() -> Stage:
 
 def test_a_specification_survives_pickling_with_every_operator() -> None:
     stage = operators()
-    spec = stage.app.task_spec(count_outputs=True, collect=True)
+    spec = definition_of(stage.app).task_spec(count_outputs=True, collect=True)
     again = TaskSpec.loads(spec.dumps())
     assert [str(node) for node in again.topology.nodes] == [str(node) for node in spec.topology.nodes]
     assert {type(node.operator).__name__ for node in spec.topology.nodes} == {
@@ -71,7 +72,7 @@ def test_an_operator_that_holds_a_lock_is_named() -> None:
     stage.sdf.update(lambda value: None)
     stage.sdf.apply(lambda value: lock.acquire(blocking=False))
     with pytest.raises(UnpicklableOperatorError) as caught:
-        stage.app.task_spec().dumps()
+        definition_of(stage.app).task_spec().dumps()
     message = str(caught.value)
     assert message.startswith("operator apply-2 (")
     assert "defined at test_spec.py:" in message
@@ -85,7 +86,7 @@ def test_a_callback_that_holds_a_lock_is_named(kind: str) -> None:
     callback: Any = lambda *_: lock.locked()  # noqa: E731 - its type is what matters
     stage = Stage(**{f"on_{kind}_error": callback})
     with pytest.raises(UnpicklableOperatorError, match=f"the callback on_{kind}_error cannot be sent"):
-        stage.app.task_spec().dumps()
+        definition_of(stage.app).task_spec().dumps()
 
 
 def test_a_column_that_holds_a_lock_is_named() -> None:
@@ -93,7 +94,7 @@ def test_a_column_that_holds_a_lock_is_named() -> None:
     stage = Stage()
     stage.sdf["x"] = stage.sdf["a"].apply(lambda item: lock.locked())
     with pytest.raises(UnpicklableOperatorError, match=r"operator assign-1 \(x = "):
-        stage.app.task_spec().dumps()
+        definition_of(stage.app).task_spec().dumps()
 
 
 def captures_the_application(app: Application) -> Any:
@@ -136,18 +137,18 @@ def test_an_application_in_a_function_is_named_with_function_and_variable(
     stage = Stage()
     stage.sdf.apply(function(stage.app))
     with pytest.raises(UnpicklableOperatorError, match=rf"operator apply-1 .* that run it {named}; tasks run in other"):
-        stage.app.task_spec().dumps()
+        definition_of(stage.app).task_spec().dumps()
 
 
 def test_an_application_in_a_callback_or_in_a_column_is_named() -> None:
     app = Stage().app
     stage = Stage(on_processing_error=lambda *_: app.config is None)
     with pytest.raises(UnpicklableOperatorError, match=r"on_processing_error .*the variable 'app'"):
-        stage.app.task_spec().dumps()
+        definition_of(stage.app).task_spec().dumps()
     stage = Stage()
     stage.sdf["x"] = stage.sdf["a"].apply(captures_the_application(app))
     with pytest.raises(UnpicklableOperatorError, match=r"operator assign-1 .*the variable 'app'"):
-        stage.app.task_spec().dumps()
+        definition_of(stage.app).task_spec().dumps()
 
 
 def test_failures_and_reports_can_be_pickled() -> None:

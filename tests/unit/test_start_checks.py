@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application, StreamingDataFrame, Topic
+from streamrt.app import definition_of
 from streamrt.connectors import CSVSource, ListSink, SparkSink
 from streamrt.errors import ConfigurationError, SourceError, StreamRTError, TopicConfigurationError, TopicCreationError
 from streamrt.kafka import TopicConfig
@@ -56,7 +57,7 @@ def test_a_group_by_in_front_of_a_merge_starts(grouped: str, merged: str, partit
     for _ in range(2):
         app = application()
         MERGED[merged](GROUPED[grouped](frames(app, partitions)))
-        spec = app.rehearse_start(app.task_spec(), cluster, tmp_path)
+        spec = definition_of(app).rehearse_start(definition_of(app).task_spec(), cluster, tmp_path)
         assert spec.state is not None
         found.append(spec.state)
         for source in spec.state.sources.values():
@@ -75,12 +76,12 @@ def test_partitions_added_to_the_inputs_of_a_grouped_join_are_refused(tmp_path: 
         left, right = frames(app, partitions)
         left.group_by("k").join_asof(right)
         if partitions == 1:
-            app.rehearse_start(app.task_spec(), cluster, tmp_path)
+            definition_of(app).rehearse_start(definition_of(app).task_spec(), cluster, tmp_path)
     cluster.topics.update({name: TopicConfig(3, 1) for name in ("a", "b")})
     with pytest.raises(
         TopicConfigurationError, match=r"changelog__group--a--b--join_asof.* has 1 partition and topic a--b"
     ):
-        app.rehearse_start(app.task_spec(), cluster, tmp_path)
+        definition_of(app).rehearse_start(definition_of(app).task_spec(), cluster, tmp_path)
 
 
 def unequal_counts(app: Application) -> None:
@@ -218,7 +219,7 @@ def test_a_frame_that_is_not_assigned_is_warned_of(
     build, named = DROPPED[case]
     build(sdf)
     sdf.to_topic(app.topic("out"))
-    app.rehearse_start(app.task_spec(collect=collect), MemoryCluster(), tmp_path)
+    definition_of(app).rehearse_start(definition_of(app).task_spec(collect=collect), MemoryCluster(), tmp_path)
     found = dropped(caplog)
     assert len(found) == (named is not None)
     assert named is None or named in found[0]
@@ -243,5 +244,5 @@ def test_ends_of_branches_are_results_where_they_are_collected(
     sdf = app.dataframe(app.topic("a"))
     sdf.filter(bool)
     sdf.apply(dict)
-    app.rehearse_start(app.task_spec(collect=collect), MemoryCluster(), tmp_path)
+    definition_of(app).rehearse_start(definition_of(app).task_spec(collect=collect), MemoryCluster(), tmp_path)
     assert len(dropped(caplog)) == warnings

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from streamrt import MessageContext, message_context, set_message_context
+from streamrt.app import definition_of
 from streamrt.errors import (
     IgnoreMessage,
     InvalidOperationError,
@@ -65,7 +66,8 @@ def test_tasks_forget_the_last_batch_when_the_next_begins() -> None:
     stage = Stage()
     stage.sdf.print().to_topic(stage.out)
     tasks = Process(
-        TaskExecutor(stage.app.task_spec(count_outputs=True, collect=True), Writer()), stage.app.config.processing_mode
+        TaskExecutor(definition_of(stage.app).task_spec(count_outputs=True, collect=True), Writer()),
+        stage.app.config.processing_mode,
     )
     tasks.run([numbers(2)], BatchContext())
     report = tasks.run([numbers(1, start=2)], BatchContext())

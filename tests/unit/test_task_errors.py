@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from streamrt import message_context
+from streamrt.app import definition_of
 from streamrt.errors import (
     ConsumerError,
     IgnoreMessage,
@@ -257,7 +258,7 @@ def test_after_a_failure_the_rest_of_the_batch_is_taken_but_not_processed() -> N
             taken.append(number)
             yield numbers(2, start=2 * number)
 
-    report = TaskExecutor(stage.app.task_spec(collect=True), Writer()).run(feed(), BatchContext())
+    report = TaskExecutor(definition_of(stage.app).task_spec(collect=True), Writer()).run(feed(), BatchContext())
     assert taken == [0, 1, 2]
     assert (report.ranges, report.complete) == ({PLACE: OffsetRange("in", 0, 0, 1)}, False)
 

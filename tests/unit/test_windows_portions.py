@@ -15,6 +15,7 @@ import streamrt.runtime.commit as commit_module
 import streamrt.runtime.resident_loop as resident_module
 import streamrt.testing.driver as driver_module
 from streamrt import message_context
+from streamrt.app import definition_of
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.kafka import TopicConfig
@@ -106,7 +107,7 @@ class World:
         app = application(processing_guarantee=guarantee, processing_mode=mode)
         for frame in build(app.dataframe(app.topic("in", config=TopicConfig(PARTITIONS, 1)))):
             frame.apply(lambda value: [message_context().partition, value]).to_topic(app.topic("out"))
-        spec = app.rehearse_start(app.task_spec(), MemoryCluster(), Path("unused"))
+        spec = definition_of(app).rehearse_start(definition_of(app).task_spec(), MemoryCluster(), Path("unused"))
         assert spec.state is not None
         state = replace(spec.state, in_memory=True)
         self.spec = replace(spec, state=state)
