@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any
 
 from streamrt.errors import ConfigurationError, SerializationError
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.serializers.avro_schema import (
     AvroSchema,
     InvalidAvroSchemaError,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from streamrt.models import Headers, HeadersMapping
+from streamrt.records import Headers, HeadersMapping
 
 BoundSerializer = Callable[[Any, "Headers | None"], "bytes | None"]
 """Serializes the keys or the values of one topic: takes a value and the record's headers, returns bytes or None."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError, IgnoreMessage, SerializationError
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
     BoundFunctions,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
 from streamrt.extras import install_command
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
     BoundFunctions,

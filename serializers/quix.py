@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from streamrt.errors import IgnoreMessage, SerializationError, argument_error
-from streamrt.models import HeadersMapping
+from streamrt.records import HeadersMapping
 from streamrt.serializers.base import Deserializer, SerializationContext, Serializer
 from streamrt.serializers.json import JSONDeserializer, JSONSerializer, default_dumps, default_loads
 

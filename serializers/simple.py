@@ -4,7 +4,7 @@ import struct
 from typing import Any
 
 from streamrt.errors import SerializationError, argument_error
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.serializers.base import (
     BoundDeserializer,
     BoundSerializer,

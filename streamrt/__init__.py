@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from streamrt.context import message_context, set_message_context
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
-    from streamrt.models import MessageContext
+    from streamrt.records import MessageContext
     from streamrt.state import RocksDBOptions, State
     from streamrt.topics import Topic
 
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Application": "streamrt.app",
     "ConnectionConfig": "streamrt.kafka",
-    "MessageContext": "streamrt.models",
+    "MessageContext": "streamrt.records",
     "RocksDBOptions": "streamrt.state",
     "State": "streamrt.state",
     "StreamingDataFrame": "streamrt.dataframe",

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from streamrt.errors import InvalidOperationError
-from streamrt.models import MessageContext
+from streamrt.records import MessageContext
 
 __all__ = ["message_context", "set_message_context"]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
 from streamrt.connectors.sinks.batch import SinkBatch
-from streamrt.models import Headers
+from streamrt.records import Headers
 
 __all__ = ["BaseSink", "BatchingSink", "DriverSink"]
 

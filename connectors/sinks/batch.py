@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from streamrt.errors import ArgumentValueError, InvalidOperationError
-from streamrt.models import Headers
+from streamrt.records import Headers
 
 __all__ = ["SinkBatch", "SinkItem"]
 

@@ -10,7 +10,7 @@ from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConn
 from streamrt.connectors.sinks.base import DriverSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.errors import ArgumentTypeError, ConfigurationError, InvalidOperationError, SinkError, argument_error
-from streamrt.models import Headers
+from streamrt.records import Headers
 
 __all__ = ["DataFrameFactory", "SparkSink"]
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
 from streamrt.errors import InvalidOperationError, ProducerError, argument_error
-from streamrt.models import HeadersMapping, HeaderValue
+from streamrt.records import HeadersMapping, HeaderValue
 from streamrt.topics import KafkaMessage, Topic
 
 __all__ = [

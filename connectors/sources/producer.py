@@ -6,7 +6,7 @@ from typing import Any
 
 from streamrt.errors import ProducerError
 from streamrt.kafka import ConnectionConfig, KafkaError, KafkaException, Producer
-from streamrt.models import HeadersMapping, HeaderValue
+from streamrt.records import HeadersMapping, HeaderValue
 
 __all__ = ["KafkaSourceProducer"]
 

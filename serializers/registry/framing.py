@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SchemaRegistryError, SerializationError
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.serializers.base import BoundDeserializer, BoundSerializer, MessageField, SerializationContext
 from streamrt.serializers.registry.client import MAX_SCHEMA_ID, SchemaRegistry, open_registry
 from streamrt.serializers.registry.config import SchemaRegistryClientConfig, SchemaRegistrySerializationConfig

@@ -14,7 +14,6 @@ from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
-from streamrt.models import MessageContext
 from streamrt.operators import (
     Apply,
     Assign,
@@ -34,6 +33,7 @@ from streamrt.operators import (
 from streamrt.operators.expression import Call, Column, Expression, Input, has_columns
 from streamrt.operators.expression import Literal as Constant
 from streamrt.operators.functions import require_callable, require_parameters
+from streamrt.records import MessageContext
 from streamrt.state import Store, StoreSpec
 from streamrt.topics import Topic
 from streamrt.topology import Operator, RecordHandler

@@ -9,7 +9,6 @@ from streamrt.context import current_provider
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
-from streamrt.models import Headers, MessageContext
 from streamrt.operators.expression import (
     METADATA,
     Binary,
@@ -22,6 +21,7 @@ from streamrt.operators.expression import (
     Unary,
 )
 from streamrt.operators.functions import require_callable
+from streamrt.records import Headers, MessageContext
 from streamrt.topology import RecordHandler
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from streamrt.connectors import BaseSink
-from streamrt.models import Headers, MessageContext, MessageTimestamp, Tick, TimestampType
 from streamrt.operators.metadata import checked_headers, checked_timestamp
+from streamrt.records import Headers, MessageContext, MessageTimestamp, Tick, TimestampType
 from streamrt.serializers import MessageField
 from streamrt.state import MemoryStore, StoreSpec, Transaction, state_of
 from streamrt.topics import Topic

@@ -9,8 +9,8 @@ from streamrt.errors import ColumnTypeError, StoreCorruptedError
 from streamrt.joins.lookups import BaseField, BaseLookup, LookupBuffer
 from streamrt.joins.notes import Warnings
 from streamrt.joins.values import deep_copy
-from streamrt.models import Headers, Tick
 from streamrt.operators.columns import column_of
+from streamrt.records import Headers, Tick
 from streamrt.state import StoreSpec, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 

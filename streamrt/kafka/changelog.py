@@ -13,8 +13,8 @@ from confluent_kafka import Message
 
 from streamrt.errors import ChangelogError
 from streamrt.kafka.reader import PartitionReader
-from streamrt.models import TopicPartition
-from streamrt.models.headers import EPOCH_HEADER
+from streamrt.records import TopicPartition
+from streamrt.records.headers import EPOCH_HEADER
 
 __all__ = ["ChangelogBatch", "ChangelogReader"]
 

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 from streamrt.errors import ConfigurationError, StreamRTError
 from streamrt.kafka.connection import ConnectionConfig, as_connection
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = [
     "ClientLogger",

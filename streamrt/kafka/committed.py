@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 from streamrt.kafka.client import ErrorCallback, build_client, error_in, is_connection_error, is_retriable
 from streamrt.kafka.requests import retry, seconds_left
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["CommittedOffset", "GroupOffsets"]
 

@@ -37,7 +37,7 @@ from streamrt.kafka.reader import (
     lost_text,
     unreadable_text,
 )
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["PartitionFeed"]
 

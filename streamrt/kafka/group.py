@@ -52,7 +52,7 @@ from streamrt.kafka.group_state import (
     names_of,
     streamrt_error,
 )
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["GroupAssignment", "GroupFencedError", "GroupMember", "GroupState"]
 

@@ -32,7 +32,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamrt.errors import StreamRTError
 from streamrt.kafka.client import OffsetMetadata, request_error
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["GroupAssignment", "GroupFencedError", "GroupState"]
 

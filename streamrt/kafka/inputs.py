@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.reader import PartitionReader
-from streamrt.models import Headers, TopicPartition
+from streamrt.records import Headers, TopicPartition
 
 __all__ = ["InputBatch", "InputReader"]
 

@@ -22,7 +22,7 @@ from streamrt.kafka.client import (
 )
 from streamrt.kafka.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.requests import AdminRequests, retry, seconds_left
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["CommittedOffset", "IsolationLevelName", "OffsetRequests"]
 

@@ -17,7 +17,7 @@ from typing_extensions import Self
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
 from streamrt.kafka.client import ErrorCallback, KafkaRequestError, build_client, callback, client_options
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
-from streamrt.models import HeadersMapping, HeaderValue
+from streamrt.records import HeadersMapping, HeaderValue
 
 __all__ = ["DeliveryCallback", "Producer"]
 

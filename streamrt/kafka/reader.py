@@ -20,7 +20,7 @@ from streamrt.errors import InvalidOperationError
 from streamrt.kafka.client import KafkaRequestError, build_client, client_options, is_retriable
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.offsets import OffsetRequests
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = [
     "EVENTS_NOT_OURS",

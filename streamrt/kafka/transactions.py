@@ -50,7 +50,7 @@ from streamrt.kafka.client import (
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
-from streamrt.models import Headers, TopicPartition
+from streamrt.records import Headers, TopicPartition
 
 __all__ = ["KafkaTransactionalWriter", "WriterState", "transactional_id"]
 

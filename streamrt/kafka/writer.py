@@ -10,7 +10,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from streamrt.errors import ProducerError
 from streamrt.kafka.client import KafkaRequestError, build_client, client_options, error_in
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.models import Headers
+from streamrt.records import Headers
 
 logger = logging.getLogger("streamrt.kafka")
 

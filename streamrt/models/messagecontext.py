@@ -1,5 +1,5 @@
 """Origin of the record that is being processed, under the name of Quix Streams."""
 
-from streamrt.models.record import MessageContext
+from streamrt.records.record import MessageContext
 
 __all__ = ["MessageContext"]

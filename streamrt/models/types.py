@@ -1,10 +1,10 @@
 """Types of headers and of consumed messages, under the names of Quix Streams."""
 
-from streamrt.models.headers import Headers, HeadersMapping
-from streamrt.models.record import (
+from streamrt.records.headers import Headers, HeadersMapping
+from streamrt.records.record import (
     ConsumedMessage as RawConfluentKafkaMessageProto,
 )
-from streamrt.models.record import (
+from streamrt.records.record import (
     ConsumedMessage as SuccessfulConfluentKafkaMessageProto,
 )
 

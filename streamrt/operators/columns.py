@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.errors import ColumnTypeError, MissingColumnError
-from streamrt.models import Headers
 from streamrt.operators.expression import Expression
+from streamrt.records import Headers
 from streamrt.state import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from streamrt.errors import ColumnTypeError, MissingColumnError
-from streamrt.models import Headers
 from streamrt.operators.functions import function_name
+from streamrt.records import Headers
 from streamrt.state import StoreSpec
 from streamrt.topology import OperatorContext
 

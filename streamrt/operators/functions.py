@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamrt.errors import ArgumentTypeError
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.topology import StateAccess
 
 # Arguments that operators pass to a function after the value, by the options that request them.

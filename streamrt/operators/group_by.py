@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.models import Headers
 from streamrt.operators.columns import column_of
+from streamrt.records import Headers
 from streamrt.topics import Topic
 from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, RecordHandler
 

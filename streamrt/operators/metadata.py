@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.models import Headers
 from streamrt.operators.functions import function_name
+from streamrt.records import Headers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.connectors import BaseSink
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.topology import Node, OperatorContext, OutletOperator, RecordHandler
 
 

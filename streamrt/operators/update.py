@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamrt.models import Headers
 from streamrt.operators.functions import function_name, with_state
+from streamrt.records import Headers
 from streamrt.state import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 

@@ -8,7 +8,7 @@ a partition has been read up to its end offset.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.topology import WatermarkStrategy
 
 __all__ = ["Barrier", "Passage"]

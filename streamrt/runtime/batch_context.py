@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["BatchContext"]
 

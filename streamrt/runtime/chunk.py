@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from streamrt.models import Headers, RawRecord
+from streamrt.records import Headers, RawRecord
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from streamrt.errors import StateError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.directory import StateDirectory, free_parts
 from streamrt.runtime.progress import Progress
 from streamrt.state.directory import SEAL, escaped

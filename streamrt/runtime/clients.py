@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from streamrt.kafka import CommittedOffset, OffsetMetadata
-from streamrt.models import Headers, TopicPartition
+from streamrt.records import Headers, TopicPartition
 from streamrt.runtime.chunk import Chunk
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from streamrt.connectors import BaseSink
 from streamrt.errors import KeySerializationError, SchemaRegistryError, TransactionError, ValueSerializationError
 from streamrt.kafka import WriterFailedError
-from streamrt.models import Headers, Tick, merge_headers
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
+from streamrt.records import Headers, Tick, merge_headers
 from streamrt.runtime.clients import RecordWriter, no_writer
 from streamrt.runtime.report import Output
 from streamrt.runtime.sinks import TaskSinks

@@ -48,7 +48,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from streamrt.errors import ChangelogError, ProducerError, StateError, StoreCorruptedError, TransactionError
-from streamrt.models import OffsetRange, TopicPartition
+from streamrt.records import OffsetRange, TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionalRecordWriter, no_writer
 from streamrt.runtime.faults import reached
 from streamrt.runtime.fencing import take_inputs

@@ -20,7 +20,7 @@ belong to other instances (`Peer`). `docs/decisions/0010-one-component-for-event
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.barriers import Barrier, Passage
 from streamrt.runtime.report import StoreTime
 from streamrt.topology import Topology, WatermarkStrategy

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from streamrt.kafka import GroupAssignment, InputBatch, OffsetMetadata
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["Feed", "Join", "Member"]
 

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from streamrt.errors import TransactionError
 from streamrt.kafka import CommittedOffset
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.clients import TaskClients, TransactionalRecordWriter
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed
 

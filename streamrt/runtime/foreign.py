@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from streamrt.errors import TransactionError
 from streamrt.kafka import KafkaRequestError
-from streamrt.models import TopicPartition
-from streamrt.models.headers import EPOCH_HEADER, Headers
+from streamrt.records import TopicPartition
+from streamrt.records.headers import EPOCH_HEADER, Headers
 from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TaskClients
 from streamrt.state import POSITION_KEY, Position, StorePartition
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from streamrt.config import ApplicationConfig
 from streamrt.errors import InvalidOperationError
 from streamrt.kafka import TopicAdmin
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.directory import locked_parts
 from streamrt.runtime.metadata import CommittedMetadata, without_store
 from streamrt.state import RocksDBStore

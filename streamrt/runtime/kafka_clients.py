@@ -19,7 +19,7 @@ from streamrt.kafka import (
     TopicAdmin,
     transactional_id,
 )
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionalRecordWriter
 

@@ -4,7 +4,7 @@ import contextlib
 
 from streamrt.errors import TopicConfigurationError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.topics.internal import repartition_prefix
 from streamrt.topology import Topology

@@ -8,7 +8,7 @@ After the last attempt the task counts as interrupted, as after any other retria
 from collections.abc import Iterable
 from dataclasses import replace
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report
 from streamrt.state import RocksDBOptions
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 
 from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError, OffsetMetadata
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.feed import Join, Member
 from streamrt.runtime.link import Committed, Link
 from streamrt.runtime.sent import Sent

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import pairwise
 from operator import attrgetter
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import TaskClients
 

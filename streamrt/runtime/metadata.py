@@ -32,7 +32,7 @@ from typing import Any
 
 from streamrt.errors import ConfigurationError
 from streamrt.kafka import CommittedOffset
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.sent import Sent
 from streamrt.topology import Topology

@@ -28,7 +28,9 @@ from streamrt.errors import (
     ValueDeserializationError,
 )
 from streamrt.kafka import WriterFailedError
-from streamrt.models import (
+from streamrt.operators.functions import state_advice
+from streamrt.operators.metadata import checked_timestamp
+from streamrt.records import (
     Headers,
     MessageContext,
     MessageTimestamp,
@@ -38,8 +40,6 @@ from streamrt.models import (
     TimestampType,
     TopicPartition,
 )
-from streamrt.operators.functions import state_advice
-from streamrt.operators.metadata import checked_timestamp
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.collector import OutputCollector, OutputRefused
 from streamrt.runtime.report import Failure

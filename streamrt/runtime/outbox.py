@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamrt.errors import StateError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.commit import Session
 from streamrt.runtime.link import BatchDone, IdleChanged, Link, ProgressUpdate
 from streamrt.runtime.report import Report, StoreTime

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.state import Position, RocksDBOptions, Stamp, StoreSpec
 from streamrt.topology import TaskStore
 

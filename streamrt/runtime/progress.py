@@ -5,7 +5,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report
 
 _WINDOW_S = 5.0

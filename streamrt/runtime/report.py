@@ -18,7 +18,7 @@ from streamrt.errors import (
     StoreVersionError,
     StreamRTError,
 )
-from streamrt.models import OffsetRange, TopicPartition
+from streamrt.records import OffsetRange, TopicPartition
 
 _ERRORS: Mapping[str, type[StreamRTError]] = {
     "callback": ProcessingError,

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from streamrt.errors import OffsetOutOfRangeError, StreamRTError
 from streamrt.kafka import GroupAssignment, KafkaRequestError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.commit import Session

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamrt.errors import ChangelogError, StateError, TransactionError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.clients import TaskClients
 from streamrt.runtime.foreign import EpochFilter
 from streamrt.runtime.placement import StorePlacement

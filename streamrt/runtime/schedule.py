@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 
 @dataclass

@@ -7,7 +7,7 @@ windows will send more. Event times sent before a task moved to this process are
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.topology import Topology
 

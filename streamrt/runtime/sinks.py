@@ -8,7 +8,7 @@ from typing import Any
 from streamrt.connectors import BaseSink, BatchingSink, DriverSink, SinkBatch, SparkSink
 from streamrt.connectors.sinks.spark import DataFrameFactory
 from streamrt.errors import SinkBackpressureError, SinkError
-from streamrt.models import Headers, TopicPartition
+from streamrt.records import Headers, TopicPartition
 from streamrt.topology import RecordHandler, Topology
 
 logger = logging.getLogger("streamrt")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from streamrt.errors import ChangelogError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.placement import StateSettings
 from streamrt.state import Position

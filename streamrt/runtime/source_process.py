@@ -19,7 +19,7 @@ from streamrt.connectors import BaseSource, StatefulSource
 from streamrt.connectors.sources.producer import KafkaSourceProducer
 from streamrt.errors import ChangelogError, ProducerError
 from streamrt.kafka import ConnectionConfig
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.restore import replay
 from streamrt.secret import accept_secrets

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 from streamrt.errors import UnpicklableOperatorError
-from streamrt.models import RawRecord, Record
+from streamrt.records import RawRecord, Record
 from streamrt.runtime.captured import captured, picklable
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.placement import StateSettings

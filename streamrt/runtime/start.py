@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from streamrt.config import AutoOffsetReset
 from streamrt.errors import OffsetOutOfRangeError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["StartPlan", "StartRules", "plan_start"]
 

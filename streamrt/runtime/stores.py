@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.clients import RecordWriter, TaskClients
 from streamrt.runtime.foreign import defend, epoch_headers, refuse_later_owner, set_right
 from streamrt.runtime.locks import tried_once

@@ -15,7 +15,7 @@ from streamrt.errors import (
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.commit import Session
 from streamrt.runtime.report import Failure, Report
 from streamrt.runtime.sinks import pause_of

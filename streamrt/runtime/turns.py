@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.work_cycle import WorkCycle
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report
 from streamrt.topology import Topology
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamrt.errors import RunnerError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.locks import StoreLocks
 from streamrt.runtime.report import Report
 from streamrt.state import RocksDBOptions

@@ -7,7 +7,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.runtime import BatchContext, Chunk
 from streamrt.spark.executor import SpecReference, WorkerProcess, work_of_worker
 

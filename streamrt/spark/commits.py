@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import GroupFencedError, GroupMember, KafkaRequestError, TopicAdmin
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import CommitSchedule, Report, TaskSpec
 from streamrt.runtime.progress import Progress
 from streamrt.runtime.sent import SentTimes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamrt.kafka import GroupFencedError, KafkaRequestError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import Report
 from streamrt.runtime.event_time import EventTime, StepClock
 from streamrt.runtime.link import (

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from pyspark import Broadcast, SparkFiles, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Report, TaskExecutor, TaskSpec
 from streamrt.runtime.kafka_clients import KEPT_WRITERS, KafkaTaskClients
 from streamrt.runtime.watchdog import Notes, Watchdog

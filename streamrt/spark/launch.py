@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import TaskSpec
 from streamrt.runtime.fencing import fence_owners
 from streamrt.runtime.metadata import CommitMetadata

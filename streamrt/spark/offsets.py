@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from streamrt.config import ApplicationConfig
 from streamrt.errors import TopicConfigurationError, TransactionError
 from streamrt.kafka import ChangelogReader, CommittedOffset, ConnectionConfig, KafkaRequestError, TopicAdmin
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.metadata import CommittedMetadata, claimed, sent_before

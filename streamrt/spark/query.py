@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.unfinished import Unfinished

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from streamrt.connectors.sinks.spark import DataFrameFactory
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import Failure, Output, Report
 from streamrt.runtime.display import Display
 from streamrt.runtime.progress import Progress

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from streamrt.kafka import GroupMember, PartitionFeed
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.link import LinkClosed
 from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.upkeep import Garbage, Upkeep

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.report import RestoredPart
 from streamrt.spark.executor import RestoreStores, SpecReference

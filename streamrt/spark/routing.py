@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.topology import Topology
 
 logger = logging.getLogger("streamrt")

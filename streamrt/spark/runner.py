@@ -22,7 +22,7 @@ from streamrt.kafka import (
     GroupMember,
     KafkaRequestError,
 )
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Output, Report
 from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.exits import unless_stopped

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from streamrt.kafka import KafkaRequestError, TopicAdmin
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime.barriers import Barrier
 from streamrt.runtime.event_time import EventTime, Peer
 from streamrt.runtime.metadata import CommittedMetadata, sent_before

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from streamrt.errors import TopicCreationError
 from streamrt.kafka import CommittedOffset, TopicConfig, TopicDefinition
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 
 __all__ = ["MemoryCluster"]
 

@@ -33,7 +33,7 @@ import pytest
 
 from streamrt.connectors import BaseSource, BatchingSink, SinkBackpressureError, SinkBatch, Source, StatefulSource
 from streamrt.errors import InvalidOperationError
-from streamrt.models import Headers, HeadersMapping, HeaderValue
+from streamrt.records import Headers, HeadersMapping, HeaderValue
 from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StoreTransaction
 from streamrt.topics import Topic
 

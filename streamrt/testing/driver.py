@@ -23,8 +23,8 @@ from typing_extensions import Self
 from streamrt.app import Application, definition_of
 from streamrt.errors import ArgumentValueError, InvalidOperationError, RunnerError, SinkBackpressureError
 from streamrt.kafka import partition_for
-from streamrt.models import Headers, TimestampType, TopicPartition
 from streamrt.operators.durations import milliseconds
+from streamrt.records import Headers, TimestampType, TopicPartition
 from streamrt.runtime import (
     BatchContext,
     Chunk,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from streamrt.config import ProcessingMode
 from streamrt.errors import SinkBackpressureError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.runtime.link import Stop, Time
 from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings

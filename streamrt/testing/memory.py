@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streamrt.kafka import CommittedOffset, OffsetMetadata
-from streamrt.models import Headers, TopicPartition
-from streamrt.models.headers import EPOCH_HEADER
+from streamrt.records import Headers, TopicPartition
+from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
 
 __all__ = ["MemoryClients", "WrittenRecord"]

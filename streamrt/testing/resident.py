@@ -6,7 +6,7 @@ None of them waits: all data is available at once, and time passes on request.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from streamrt.kafka import GroupAssignment, InputBatch, OffsetMetadata
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.runtime import Chunk, Report
 from streamrt.runtime.link import (
     Ack,

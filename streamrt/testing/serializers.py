@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamrt.errors import IgnoreMessage, SerializationError
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.serializers import Deserializer, MessageField, SerializationContext, Serializer
 
 __all__ = ["DeserializerConformance", "SerializerConformance"]

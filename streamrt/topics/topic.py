@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, IgnoreMessage, argument_error
 from streamrt.kafka import TopicConfig
-from streamrt.models import (
+from streamrt.records import (
     ConsumedMessage,
     Headers,
     HeadersMapping,

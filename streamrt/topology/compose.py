@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamrt.models import Headers, Tick
+from streamrt.records import Headers, Tick
 from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
 from streamrt.topology.node import MergeOperator, Node, OperatorContext, RecordHandler, StateAccess

@@ -7,7 +7,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import InvalidOperationError
-from streamrt.models import TopicPartition
+from streamrt.records import TopicPartition
 from streamrt.topology.node import (
     ExchangeOperator,
     MergeOperator,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from streamrt.models import Headers, Tick
+from streamrt.records import Headers, Tick
 from streamrt.topics import Topic
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 from streamrt.errors import StateError, argument_error
-from streamrt.models import Headers, Tick
+from streamrt.records import Headers, Tick
 from streamrt.state import StoreSpec, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, WatermarkStrategy
 from streamrt.windows.aggregation import Aggregation

@@ -8,7 +8,7 @@ values are in the timeline, with their numbers in place of times.
 from dataclasses import dataclass
 from typing import Any
 
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import WindowOperator, log_no_key
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamrt.models import Headers
+from streamrt.records import Headers
 from streamrt.state import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import ProducerError, TransactionError
 from streamrt.kafka import CommittedOffset, KafkaRequestError, OffsetMetadata, WriterFailedError
-from streamrt.models import Headers, TimestampType, TopicPartition
-from streamrt.models.headers import EPOCH_HEADER
+from streamrt.records import Headers, TimestampType, TopicPartition
+from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
 from tests.sim.broker import Entry
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from streamrt.errors import LookupUnavailableError
-from streamrt.models import Headers
+from streamrt.records import Headers
 
 __all__ = ["BaseField", "BaseLookup", "Field", "LookupUnavailableError"]
 

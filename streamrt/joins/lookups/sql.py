@@ -17,7 +17,7 @@ from cachetools import TLRUCache
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
 from streamrt.joins.values import deep_copy
-from streamrt.models import Headers
+from streamrt.records import Headers
 
 __all__ = ["CacheInfo", "Direction", "QueryField", "SQLLookup", "TableField"]
 

@@ -1,5 +1,5 @@
 """Helpers for the headers of produced records."""
 
-from streamrt.models.headers import merge_headers
+from streamrt.records.headers import merge_headers
 
 __all__ = ["merge_headers"]

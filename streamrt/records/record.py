@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from streamrt.models.headers import Headers
-from streamrt.models.timestamps import MessageTimestamp, TimestampType
+from streamrt.records.headers import Headers
+from streamrt.records.timestamps import MessageTimestamp, TimestampType
 
 
 @dataclass(frozen=True)
