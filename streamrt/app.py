@@ -480,6 +480,8 @@ class Application:
         """
         if not isinstance(source, BaseSource):
             raise ArgumentTypeError(f"add_source() needs a source derived from BaseSource, got {type(source).__name__}")
+        if topic is not None and not isinstance(topic, Topic):
+            raise ArgumentTypeError(f"add_source(topic=...) must be a Topic, got {type(topic).__name__}")
         chosen = self._definition.topics.register(source_topic(source) if topic is None else topic)
         self._definition.sources.register(source, chosen)
         return chosen

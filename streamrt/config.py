@@ -14,6 +14,7 @@ from typing_extensions import Self
 from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
 
 AutoOffsetReset = Literal["earliest", "latest", "error"]
+"""Start position in partitions without a committed offset."""
 ProcessingGuarantee = Literal["at-least-once", "exactly-once"]
 ProcessingMode = Literal["micro-batch", "resident"]
 LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
@@ -117,7 +118,8 @@ class ApplicationConfig(BaseSettings):
             return level
         if isinstance(level, str) and level.isdecimal():
             return int(level)
-        raise ValueError(f"must be a number, None, or one of {', '.join(get_args(LogLevel))}")
+        words = f"must be a number, None, or one of {', '.join(get_args(LogLevel))}"
+        raise ValueError(words) if isinstance(level, str) else PydanticCustomError("level_type", words)
 
     @classmethod
     def create(cls, **settings: Any) -> Self:
@@ -150,15 +152,21 @@ class ApplicationConfig(BaseSettings):
             return cls(**given)
         except ValidationError as error:
             issues = error.errors()
-            # pydantic's `int_type` and the like mean a wrong type; `int_parsing` means a text that is not an int.
-            of_type = not all(issue["type"].endswith("_type") for issue in issues)
-            raise argument_error("; ".join(map(_sentence, issues)), of_type=of_type) from None
+            raise argument_error(
+                "; ".join(map(_sentence, issues)), of_type=not all(map(_has_wrong_type, issues))
+            ) from None
 
 
 def _same(value: object, default: object) -> bool:
     if isinstance(default, Path) and isinstance(value, str | Path):
         return Path(value) == default
     return value == default and isinstance(value, bool) == isinstance(default, bool)
+
+
+def _has_wrong_type(issue: Any) -> bool:
+    # pydantic's `int_type` and the like mean a wrong type; `int_parsing` means a text that is not an int.
+    kind: str = issue["type"]
+    return kind.endswith("_type") or (kind == "literal_error" and not isinstance(issue["input"], str))
 
 
 def _sentence(issue: Any) -> str:

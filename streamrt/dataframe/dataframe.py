@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, overload
 
 from typing_extensions import Self
@@ -384,6 +384,8 @@ class StreamingDataFrame:
                     f"print_table({name}=...) must be {wanted}, got {number!r}",
                     of_type=isinstance(number, int | float),
                 )
+        if column_widths is not None and not isinstance(column_widths, Mapping):
+            raise ArgumentTypeError(f"print_table(column_widths=...) must be a dict, got {_kind(column_widths)}")
         shown = None if columns is None else tuple(_column_names("print_table()", columns)) if columns else ()
         widths = tuple((column_widths or {}).items())
         return self._in_place(PrintTable(int(size), title, metadata, timeout, live, live_slowdown, shown, widths))
@@ -507,6 +509,8 @@ class StreamingDataFrame:
             assert sdf.test({"dep_delay": 90})[0][0]["hours"] == 1.5
             ```
         """
+        if topic is not None and not isinstance(topic, Topic):
+            raise ArgumentTypeError(f"test(topic=...) must be a Topic, got {_kind(topic)}")
         outputs: list[tuple[Any, Any, int, Any]] = []
         context = TrialContext(self._trial, key, timestamp, headers, ctx)
         topology = self._branch.builder.build()

@@ -3,21 +3,19 @@
 import logging
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
+from streamrt.config import AutoOffsetReset
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.client import ErrorCallback, build_client, callback, client_options, log_error_to
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 
 __all__ = ["AutoOffsetReset", "CommitCallback", "Consumer", "RebalanceCallback"]
-
-AutoOffsetReset = Literal["earliest", "latest", "error"]
-"""Start position in partitions without a committed offset."""
 
 CommitCallback = Callable[[KafkaError | None, list[ConfluentTopicPartition]], None]
 RebalanceCallback = Callable[[ConfluentConsumer, list[ConfluentTopicPartition]], None]

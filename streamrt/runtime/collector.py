@@ -19,7 +19,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.serializers import SERIALIZERS, BoundSerializer, MessageField, Serializer
 from streamrt.state import State, StoreSpec, StoreTransaction, Transaction
 from streamrt.topics import Topic
-from streamrt.topology import Node, RecordHandler
+from streamrt.topology import Node, RecordHandler, StateAccess
 
 logger = logging.getLogger("streamrt")
 
@@ -29,9 +29,6 @@ _PORTION_S = 1.0
 _BY_TYPE = {bytes: "bytes", str: "str", int: "int", float: "double"}
 """Names of the serializers for plain types; JSON can represent most others."""
 _PLAIN = frozenset(SERIALIZERS[name] for name in (*_BY_TYPE.values(), "json"))
-
-StateFunction = Callable[[Any, int], State]
-"""Takes a record's key and event time (ms), and returns the state of the key."""
 
 
 class OutputRefused(Exception):  # noqa: N818 - control flow inside the runtime; never seen by users
@@ -76,7 +73,7 @@ class OutputCollector:
         self.deadline = float("inf")
         self.unfinished = False
         self._clock = clock
-        self.states: dict[str, StateFunction] = {}
+        self.states: dict[str, StateAccess] = {}
         self.transactions: dict[str, Transaction] = {}
         self.ticks: list[tuple[Node, Callable[[Tick], None]]] = []
         self.sent: dict[str, int] = {}
@@ -148,7 +145,7 @@ class OutputCollector:
 
         return send_timed if name in self._timed else send
 
-    def state(self, store: StoreSpec) -> StateFunction:
+    def state(self, store: StoreSpec) -> StateAccess:
         """Return a function that returns the state of a record's key in a store of the open session."""
         name = store.name
         states = self.states

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamrt.config import ApplicationConfig
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.kafka import TopicAdmin
 from streamrt.records import TopicPartition
 from streamrt.runtime.directory import locked_parts
@@ -137,6 +137,10 @@ def forget_store(
         KafkaRequestError: if Kafka does not respond, or rejects a request.
     """
     given = [topic] if isinstance(topic, Topic | str) else topic
+    if not isinstance(given, Sequence) or not all(isinstance(each, Topic | str) for each in given):
+        raise ArgumentTypeError(f"forget_store() needs a topic, or a list of topics, got {topic!r}")
+    if not isinstance(store, str):
+        raise ArgumentTypeError(f"forget_store() needs the name of a store, got {type(store).__name__}")
     topics = [each.name if isinstance(each, Topic) else each for each in given]
     state_dir, timeout = config.state_dir.absolute(), config.request_timeout
     admin.wait_for_broker(config.broker_availability_timeout)

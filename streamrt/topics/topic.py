@@ -106,8 +106,13 @@ class Topic:
     ) -> None:
         if config is not None and create_config is not None:
             raise ArgumentValueError(f"topic {name!r} got both config and create_config, its alias: pass only one")
+        chosen = config if create_config is None else create_config
+        if chosen is not None and not isinstance(chosen, TopicConfig):
+            raise ArgumentTypeError(f"the config of a topic must be a TopicConfig, got {type(chosen).__name__}")
+        if timestamp_extractor is not None and not callable(timestamp_extractor):
+            raise ArgumentTypeError(f"timestamp_extractor must be a function, got {type(timestamp_extractor).__name__}")
         self._name = _checked_name(name)
-        self._config = config if create_config is None else create_config
+        self._config = chosen
         self._value_deserializer = resolve_deserializer(value_deserializer)
         self._key_deserializer = resolve_deserializer(key_deserializer)
         self._value_serializer = resolve_serializer(value_serializer)

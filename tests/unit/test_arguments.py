@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamrt import Application, StreamingDataFrame, Topic
+from streamrt import Application, StreamingDataFrame, Topic, TopicConfig
 from streamrt.connectors import CSVSource, SparkSink
 from streamrt.dataframe.branch import branch_of
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, StreamRTError
@@ -79,6 +79,19 @@ CALLS: list[tuple[Call, Call]] = [
     (lambda sdf: application().dataframe("in"), lambda sdf: application().run(frame())),  # type: ignore[arg-type]
     (lambda sdf: application().run(timeout="1"), lambda sdf: application().run(timeout=-1)),  # type: ignore[arg-type]
     (lambda sdf: application().add_source("in"), lambda sdf: application().run(count=-1)),  # type: ignore[arg-type]
+    (lambda sdf: application().run(7), lambda sdf: application(commit_interval="soon")),  # type: ignore[arg-type]
+    (lambda sdf: application().forget_store(7), lambda sdf: application().topic("a b")),  # type: ignore[arg-type]
+    (lambda sdf: application().forget_store("in", 7), lambda sdf: application().topic("")),  # type: ignore[arg-type]
+    (lambda sdf: application().topic("a", config=7), lambda sdf: application(loglevel="")),  # type: ignore[arg-type]
+    (lambda sdf: application().topic("a", timestamp_extractor=7), lambda sdf: application(commit_every="many")),  # type: ignore[arg-type]
+    (lambda sdf: application(auto_offset_reset=7), lambda sdf: application(commit_every=-1)),
+    (lambda sdf: application(loglevel=[]), lambda sdf: application(processing_guarantee="no")),
+    (lambda sdf: sdf.test({}, topic="in"), lambda sdf: sdf.drop("a", errors="")),
+    (lambda sdf: sdf.print_table(column_widths=7), lambda sdf: sdf.print_table(timeout=-1)),
+    (
+        lambda sdf: application().add_source(CSVSource("a", "a"), "in"),  # type: ignore[arg-type]
+        lambda sdf: Topic("a", config=TopicConfig(1, 1), create_config=TopicConfig(1, 1)),
+    ),
     (lambda sdf: driver().advance("1"), lambda sdf: driver().advance(-1)),  # type: ignore[arg-type]
 ]
 
