@@ -1,4 +1,4 @@
-"""Text and Mermaid drawings of a topology."""
+"""Drawings of a topology as text."""
 
 from streamrt.topics.internal import changelog_topic_name
 from streamrt.topology.graph import Topology
@@ -55,17 +55,6 @@ def describe(topology: Topology, group: str, *, changelogs: bool) -> str:
         for topic, node in topology.exchanges.items():
             if topology.stream_of(node) == stream:
                 lines.append(f"  sends to {topic}")
-    return "\n".join(lines)
-
-
-def as_mermaid(topology: Topology) -> str:
-    """Draw the graph in Mermaid's flowchart language; dotted arrows are repartition topics."""
-    lines = ["flowchart TD"]
-    for node in topology.nodes:
-        label = _words(node).replace('"', "'")
-        lines.append(f'    n{node.id}["{label}"]')
-    lines += [f"    n{parent} --> n{node.id}" for node in topology.nodes for parent in node.parents]
-    lines += [f"    n{node.id} -.-> n{topology.sources[topic].id}" for topic, node in topology.exchanges.items()]
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamrt import MessageContext, StreamingSeries, message_context
 from streamrt.errors import InvalidOperationError
-from streamrt.topology.describe import as_mermaid, as_text
+from streamrt.topology.describe import as_text
 from tests.unit.apps import Stage
 
 # -- print, print_table ----------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_a_function_below_many_operators_still_has_room_to_recurse(stage: Stage)
     assert stage.values(500) == [500]
 
 
-def test_a_topology_is_drawn_as_text_and_as_mermaid(stage: Stage) -> None:
+def test_a_topology_is_drawn_as_text(stage: Stage) -> None:
     sdf = stage.sdf[stage.sdf["a"] > 1]
     sdf.to_topic(stage.out)
     stage.sdf.update(print)
@@ -176,10 +176,6 @@ def test_a_topology_is_drawn_as_text_and_as_mermaid(stage: Stage) -> None:
         "    to_topic-2 (out)",
         "  update-3 (print)",
     ]
-    drawing = as_mermaid(topology).splitlines()
-    assert drawing[0] == "flowchart TD"
-    assert '    n2["to_topic-2 (out)"]' in drawing
-    assert "    n1 --> n2" in drawing
 
 
 def test_a_topology_does_not_change_when_the_dataframe_grows(stage: Stage) -> None:

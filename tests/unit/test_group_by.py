@@ -14,7 +14,7 @@ from streamrt.kafka import TopicConfig
 from streamrt.serializers import IntegerSerializer, JSONDeserializer, JSONSerializer, StringDeserializer
 from streamrt.state import DEFAULT_STORE, MemoryStore, RocksDBStore, State, StoreSpec
 from streamrt.topology import Topology
-from streamrt.topology.describe import as_mermaid, as_text
+from streamrt.topology.describe import as_text
 from tests.unit.apps import Stage, Surroundings, application
 
 REPARTITION = "repartition__group--in--a"
@@ -238,9 +238,6 @@ def test_drawings_show_where_records_go_through_a_topic(stage: Stage) -> None:
         "          apply-7 (number)",
         "          sink-8 (ListSink)",
     ]
-    drawing = as_mermaid(topology).splitlines()
-    assert [line.strip() for line in drawing if "-.->" in line] == ["n2 -.-> n3", "n5 -.-> n6"]
-    assert f'    n3["source-3 ({REPARTITION})"]' in drawing
 
 
 # -- Topics of one partition -----------------------------------------------------------------------------------------
@@ -271,7 +268,7 @@ def test_nodes_keep_their_ids_and_places_and_parents_come_first(stage: Stage) ->
     for resolved in (topology.resolve({"in": 1}), topology.resolve({"in": 2})):
         seen: set[int] = set()
         for node in resolved.nodes:
-            assert node.parent is None or node.parent in seen
+            assert seen.issuperset(node.parents)
             assert node.location == known[node.id].location
             assert node.label == known[node.id].label
             seen.add(node.id)
@@ -320,7 +317,7 @@ def test_every_topology_can_be_shipped(stage: Stage, partitions: int) -> None:
     nested(stage).group_by(lambda value: value["n"] % 2, name="odd").sink(ListSink())
     topology = stage.app.topology.resolve({"in": partitions})
     copy: Topology = pickle.loads(cloudpickle.dumps(topology))
-    assert as_mermaid(copy) == as_mermaid(topology)
+    assert as_text(copy) == as_text(topology)
     assert [copy.stores(name) for name in copy.sources] == [topology.stores(name) for name in topology.sources]
     values = Surroundings().run(copy, "in", {"a": 1, "b": 2, "n": 3})
     assert values == Surroundings().run(topology, "in", {"a": 1, "b": 2, "n": 3})
