@@ -13,12 +13,11 @@ import time
 from bench import cases, common
 from streamrt.config import ProcessingGuarantee
 from streamrt.kafka import as_connection
-from streamrt.models import TopicPartition
 from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import StoreSpec, state_of
-from streamrt.topology import TaskStore
+from streamrt.topology import TaskId, TaskStore
 
 
 def run(address: str, case: str, guarantee: ProcessingGuarantee, chosen: argparse.Namespace) -> float:
@@ -42,7 +41,7 @@ def run_restore(address: str, keys: int) -> float:
         settings = StateSettings(
             "bench", directory, None, {"in": ScopeInfo(None, 1, {"default": ChangelogSettings(changelog)})}
         )
-        place = TopicPartition("in", 0)
+        place = TaskId("in", 0)
         clients = KafkaTaskClients(as_connection(address), "bench")
         own = {"default": TaskStore("in", StoreSpec())}
         stores = TaskStores(StoreCatalog(settings), own, place, clients, transactional=False)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streamrt.models import TopicPartition
+from streamrt.topology import TaskId
 
 __all__ = ["BatchContext"]
 
@@ -34,12 +35,12 @@ class BatchContext:
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
     time_limit_s: float = float("inf")
     output_limit: int | None = None
-    last_committer: Mapping[TopicPartition, str] = field(default_factory=dict)
+    last_committer: Mapping[TaskId, str] = field(default_factory=dict)
     stateful: frozenset[TopicPartition] = frozenset()
     now: int = 0
-    watermarks: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
-    behind: frozenset[TopicPartition] = frozenset()
-    sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
+    watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    behind: frozenset[TaskId] = frozenset()
+    sent: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     attempt: int = 0
     record_limit: int | None = None

@@ -57,6 +57,7 @@ from streamrt.runtime.report import Failure, Report, StoreTime
 from streamrt.runtime.sent import what_was_sent
 from streamrt.runtime.spec import ErrorCallbacks
 from streamrt.runtime.stores import TaskStores
+from streamrt.topology import TaskId
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -96,12 +97,13 @@ class Session:
     All sessions share one writer, which `flush_writer` flushes before any of them commits.
 
     Args:
-        place: the task: its input partition, or the name of those of merged topics.
+        task: the task.
         clients: the Kafka clients of this process.
         stores: the task's stores.
         expected: committed offset of each input partition, as known by the driver.
 
     Attributes:
+        id: the task.
         inputs: the input partitions.
         start: offset of the first record to process, for each input partition; valid once the session is open.
         end: offset after the last processed record, for each input partition.
@@ -112,9 +114,9 @@ class Session:
     """
 
     def __init__(
-        self, place: TopicPartition, clients: TaskClients, stores: TaskStores, expected: Mapping[TopicPartition, int]
+        self, task: TaskId, clients: TaskClients, stores: TaskStores, expected: Mapping[TopicPartition, int]
     ) -> None:
-        self.place = place
+        self.id = task
         self.inputs = tuple(expected)
         self.start = self.end = dict(expected)
         self.status = SessionStatus.NEW
@@ -215,14 +217,14 @@ class Session:
         try:
             self.stores.close()
         except StoreCorruptedError as error:
-            logger.warning("a store of %s could not be closed: %s; the next session restores it", self.place, error)
+            logger.warning("a store of %s could not be closed: %s; the next session restores it", self.id, error)
         except StateError as error:
             return error
         return None
 
     def _move(self, status: SessionStatus) -> None:
         if status not in self.status.successors:
-            raise RuntimeError(f"the session of {self.place} cannot go from {self.status.value} to {status.value}")
+            raise RuntimeError(f"the session of {self.id} cannot go from {self.status.value} to {status.value}")
         self.status = status
 
 
@@ -230,7 +232,7 @@ class ExactlyOnceSession(Session):
     """The work of one task between two commits, with exactly-once: one Kafka transaction.
 
     Args:
-        place: the task: its input partition, or the name of those of merged topics.
+        task: the task.
         clients: the Kafka clients of this process.
         stores: the task's stores.
         expected: committed offset of each input partition, as known by the driver.
@@ -243,7 +245,7 @@ class ExactlyOnceSession(Session):
 
     def __init__(
         self,
-        place: TopicPartition,
+        task: TaskId,
         clients: TaskClients,
         stores: TaskStores,
         expected: Mapping[TopicPartition, int],
@@ -252,7 +254,7 @@ class ExactlyOnceSession(Session):
         metadata: CommitMetadata,
         exchanges: Mapping[str, frozenset[str]],
     ) -> None:
-        super().__init__(place, clients, stores, expected)
+        super().__init__(task, clients, stores, expected)
         self._reuse = reuse
         self._metadata = metadata
         self._exchanges = exchanges
@@ -268,7 +270,7 @@ class ExactlyOnceSession(Session):
         """
         reached("opened")
         self.writer = self._transaction = take_inputs(
-            self.clients, self.place, self.inputs, self._metadata, reuse=self._reuse
+            self.clients, self.id, self.inputs, self._metadata, reuse=self._reuse
         )
         reached("fenced")
         for place, expected in self.start.items():
@@ -288,7 +290,7 @@ class ExactlyOnceSession(Session):
             if all(self.clients.committed(place) == at for place, at in self.start.items()):
                 raise
             # Another process has committed between the reads of the store and of the offsets.
-            raise TransactionError(f"another process works on {self.place}", fenced=True) from refusal
+            raise TransactionError(f"another process works on {self.id}", fenced=True) from refusal
 
     def publish(self) -> None:
         """Commit the transaction. It may run in any thread, and uses only the writer.
@@ -297,7 +299,7 @@ class ExactlyOnceSession(Session):
             TransactionError: if the transaction was aborted or fenced, or its outcome is unknown.
         """
         if self._transaction is None:
-            raise RuntimeError(f"the session of {self.place} is not open")
+            raise RuntimeError(f"the session of {self.id} is not open")
         sent = what_was_sent(self.sent, self.times, self._exchanges)
         self._transaction.commit(self.end, self._metadata.encode_all(self.end, sent=dict.fromkeys(self.end, sent)))
         reached("committed")
@@ -320,7 +322,7 @@ class ExactlyOnceSession(Session):
         """Close the stores, and release a writer that is not usable any more."""
         error = super().close()
         if self._transaction is not None and not self._transaction.usable:
-            self.clients.release(self.place)
+            self.clients.release(self.id)
         return error
 
 

@@ -13,6 +13,7 @@ from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
 from streamrt.runtime.task_executor import TaskExecutor
 from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.topology import TaskId
 
 __all__ = ["Outbox"]
 
@@ -60,9 +61,9 @@ class Outbox:
         self._untaken: list[_Untaken] = []
         self._records = 0
         # Event times and positions that the driver already knows.
-        self._times: dict[tuple[TopicPartition, str], StoreTime] = {}
-        self._sent: dict[tuple[TopicPartition, str], int] = {}
-        self._ended: frozenset[TopicPartition] | None = None
+        self._times: dict[tuple[TaskId, str], StoreTime] = {}
+        self._sent: dict[tuple[TaskId, str], int] = {}
+        self._ended: frozenset[TaskId] | None = None
         self._positions: dict[TopicPartition, int] = {}
         self._told_at = 0.0
         self._quiet = False
@@ -128,7 +129,7 @@ class Outbox:
     def see(
         self,
         batch: WorkCycle | None,
-        sessions: Mapping[TopicPartition, Session],
+        sessions: Mapping[TaskId, Session],
         ends: Callable[[], Mapping[TopicPartition, int]],
         is_quiet: Callable[[], bool],
         *,
@@ -173,18 +174,18 @@ class Outbox:
         self._records = 0
         self._quiet = False
 
-    def restart(self, tasks: Iterable[TopicPartition]) -> None:
+    def restart(self, tasks: Iterable[TaskId]) -> None:
         """Forget the event times reported for tasks that restart at their committed offsets."""
         again = set(tasks)
         self._times = {name: found for name, found in self._times.items() if name[0] not in again}
 
-    def _new_sent(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], int]:
+    def _new_sent(self, sessions: Mapping[TaskId, Session]) -> dict[tuple[TaskId, str], int]:
         """Return the unreported event times that are durable in exchanges; none with exactly-once before the commit."""
         if not self._timed or self._tasks.spec.transactional or not self._tasks.clients.delivered:
             return {}
         sent = {
-            (place, topic): time
-            for place, session in sessions.items()
+            (task, topic): time
+            for task, session in sessions.items()
             # Unfinished work may still send earlier event times.
             for topic, time in (() if session.unfinished else session.sent.items())
         }
@@ -196,7 +197,7 @@ class Outbox:
         self,
         report: Report,
         batch: WorkCycle | None,
-        sessions: Mapping[TopicPartition, Session],
+        sessions: Mapping[TaskId, Session],
         ends: Mapping[TopicPartition, int],
     ) -> ProgressUpdate:
         """Return a message with the changes of the tasks at their ends, and of the positions behind exchanges."""
@@ -213,13 +214,13 @@ class Outbox:
         self._positions.update(new)
         return ProgressUpdate(report, news, new)
 
-    def _new_times(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], StoreTime]:
+    def _new_times(self, sessions: Mapping[TaskId, Session]) -> dict[tuple[TaskId, str], StoreTime]:
         """Return the unreported event times of the open stores."""
-        times: dict[tuple[TopicPartition, str], StoreTime] = {}
-        for place, session in sessions.items():
+        times: dict[tuple[TaskId, str], StoreTime] = {}
+        for task, session in sessions.items():
             # A store error is handled when the store is used next.
             with contextlib.suppress(StateError):
-                times.update({(place, store): found for store, found in session.stores.times().items()})
+                times.update({(task, store): found for store, found in session.stores.times().items()})
         new = {name: found for name, found in times.items() if self._times.get(name) != found}
         self._times.update(new)
         return new

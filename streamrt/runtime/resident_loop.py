@@ -49,6 +49,7 @@ from streamrt.runtime.turns import Turns
 from streamrt.runtime.upkeep import Upkeep
 from streamrt.runtime.waiting import WaitingTasks
 from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.topology import TaskId
 
 __all__ = ["ResidentLoop", "ResidentSettings"]
 
@@ -104,26 +105,26 @@ class ResidentLoop:
         self._welcome = False
         self._outputs: int | None = None
         self._stop: Stop | None = None
-        self._watermarks: Mapping[TopicPartition, Mapping[str, int]] = {}
+        self._watermarks: Mapping[TaskId, Mapping[str, int]] = {}
         # The assignment.
         self._answered = False
         self._awaiting = False
         self._parked: Parked | None = None
         self._positions: dict[TopicPartition, int] = {}
         self._stateful: frozenset[TopicPartition] = frozenset()
-        self._workers: dict[TopicPartition, str] = {}
+        self._workers: dict[TaskId, str] = {}
         self._sent = SentTimes(spec.topology)
         # Tasks without a session, and those of them that must wait before they are opened.
-        self._closed: list[TopicPartition] = []
+        self._closed: list[TaskId] = []
         self._waiting = WaitingTasks(None if spec.state is None else spec.state.options, clock)
         # Tasks that may re-read records that already advanced the watermark.
-        self._behind: set[TopicPartition] = set()
+        self._behind: set[TaskId] = set()
         # The work.
-        self._sessions: dict[TopicPartition, Session] = {}
+        self._sessions: dict[TaskId, Session] = {}
         self._batch: WorkCycle | None = None
         self._due = 0.0
         self._settled_at = float("-inf")
-        self._turns = Turns(tasks.place)
+        self._turns = Turns(tasks.task_of)
         self._crowded: set[TopicPartition] = set()
         self._halted = False
         self._passed_at = 0.0
@@ -214,7 +215,7 @@ class ResidentLoop:
         if self._membership.away or self._parked is not None:
             # Newer records may exist.
             return {}
-        return {place: end for place, end in self._feed.ends().items() if self._tasks.place(place) not in self._turns}
+        return {place: end for place, end in self._feed.ends().items() if self._tasks.task_of(place) not in self._turns}
 
     def _is_quiet(self) -> bool:
         """Return whether all partitions are read to their ends, with all records processed."""
@@ -299,7 +300,7 @@ class ResidentLoop:
         self._stateful |= begin.stateful
         self._membership.claims = {**self._membership.claims, **begin.claims}
         self._sent.begin(begin.sent, self._assigned_tasks())
-        new = sorted({self._tasks.place(place) for place in begin.positions})
+        new = sorted({self._tasks.task_of(place) for place in begin.positions})
         self._closed += new
         self._behind.update(new)
         self._waiting.keep(self._assigned_tasks())
@@ -347,7 +348,7 @@ class ResidentLoop:
         self._membership.forget()
         self._outbox.forget()
 
-    def _let_go(self, tasks: Collection[TopicPartition]) -> None:
+    def _let_go(self, tasks: Collection[TaskId]) -> None:
         """Close tasks without uncommitted work; another process may own them now."""
         going = {place for task in tasks for place in self._tasks.inputs(task)}
         for task in tasks:
@@ -367,12 +368,12 @@ class ResidentLoop:
         self._closed = [task for task in self._closed if task not in tasks]
         self._behind.difference_update(tasks)
 
-    def _assigned_tasks(self) -> set[TopicPartition]:
-        return {self._tasks.place(place) for place in self._positions}
+    def _assigned_tasks(self) -> set[TaskId]:
+        return {self._tasks.task_of(place) for place in self._positions}
 
     # -- Records -------------------------------------------------------------------------------------------------------
 
-    def _ready(self) -> list[TopicPartition]:
+    def _ready(self) -> list[TaskId]:
         """Return the tasks that can be opened now."""
         if not self._closed or self._membership.away:
             return []
@@ -456,7 +457,7 @@ class ResidentLoop:
             return []
         return [Chunk(place.topic, place.partition, *batch) for place, batch in polled]
 
-    def _tick(self, due: Iterable[TopicPartition]) -> None:
+    def _tick(self, due: Iterable[TaskId]) -> None:
         """Tick those of the due tasks that this process owns."""
         own = [task for task in sorted(due) if task in self._sessions]
         # While partitions are released, the results would not be committed.
@@ -510,7 +511,7 @@ class ResidentLoop:
         aborted, batch.aborted = batch.aborted, set()
         self._close(aborted, batch.position)
 
-    def _close(self, tasks: Collection[TopicPartition], position: Callable[[TopicPartition], int]) -> None:
+    def _close(self, tasks: Collection[TaskId], position: Callable[[TopicPartition], int]) -> None:
         """Mark tasks without sessions for reopening, and seek to their positions."""
         for task in sorted(tasks):
             inputs = self._tasks.inputs(task)
@@ -569,7 +570,7 @@ class ResidentLoop:
         self._positions.update(moved)
         self._workers.update(report.workers)
         for place in moved:
-            self._waiting.got_on(self._tasks.place(place))
+            self._waiting.got_on(self._tasks.task_of(place))
         if batch.aborted:
             self._rewind(batch)
         # Other tasks may also have lost their sessions, because these could not continue after their commits.
@@ -598,14 +599,14 @@ class ResidentLoop:
         passed = {
             place: end
             for place, end in ends.items()
-            if end > self._positions[place] and self._tasks.place(place) in self._sessions
+            if end > self._positions[place] and self._tasks.task_of(place) in self._sessions
         }
         if self._transactional:
             passed = self._unmoved(passed)
         if (passed or self._membership.has_pending_commit) and self._membership.commit(passed, self._sent.of(passed)):
             self._positions.update(passed)
             for place, end in passed.items():
-                self._sessions[self._tasks.place(place)].start[place] = end
+                self._sessions[self._tasks.task_of(place)].start[place] = end
 
     def _unmoved(self, passed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offsets that no other process has moved. This commit is not fenced, and could set them back."""

@@ -22,6 +22,7 @@ from streamrt.runtime.troubles import HANDLED_ERRORS, close_session, note_troubl
 from streamrt.runtime.watchdog import Watchdog
 from streamrt.runtime.work_cycle import WorkCycle
 from streamrt.state import load_rocksdb
+from streamrt.topology import TaskId
 
 PRINTED = -1
 """Node id of lines that no operator showed."""
@@ -55,7 +56,7 @@ class TaskExecutor:
         self._spec = spec
         self._clients = clients
         self._pool = pool
-        self._tasks: dict[str, OperatorChain] = {}
+        self._chains: dict[str, OperatorChain] = {}
         self._merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
         self._resuming = frozenset(filter(spec.topology.resumes, spec.topology.streams))
         self._lines: list[tuple[int, Any]] = []
@@ -75,17 +76,17 @@ class TaskExecutor:
         """
         return self._batch(context, lambda batch: self._feed(chunks, batch))
 
-    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
+    def tick(self, tasks: Iterable[TaskId], context: BatchContext) -> Report:
         """Tick tasks without records, and commit the results.
 
         Args:
-            places: the tasks.
+            tasks: the tasks.
             context: current time and watermarks.
         """
 
         def feed(batch: WorkCycle) -> None:
-            for place in places:
-                batch.tick(place)
+            for task in tasks:
+                batch.tick(task)
 
         return self._batch(context, feed)
 
@@ -101,15 +102,15 @@ class TaskExecutor:
         report.seconds = time.monotonic() - begun
         return report
 
-    def begin(self, context: BatchContext, carried: MutableMapping[TopicPartition, Session] | None = None) -> WorkCycle:
+    def begin(self, context: BatchContext, carried: MutableMapping[TaskId, Session] | None = None) -> WorkCycle:
         """Begin a batch.
 
         Args:
             context: start offsets and limits.
             carried: the open sessions of a resident task.
         """
-        for task in self._tasks.values():
-            task.collector.reset()
+        for chain in self._chains.values():
+            chain.collector.reset()
         return WorkCycle(self, context, carried)
 
     def end(self, batch: WorkCycle) -> Report:
@@ -121,15 +122,15 @@ class TaskExecutor:
     def take_shown(self) -> list[tuple[int, Any]]:
         """Return the items that operators have shown since the last call."""
         shown, self._lines[:] = list(self._lines), []
-        for task in self._tasks.values():
-            shown += task.collector.take_rows()
+        for chain in self._chains.values():
+            shown += chain.collector.take_rows()
         return shown
 
     def restore(
         self,
-        places: Iterable[TopicPartition],
+        tasks: Iterable[TaskId],
         context: BatchContext,
-        carried: MutableMapping[TopicPartition, Session] | None = None,
+        carried: MutableMapping[TaskId, Session] | None = None,
     ) -> Report:
         """Restore the stores of tasks to the ends of their changelogs for a limited time, without processing records.
 
@@ -137,17 +138,17 @@ class TaskExecutor:
         transactional id or opening a store takes time even if there is little to restore.
 
         Args:
-            places: the tasks.
+            tasks: the tasks.
             context: committed offsets and time limit.
             carried: receives the sessions of tasks that are opened in time; if None, they are closed.
         """
         report = Report()
         deadline = time.monotonic() + context.time_limit_s
-        for number, place in enumerate(places):
+        for number, task in enumerate(tasks):
             if number and time.monotonic() >= deadline:
                 report.complete = False
                 break
-            session = self.session(place, context)
+            session = self.session(task, context)
             met: Exception | None = None
             finished = False
             try:
@@ -156,27 +157,27 @@ class TaskExecutor:
             except RestoreInterrupted:
                 if self._spec.transactional:
                     # This process already holds the transactional id.
-                    report.workers[place] = self._clients.worker
+                    report.workers[task] = self._clients.worker
             except HANDLED_ERRORS as trouble:
                 met = trouble
             finally:
                 if finished and carried is not None:
-                    carried[place] = session
+                    carried[task] = session
                 else:
                     close_session(session, report)
             progress = session.stores.progress
             if met is not None:
                 note_trouble(report, session, met)
             for store, part in progress.items():
-                report.restores[place, store] = RestoredPart(part.done, part.total, part.records, finished)
+                report.restores[task, store] = RestoredPart(part.done, part.total, part.records, finished)
             if not finished:
                 report.complete = False
-                if place in report.locked:
+                if task in report.locked:
                     continue
                 break
-            report.restored.add(place)
+            report.restored.add(task)
             if self._spec.transactional:
-                report.workers[place] = self._clients.worker
+                report.workers[task] = self._clients.worker
         return report
 
     def warm_up(self) -> None:
@@ -189,7 +190,7 @@ class TaskExecutor:
                 # An idempotent producer needs half a second to start.
                 self._clients.writer()
             for stream in () if self._spec.topology.sinks else self._spec.topology.streams:
-                self.task(stream)
+                self.chain(stream)
             if any(map(self._spec.topology.task_stores, self._spec.topology.streams)):
                 load_rocksdb()
 
@@ -224,64 +225,64 @@ class TaskExecutor:
         """The streams with several topics."""
         return self._merged
 
-    def place(self, input_place: TopicPartition) -> TopicPartition:
+    def task_of(self, partition: TopicPartition) -> TaskId:
         """Return the task of an input partition."""
-        return self._spec.topology.task(input_place)
+        return self._spec.topology.task(partition)
 
-    def inputs(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
+    def inputs(self, task: TaskId) -> tuple[TopicPartition, ...]:
         """Return the input partitions of a task."""
-        return self._spec.topology.inputs(place)
+        return self._spec.topology.inputs(task)
 
-    def merge_order(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
+    def merge_order(self, task: TaskId) -> tuple[TopicPartition, ...]:
         """Return the input partitions of a task in the order for records with equal timestamps."""
-        return tuple(TopicPartition(topic, place.partition) for topic in self._spec.topology.merge_order(place.topic))
+        return tuple(TopicPartition(topic, task.partition) for topic in self._spec.topology.merge_order(task.stream))
 
     def session(
-        self, place: TopicPartition, context: BatchContext, reached: Mapping[TopicPartition, int] | None = None
+        self, task: TaskId, context: BatchContext, reached: Mapping[TopicPartition, int] | None = None
     ) -> Session:
         """Return a new session for a task.
 
         Args:
-            place: the task.
+            task: the task.
             context: committed offsets and other data of the batch.
             reached: newer offsets of inputs that have advanced since.
         """
         reached = reached or {}
-        expected = {each: reached[each] if each in reached else context.position(each) for each in self.inputs(place)}
+        expected = {each: reached[each] if each in reached else context.position(each) for each in self.inputs(task)}
         stores = TaskStores(
             self._catalog,
-            self._spec.topology.task_stores(place.topic),
-            place,
+            self._spec.topology.task_stores(task.stream),
+            task,
             self._clients,
             transactional=self._spec.transactional,
             claims=context.claims,
             attempt=context.attempt,
         )
         if not self._spec.transactional:
-            session = Session(place, self._clients, stores, expected)
+            session = Session(task, self._clients, stores, expected)
         else:
             session = ExactlyOnceSession(
-                place,
+                task,
                 self._clients,
                 stores,
                 expected,
-                reuse=context.last_committer.get(place) == self._clients.worker,
+                reuse=context.last_committer.get(task) == self._clients.worker,
                 metadata=self._spec.commit_metadata,
-                exchanges=self._spec.topology.sends(place.topic),
+                exchanges=self._spec.topology.sends(task.stream),
             )
         # Event times sent before remain valid.
-        session.sent.update(context.sent.get(place, {}))
+        session.sent.update(context.sent.get(task, {}))
         # Earlier sessions, possibly of another process, may have left unfinished work.
-        session.unfinished = place.topic in self._resuming
+        session.unfinished = task.stream in self._resuming
         return session
 
-    def task(self, stream: str) -> OperatorChain:
-        """Return the task of a stream; its operators are composed on first use."""
-        task = self._tasks.get(stream)
-        if task is None:
-            task = OperatorChain(self._spec, stream, self._sinks, self._lines, self.clock, self._watchdog)
-            self._tasks[stream] = task
-        return task
+    def chain(self, stream: str) -> OperatorChain:
+        """Return the operators of a stream; its operators are composed on first use."""
+        chain = self._chains.get(stream)
+        if chain is None:
+            chain = OperatorChain(self._spec, stream, self._sinks, self._lines, self.clock, self._watchdog)
+            self._chains[stream] = chain
+        return chain
 
     def _feed(self, chunks: Iterable[Chunk], batch: WorkCycle) -> None:
         stopped_at: float | None = None

@@ -15,10 +15,10 @@ from streamrt.errors import (
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.models import TopicPartition
 from streamrt.runtime.commit import Session
 from streamrt.runtime.report import Failure, Report
 from streamrt.runtime.sinks import pause_of
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -45,27 +45,27 @@ def note_trouble(report: Report, session: Session, trouble: Exception, *, repair
         trouble: one of `HANDLED_ERRORS`.
         repair: whether to delete damaged stores; otherwise they end the application.
     """
-    place = session.place
+    task = session.id
     if isinstance(trouble, SinkBackpressureError):
-        report.stalled[place] = pause_of(trouble)
+        report.stalled[task] = pause_of(trouble)
     elif isinstance(trouble, StoreCorruptedError) and repair:
         try:
             session.stores.destroy(trouble)
         except StoreLockedError as held:
             # The process that has opened the store meanwhile repairs or releases it.
-            report.interrupted[place] = str(held)
+            report.interrupted[task] = str(held)
         except StateError as refusal:
-            note_failure(report, state_failure(place, refusal))
+            note_failure(report, state_failure(task, refusal))
         else:
-            report.interrupted[place] = str(trouble)
+            report.interrupted[task] = str(trouble)
     elif isinstance(trouble, StoreLockedError):
-        report.locked[place] = str(trouble)
+        report.locked[task] = str(trouble)
     elif isinstance(trouble, RETRIABLE_ERRORS):
-        report.interrupted[place] = str(trouble)
+        report.interrupted[task] = str(trouble)
     elif isinstance(trouble, SchemaRegistryError):
-        note_failure(report, Failure("registry", place, None, str(trouble), trouble, trace_of(trouble)))
+        note_failure(report, Failure("registry", task, None, str(trouble), trouble, trace_of(trouble)))
     elif isinstance(trouble, StateError):
-        note_failure(report, state_failure(place, trouble))
+        note_failure(report, state_failure(task, trouble))
     else:
         raise TypeError(f"{trouble!r} is not a session error")
 
@@ -79,9 +79,9 @@ def close_session(session: Session, report: Report | None) -> None:
     """
     error = session.close()
     if error is not None and report is not None:
-        note_failure(report, state_failure(session.place, error))
+        note_failure(report, state_failure(session.id, error))
     elif error is not None:
-        logger.error("the state of %s must be restored from its changelog: %s", session.place, error)
+        logger.error("the state of %s must be restored from its changelog: %s", session.id, error)
 
 
 def note_failure(report: Report, failure: Failure) -> None:
@@ -90,9 +90,9 @@ def note_failure(report: Report, failure: Failure) -> None:
     report.complete = False
 
 
-def state_failure(place: TopicPartition, error: StateError) -> Failure:
+def state_failure(task: TaskId, error: StateError) -> Failure:
     """Return the failure for unusable state."""
-    return Failure("state", place, None, str(error), error, trace_of(error))
+    return Failure("state", task, None, str(error), error, trace_of(error))
 
 
 def trace_of(error: Exception) -> str:

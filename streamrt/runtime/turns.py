@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from streamrt.models import TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.topology import TaskId
 
 __all__ = ["Turns"]
 
@@ -25,9 +26,9 @@ class Turns:
         task_of: returns the task of an input partition.
     """
 
-    def __init__(self, task_of: Callable[[TopicPartition], TopicPartition]) -> None:
+    def __init__(self, task_of: Callable[[TopicPartition], TaskId]) -> None:
         self._task_of = task_of
-        self._queue: dict[TopicPartition, list[Chunk]] = {}
+        self._queue: dict[TaskId, list[Chunk]] = {}
         # Records processed in the last slice, and, by partition, in turns that were stopped by the end of a slice.
         self._pace = 0
         self._stopped: dict[TopicPartition, int] = {}
@@ -35,7 +36,7 @@ class Turns:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def __contains__(self, task: TopicPartition) -> bool:
+    def __contains__(self, task: TaskId) -> bool:
         return task in self._queue
 
     @property
@@ -54,7 +55,7 @@ class Turns:
             task = self._task_of(TopicPartition(chunk.topic, chunk.partition))
             self._queue.setdefault(task, []).append(chunk)
 
-    def want(self, task: TopicPartition) -> None:
+    def want(self, task: TaskId) -> None:
         """Queue a task for a turn, even without records."""
         self._queue.setdefault(task, [])
 
@@ -79,7 +80,7 @@ class Turns:
         # A slice without records, which only closed windows, gives no pace.
         self._pace = pace or self._pace
 
-    def drop(self, task: TopicPartition) -> None:
+    def drop(self, task: TaskId) -> None:
         """Remove a task and its records from the queue."""
         self._queue.pop(task, None)
 

@@ -28,6 +28,7 @@ from streamrt.runtime.troubles import (
     note_trouble,
     trace_of,
 )
+from streamrt.topology import TaskId
 
 if TYPE_CHECKING:
     from streamrt.runtime.task_executor import TaskExecutor
@@ -72,22 +73,22 @@ class WorkCycle:
         self,
         tasks: "TaskExecutor",
         context: BatchContext,
-        carried: MutableMapping[TopicPartition, Session] | None = None,
+        carried: MutableMapping[TaskId, Session] | None = None,
     ) -> None:
         self.report = Report()
         self.context = context
-        self.aborted: set[TopicPartition] = set()
+        self.aborted: set[TaskId] = set()
         self.paused = False
         self._tasks = tasks
         self._carried = carried
         self._limits: Limits | None = None
         # The active session, and all sessions that are neither prepared nor ended.
         self._session: Session | None = None
-        self._sessions: dict[TopicPartition, Session] = {}
+        self._sessions: dict[TaskId, Session] = {}
         self._prepared: list[Session] = []
-        self._work: dict[TopicPartition, _Work] = {}
+        self._work: dict[TaskId, _Work] = {}
         # Chunks for tasks with several inputs: the first record can be chosen only after all chunks are here.
-        self._gathered: dict[TopicPartition, dict[TopicPartition, list[Chunk]]] = {}
+        self._gathered: dict[TaskId, dict[TopicPartition, list[Chunk]]] = {}
         self._cut = False
 
     def left(self, chunk: Chunk) -> bool:
@@ -104,11 +105,11 @@ class WorkCycle:
         if not self.left(chunk):
             return True
         place = TopicPartition(chunk.topic, chunk.partition)
-        task = self._tasks.place(place)
-        if task.topic in self._tasks.merged:
+        task = self._tasks.task_of(place)
+        if task.stream in self._tasks.merged:
             self._gathered.setdefault(task, {}).setdefault(place, []).append(chunk)
             return True
-        going_on = self._take(chunk, place)
+        going_on = self._take(chunk, task)
         self._cut = not going_on
         return going_on
 
@@ -116,7 +117,7 @@ class WorkCycle:
         """Begin a time slice, shared by all tasks. Its time starts with the next work."""
         self._limits = None
 
-    def take_turn(self, task: TopicPartition, chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
+    def take_turn(self, task: TaskId, chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
         """Process records or unfinished work of one task for the rest of the time slice; its session stays open.
 
         Args:
@@ -133,7 +134,7 @@ class WorkCycle:
             going_on = self._enter(task) is not None
         elif not waiting:
             return [], True
-        elif task.topic in self._tasks.merged:
+        elif task.stream in self._tasks.merged:
             delivered: dict[TopicPartition, list[Chunk]] = {}
             for chunk in waiting:
                 delivered.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
@@ -147,28 +148,28 @@ class WorkCycle:
         ]
         return rest, going_on
 
-    def unfinished(self, task: TopicPartition) -> bool:
+    def unfinished(self, task: TaskId) -> bool:
         """Return whether a task has unfinished work, which needs no further record."""
         session = self._sessions.get(task)
         return session is not None and session.unfinished
 
-    def _take(self, chunk: Chunk, place: TopicPartition) -> bool:
-        session = self._enter(place)
+    def _take(self, chunk: Chunk, task: TaskId) -> bool:
+        session = self._enter(task)
         if session is None:
             self.report.complete = False
             return False
-        start = self.position(place)
+        start = self.position(TopicPartition(chunk.topic, chunk.partition))
         rest = chunk if chunk.offsets[0] >= start else chunk.from_offset(start)
         return not rest.offsets or self._process([(rest, 0, len(rest.offsets))], session)
 
-    def _take_merged(self, task: TopicPartition, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
+    def _take_merged(self, task: TaskId, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
         """Process the delivered records of a task with several inputs; return whether another task may follow."""
         session = self._enter(task)
         if session is None:
             self.report.complete = False
             return False
         start = {place: self.position(place) for place in self._tasks.merge_order(task)}
-        merge = Merge(delivered, start, self._tasks.task(task.topic).times, self._tasks.clients)
+        merge = Merge(delivered, start, self._tasks.chain(task.stream).times, self._tasks.clients)
         try:
             return self._process(merge.runs(), session, merge)
         finally:
@@ -182,22 +183,22 @@ class WorkCycle:
                 break
             self._cut = not self._take_merged(task, delivered)
 
-    def tick(self, place: TopicPartition) -> bool:
+    def tick(self, task: TaskId) -> bool:
         """Tick a task that has no records, so that its operators see the current time.
 
         Returns:
             False if due work remains, because the time slice is over or for a reason in the report.
         """
         if self._limits is not None and self._tasks.clock() >= self._limits.deadline:
-            self.report.unfinished[place] = True
+            self.report.unfinished[task] = True
             return False
-        return self._enter(place) is not None
+        return self._enter(task) is not None
 
     def settle(self) -> None:
         """Process the kept chunks, and commit all processed work."""
         self._take_gathered()
         for session in list(self._sessions.values()):
-            if session.place in self._sessions:
+            if session.id in self._sessions:
                 self._finish(session)
         self._settle_prepared()
 
@@ -219,8 +220,8 @@ class WorkCycle:
                     self._commit(session, session.publish)
                     continue
                 kind, message, cause = refusal
-                places = ", ".join(str(other.place) for other in prepared)
-                failure = Failure(kind, session.place, None, f"{message} (while processing {places})", cause)
+                places = ", ".join(str(other.id) for other in prepared)
+                failure = Failure(kind, session.id, None, f"{message} (while processing {places})", cause)
                 session.abort()
                 self._withdraw(session, failure)
         finally:
@@ -263,7 +264,7 @@ class WorkCycle:
 
     # -- Sessions --------------------------------------------------------------------------------------------------
 
-    def _enter(self, place: TopicPartition) -> Session | None:
+    def _enter(self, task: TaskId) -> Session | None:
         """Make the session of a task the active one, and return it.
 
         Returns:
@@ -271,60 +272,60 @@ class WorkCycle:
         """
         session = self._session
         if session is not None:
-            if session.place == place:
+            if session.id == task:
                 return session if self._is_timely(session) else None
             if self._carried is not None and not self._tasks.sinks.exclusive:
                 self._leave(session)
             elif not self._finish(session):
                 return None
-        known = self._sessions.get(place)
+        known = self._sessions.get(task)
         if known is None:
-            return self._open(place)
-        self._tasks.task(place.topic).begin(known)
+            return self._open(task)
+        self._tasks.chain(task.stream).begin(known)
         self._session = known
         return known if self._is_timely(known) else None
 
     def _leave(self, session: Session) -> None:
         """Assign the outputs of the task to its session; the task may work on another partition next."""
-        collector, work = self._tasks.task(session.place.topic).collector, self._work[session.place]
+        collector, work = self._tasks.chain(session.id.stream).collector, self._work[session.id]
         work.produced += collector.produced
         work.collected += collector.collected
         collector.produced, collector.collected = 0, []
         self._session = None
 
-    def _open(self, place: TopicPartition) -> Session | None:
+    def _open(self, task_id: TaskId) -> Session | None:
         try:
-            task = self._tasks.task(place.topic)
+            chain = self._tasks.chain(task_id.stream)
         except SinkError as error:
-            note_failure(self.report, Failure("sink", place, None, str(error), error, trace_of(error)))
+            note_failure(self.report, Failure("sink", task_id, None, str(error), error, trace_of(error)))
             return None
         ranges = self.report.ranges
-        former = {each: ranges[each] for each in self._tasks.inputs(place) if each in ranges}
+        former = {each: ranges[each] for each in self._tasks.inputs(task_id) if each in ranges}
         if former:
             # The partition appears twice in one batch: its earlier work must be in the stores first.
             self._settle_prepared()
-            if self.report.failure is not None or place in self.report.interrupted or place in self.report.locked:
+            if self.report.failure is not None or task_id in self.report.interrupted or task_id in self.report.locked:
                 return None
-        session = None if self._carried is None else self._carried.get(place)
+        session = None if self._carried is None else self._carried.get(task_id)
         if session is None:
-            session = self._tasks.session(place, self.context, {each: done.end for each, done in former.items()})
+            session = self._tasks.session(task_id, self.context, {each: done.end for each, done in former.items()})
             try:
                 session.open(known=self.context.stateful)
             except HANDLED_ERRORS as trouble:
                 close_session(session, self.report)
-                self.aborted.add(place)
+                self.aborted.add(task_id)
                 note_trouble(self.report, session, trouble)
                 return None
             except BaseException:
                 session.close()
                 raise
             if self._carried is not None:
-                self._carried[place] = session
+                self._carried[task_id] = session
         else:
             session.go_on()
-        self._session = self._sessions[place] = session
-        self._work[place] = _Work()
-        task.begin(session)
+        self._session = self._sessions[task_id] = session
+        self._work[task_id] = _Work()
+        chain.begin(session)
         for each, start in session.start.items():
             begin = former[each].start if each in former else self.context.position(each)
             ranges[each] = OffsetRange(*each, begin, start)
@@ -332,26 +333,26 @@ class WorkCycle:
 
     def _is_timely(self, session: Session) -> bool:
         """Tick a session that has not seen this context; return whether records may follow."""
-        known = self._work[session.place].last_context is self.context and not session.unfinished
-        return known or not self._tasks.task(session.place.topic).collector.ticks or self._tick(session)
+        known = self._work[session.id].last_context is self.context and not session.unfinished
+        return known or not self._tasks.chain(session.id.stream).collector.ticks or self._tick(session)
 
     def _tick(self, session: Session) -> bool:
         """Tick the operators, after they have finished earlier due work; return whether records may follow."""
-        task, report, place = self._tasks.task(session.place.topic), self.report, session.place
-        collector = task.collector
+        chain, report, task_id = self._tasks.chain(session.id.stream), self.report, session.id
+        collector = chain.collector
         before = collector.outputs
         collector.deadline, collector.unfinished = self._slice().deadline, False
         try:
             first = session.inputs[0]
             if session.unfinished:
                 # Without watermarks, so that event time stays where this work became due.
-                task.tick(Tick(self.context.now, {}), first, self.position(first))
-            if not collector.unfinished and self._work[place].last_context is not self.context:
-                self._work[place].last_context = self.context
-                watermarks = self.context.watermarks.get(place, {})
-                if place in self.context.behind:
+                chain.tick(Tick(self.context.now, {}), first, self.position(first))
+            if not collector.unfinished and self._work[task_id].last_context is not self.context:
+                self._work[task_id].last_context = self.context
+                watermarks = self.context.watermarks.get(task_id, {})
+                if task_id in self.context.behind:
                     watermarks = _as_far_as(session.stores.times(), watermarks)
-                task.tick(Tick(self.context.now, watermarks), first, self.position(first))
+                chain.tick(Tick(self.context.now, watermarks), first, self.position(first))
         except TaskFailed as failed:
             self._give_up(session, failed.failure)
             return False
@@ -359,7 +360,7 @@ class WorkCycle:
             self._meet(session, trouble)
             return False
         outputs = collector.outputs - before
-        self._work[place].outputs += outputs
+        self._work[task_id].outputs += outputs
         report.outputs += outputs
         self._note_unfinished(session, collector.unfinished)
         return not session.unfinished
@@ -377,7 +378,7 @@ class WorkCycle:
 
     def _process(self, runs: Iterable[ChunkSlice], session: Session, merge: Merge | None = None) -> bool:
         """Process records of a session and note the progress; return whether more may follow."""
-        task, report = self._tasks.task(session.place.topic), self.report
+        task, report = self._tasks.chain(session.id.stream), self.report
         limits, before = self._slice(), task.collector.outputs
         room = _NO_LIMIT if self.context.record_limit is None else self.context.record_limit - report.records
         if room <= 0:
@@ -426,7 +427,7 @@ class WorkCycle:
         self._note_unfinished(session, task.collector.unfinished)
         report.complete = report.complete and finished
         outputs = task.collector.outputs - before
-        work = self._work[session.place]
+        work = self._work[session.id]
         work.records += records
         work.outputs += outputs
         report.records += records
@@ -447,13 +448,13 @@ class WorkCycle:
             self._close(session)
             raise
         finally:
-            self._sessions.pop(session.place, None)
+            self._sessions.pop(session.id, None)
 
     def _close(self, session: Session) -> None:
         """Close a session, and stop carrying it."""
         close_session(session, self.report)
         if self._carried is not None:
-            self._carried.pop(session.place, None)
+            self._carried.pop(session.id, None)
 
     def _end(self, session: Session) -> bool:
         end = {place: self.report.ranges[place].end for place in session.inputs}
@@ -463,10 +464,10 @@ class WorkCycle:
             self._meet(session, trouble)
             return False
         idle = all(end[place] <= at for place, at in session.start.items()) and not session.stores.dirty
-        if idle and not self._work[session.place].produced:
+        if idle and not self._work[session.id].produced:
             if self._tasks.spec.transactional:
                 # Nothing to commit, but this process now holds the transactional id: all others are fenced.
-                self.report.workers[session.place] = self._tasks.clients.worker
+                self.report.workers[session.id] = self._tasks.clients.worker
             self._note_times(session)
             self._gather(session)
             if self._carried is None:
@@ -479,16 +480,16 @@ class WorkCycle:
             self._meet(session, trouble)
             return False
         except SinkError as error:
-            self._give_up(session, Failure("sink", session.place, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
+            self._give_up(session, Failure("sink", session.id, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
             return False
         except ProducerError as refusal:
             # The callback cannot skip this record: state whose changelog lacks a change would be wrong after a restore.
             failure = Failure(
-                "producer", session.place, None, f"a state change could not be produced: {refusal}; {_SMALLER}", refusal
+                "producer", session.id, None, f"a state change could not be produced: {refusal}; {_SMALLER}", refusal
             )
             self._give_up(session, failure)
             return False
-        self._work[session.place].sunk = sinks.take(session.inputs)
+        self._work[session.id].sunk = sinks.take(session.inputs)
         if self._carried is None and self._tasks.spec.transactional:
             return self._commit(session, session.publish)
         self._prepared.append(session)
@@ -501,23 +502,23 @@ class WorkCycle:
         except HANDLED_ERRORS as trouble:
             self._meet(session, trouble, repair=False)
             return False
-        self.report.workers[session.place] = self._tasks.clients.worker
+        self.report.workers[session.id] = self._tasks.clients.worker
         self._note_times(session)
         self._gather(session)
         following = None if self._carried is None else session.successor()
         if self._carried is None or following is None:
             self._close(session)
         else:
-            self._carried[session.place] = following
+            self._carried[session.id] = following
         return True
 
     def _note_times(self, session: Session) -> None:
-        self.report.times.update({(session.place, store): time for store, time in session.times.items()})
-        self.report.unfinished[session.place] = session.unfinished
+        self.report.times.update({(session.id, store): time for store, time in session.times.items()})
+        self.report.unfinished[session.id] = session.unfinished
         if not session.unfinished or self._carried is None:
             # Unfinished work may send earlier event times. Without carried sessions, the driver waits until it is
             # finished.
-            self.report.sent.update({(session.place, topic): time for topic, time in session.sent.items()})
+            self.report.sent.update({(session.id, topic): time for topic, time in session.sent.items()})
 
     def _changelogs(self) -> set[str]:
         state = self._tasks.spec.state
@@ -526,7 +527,7 @@ class WorkCycle:
 
     def _gather(self, session: Session) -> None:
         """Add the outputs of a session, which are now committed, to the report."""
-        work = self._work.pop(session.place)
+        work = self._work.pop(session.id)
         self.report.produced += work.produced
         self.report.collected += work.collected
         self.report.sunk += work.sunk
@@ -538,8 +539,8 @@ class WorkCycle:
         cause = trouble.__cause__
         if isinstance(trouble, RETRIABLE_ERRORS) and isinstance(cause, ProducerError) and cause.refused:
             # A retry would fail, too. The callback cannot skip the record: the transaction is lost with it.
-            message = f"{cause} (while processing {session.place})"
-            self._give_up(session, Failure("producer", session.place, None, message, cause))
+            message = f"{cause} (while processing {session.id})"
+            self._give_up(session, Failure("producer", session.id, None, message, cause))
             return
         self._abort(session)
         note_trouble(self.report, session, trouble, repair=repair)
@@ -551,17 +552,17 @@ class WorkCycle:
     def _abort(self, session: Session) -> None:
         if session is self._session:
             self._leave(session)
-        self._sessions.pop(session.place, None)
+        self._sessions.pop(session.id, None)
         session.abort()
         self._close(session)
         self._withdraw(session, None)
 
     def _withdraw(self, session: Session, failure: Failure | None) -> None:
         """Remove the work of a session from the report."""
-        self.aborted.add(session.place)
+        self.aborted.add(session.id)
         self._tasks.sinks.pause(session.inputs)
         report = self.report
-        work = self._work.pop(session.place)
+        work = self._work.pop(session.id)
         report.records -= work.records
         report.outputs -= work.outputs
         take_back(report, session, failure)

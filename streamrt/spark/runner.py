@@ -52,6 +52,7 @@ from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import RunContext
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.state import load_rocksdb
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -101,9 +102,9 @@ class SparkRunner:
         self._startup = run.spark.startup
         self._prepared = False
         self._generation = 0
-        self._workers: dict[TopicPartition, str] = {}
-        self._restored: set[TopicPartition] = set()
-        self._stalled: dict[TopicPartition, float] = {}
+        self._workers: dict[TaskId, str] = {}
+        self._restored: set[TaskId] = set()
+        self._stalled: dict[TaskId, float] = {}
         self._locks = StoreLocks(None if spec.state is None else spec.state.options)
         self._whole_tasks = WholeTasks(spec.topology)
         self._event_time = EventTime(spec.topology, settings.partitions)
@@ -252,7 +253,7 @@ class SparkRunner:
     def _waiting(self) -> frozenset[TopicPartition]:
         """Return the waiting partitions: a sink paused them, or their stores are locked by another process."""
         now = time.monotonic()
-        self._stalled = {place: until for place, until in self._stalled.items() if until > now}
+        self._stalled = {task: until for task, until in self._stalled.items() if until > now}
         return frozenset(place for task in self._stalled for place in self._spec.topology.inputs(task))
 
     def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
@@ -262,12 +263,12 @@ class SparkRunner:
         """
         topology = self._spec.topology
         tasks = {topology.task(place) for place in start.positions}
-        places = {task for task in tasks if topology.task_stores(task.topic)} - self._restored
-        if not places or local_slots(environment.session.sparkContext.master) is None:
+        new = {task for task in tasks if topology.task_stores(task.stream)} - self._restored
+        if not new or local_slots(environment.session.sparkContext.master) is None:
             return None
-        if self._pending_restore(places, start) <= _RESTORED_BY_TASKS:
+        if self._pending_restore(new, start) <= _RESTORED_BY_TASKS:
             # A job would cost more: the tasks restore when they begin.
-            self._restored |= places
+            self._restored |= new
             return None
         context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
@@ -276,7 +277,7 @@ class SparkRunner:
             return not self._stop.is_set() and not self._revoking.is_set()
 
         try:
-            report = restore(environment, reference, places, context, go_on)
+            report = restore(environment, reference, new, context, go_on)
         except Exception as failed:
             raise RunnerError(f"Spark could not restore the state: {spark_cause(failed)}") from failed
         self._workers.update(report.workers)
@@ -285,7 +286,7 @@ class SparkRunner:
         self._restored |= report.restored
         return self._wait_for_locks(report, report.restored)
 
-    def _wait_for_locks(self, report: Report, opened: Iterable[TopicPartition]) -> str | None:
+    def _wait_for_locks(self, report: Report, opened: Iterable[TaskId]) -> str | None:
         """Let tasks with locked stores wait; return the reason for an immediate retry, if tasks were interrupted."""
         self._locks.opened(opened)
         now = time.monotonic()
@@ -294,7 +295,7 @@ class SparkRunner:
             self._stalled[task] = now + pause
         return "; ".join(sorted(set(report.interrupted.values()))) or None
 
-    def _pending_restore(self, places: Iterable[TopicPartition], start: Start) -> int:
+    def _pending_restore(self, tasks: Iterable[TaskId], start: Start) -> int:
         """Return roughly how many changelog offsets must be replayed before the stores of these tasks can be used.
 
         The count ends when it is high enough for a job, when the application stops, or when partitions are revoked: to
@@ -306,13 +307,13 @@ class SparkRunner:
         catalog = StoreCatalog(self._spec.state)
         pending = 0
         try:
-            for place in places:
+            for task in tasks:
                 if pending > _RESTORED_BY_TASKS or self._stop.is_set() or self._revoking.is_set():
                     break
                 stores = TaskStores(
                     catalog,
-                    self._spec.topology.task_stores(place.topic),
-                    place,
+                    self._spec.topology.task_stores(task.stream),
+                    task,
                     clients,
                     transactional=self._spec.transactional,
                 )
@@ -387,9 +388,9 @@ class SparkRunner:
             if not self._discard.is_set():
                 self._commits.commit()
         now = time.monotonic()
-        for place, pause in query.stalled.items():
-            logger.warning("a sink paused %s for %.1f s", place, pause)
-            self._stalled[place] = now + pause
+        for task, pause in query.stalled.items():
+            logger.warning("a sink paused %s for %.1f s", task, pause)
+            self._stalled[task] = now + pause
         if query.resize is not None:
             logger.info("micro-batches are now limited to %d records (was %d)", query.resize, settings.max_records)
             self._max_records = query.resize
