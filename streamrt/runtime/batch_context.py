@@ -24,8 +24,6 @@ class BatchContext:
             `Topology.scopes`.
         now: wall clock, in milliseconds since the Unix epoch.
         watermarks: watermarks in milliseconds, by task and store, as far as they are needed and known.
-        behind: tasks that may re-read uncommitted records which already advanced the watermark. Their watermarks are
-            capped at the event time of their own stores; otherwise these records would be late.
         sent: the highest event time that each task has sent into exchanges before, by task and topic.
         claims: with at-least-once, the numbers of the claims of input partitions with state.
         attempt: number of the processing attempt, higher than all earlier ones under the same claims.
@@ -39,7 +37,6 @@ class BatchContext:
     stateful: frozenset[TopicPartition] = frozenset()
     now: int = 0
     watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
-    behind: frozenset[TaskId] = frozenset()
     sent: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     attempt: int = 0

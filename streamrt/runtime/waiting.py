@@ -1,6 +1,6 @@
 """The tasks of a slot that wait for a retry, with their delays and limits."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from streamrt.errors import RunnerError
@@ -66,11 +66,11 @@ class WaitingTasks:
         """Forget the interruptions of a task that has made progress."""
         self._attempts.pop(task, None)
 
-    def forgive(self, has_nothing_to_do: Callable[[TaskId], bool]) -> None:
-        """Forget the interruptions of tasks that have been idle for a while, which is not a lack of progress."""
+    def forgive(self, idle: Collection[TaskId]) -> None:
+        """Forget old interruptions of tasks that have nothing to do, which is not a lack of progress."""
         before = self._clock() - _FORGIVEN_S
         for task, (_, at) in list(self._attempts.items()):
-            if at < before and has_nothing_to_do(task):
+            if at < before and task in idle:
                 del self._attempts[task]
 
     def keep(self, tasks: Iterable[TaskId]) -> None:
