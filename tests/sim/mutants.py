@@ -210,7 +210,7 @@ def _abort_and_go_on(self: WorkCycle, session: Session) -> None:
         following = copy.copy(session)
         following.status = SessionStatus.OPEN
         following.end = dict(session.start)
-        self._carried[session.place] = following
+        self._carried[session.id] = following
 
 
 def _take_one_id(clients: Any, task: Any, inputs: Any, metadata: Any, *, reuse: bool) -> Any:

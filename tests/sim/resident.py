@@ -525,7 +525,7 @@ class ResidentSimulation(Simulation):
         turns[self.homes[unique]] = now
         most = (len(resident.task._sessions) + 1) * (self.slow_ms + 1_000) + 3_000
         for place, at in resident.task._positions.items():
-            if place not in resident.task._sessions:
+            if self.spec.topology.task(place) not in resident.task._sessions:
                 continue
             left = [entry for entry in self.broker.logs[place].read(at, 1 << 62) if unique_id(entry) not in done]
             waited = now - turns.setdefault(place, now)

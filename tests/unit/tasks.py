@@ -11,8 +11,10 @@ from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.runtime.commit import Session
 from streamrt.runtime.turns import Turns
 from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskId
 
 PLACE = TopicPartition("in", 0)
+TASK = TaskId("in", 0)
 
 
 class Writer(MemoryClients):
@@ -79,7 +81,7 @@ class Process:
 
     def __init__(self, tasks: TaskExecutor, mode: ProcessingMode) -> None:
         self._tasks = tasks
-        self._carried: dict[TopicPartition, Session] | None = {} if mode == "resident" else None
+        self._carried: dict[TaskId, Session] | None = {} if mode == "resident" else None
 
     def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
         """Process chunks, and commit the work."""
@@ -87,7 +89,7 @@ class Process:
             return self._tasks.run(chunks, context)
         batch = self._tasks.begin(context, self._carried)
         try:
-            turns = Turns(self._tasks.place)
+            turns = Turns(self._tasks.task_of)
             turns.add(chunks)
             turns.take(batch)
             if turns:
@@ -96,15 +98,15 @@ class Process:
         finally:
             batch.close()
 
-    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
+    def tick(self, due: Iterable[TaskId], context: BatchContext) -> Report:
         """Let time pass for tasks, and commit the work."""
         if self._carried is None:
-            return self._tasks.tick(places, context)
+            return self._tasks.tick(due, context)
         batch = self._tasks.begin(context, self._carried)
         try:
-            turns = Turns(self._tasks.place)
-            for place in places:
-                turns.want(place)
+            turns = Turns(self._tasks.task_of)
+            for task in due:
+                turns.want(task)
             turns.take(batch)
             return self._tasks.end(batch)
         finally:

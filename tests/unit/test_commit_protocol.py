@@ -28,8 +28,9 @@ from streamrt.runtime import (
 from streamrt.runtime.commit import Session, SessionStatus
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import Stamp, StoreIdentity
+from streamrt.topology import TaskId
 from tests.unit.commit_world import OTHER, Clients, Transaction, World
-from tests.unit.tasks import PLACE, chunk, numbers
+from tests.unit.tasks import PLACE, TASK, chunk, numbers
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
@@ -49,7 +50,7 @@ def test_exactly_once_stores_are_written_last() -> None:
         "store",
     ]
     assert report.ranges == {PLACE: OffsetRange("in", 0, 0, 2)}
-    assert report.workers == {PLACE: world.clients.worker}
+    assert report.workers == {TASK: world.clients.worker}
 
 
 def test_at_least_once_stores_are_written_when_all_is_durable() -> None:
@@ -71,7 +72,7 @@ def test_a_process_that_made_the_last_commit_goes_on_with_its_producer() -> None
     world.clients.calls.clear()
     world.run(numbers(2, start=2), positions={PLACE: 2}, last_committer=first.workers)
     assert world.clients.calls[:2] == ["reuse", "committed"]
-    world.run(numbers(2, start=4), positions={PLACE: 4}, last_committer={PLACE: "another"})
+    world.run(numbers(2, start=4), positions={PLACE: 4}, last_committer={TASK: "another"})
     assert world.clients.calls.count("init") == 1
 
 
@@ -120,7 +121,7 @@ def test_a_session_refuses_another_order() -> None:
     def session() -> Session:
         clients = Clients()
         catalog = StoreCatalog(StateSettings("group", Path("unused")))
-        return Session(PLACE, clients, TaskStores(catalog, {}, PLACE, clients, transactional=False), {PLACE: 0})
+        return Session(TASK, clients, TaskStores(catalog, {}, TASK, clients, transactional=False), {PLACE: 0})
 
     def nothing() -> None: ...
 
@@ -159,7 +160,7 @@ def test_exactly_once_trouble_at_a_step_leaves_everything_as_it_was(
     world.clients.troubles[step] = trouble()
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert report.failure is None
-    assert [*report.interrupted, *report.locked] == [PLACE]
+    assert [*report.interrupted, *report.locked] == [TASK]
     assert not report.complete
     assert report.ranges.get(PLACE, OffsetRange("in", 0, 2, 2)).end == 2
     assert (report.records, report.outputs, report.collected, report.workers) == (0, 0, [], {})
@@ -182,7 +183,7 @@ def test_a_transaction_that_fails_while_outputs_are_produced_is_tried_again() ->
         world.clients.troubles["out"] = TransactionError("fenced", fenced=True)
         report = world.run(numbers(3))
         assert report.failure is None
-        assert report.interrupted == {PLACE: "fenced"}
+        assert report.interrupted == {TASK: "fenced"}
         assert world.counted == 0
     assert not asked
 
@@ -192,7 +193,7 @@ def test_at_least_once_a_lock_that_somebody_holds_is_waited_for() -> None:
     world.clients.troubles["store open"] = StoreLockedError("somebody has it still")
     report = world.run(numbers(2))
     assert report.failure is None
-    assert report.locked == {PLACE: "somebody has it still"}
+    assert report.locked == {TASK: "somebody has it still"}
     assert world.run(numbers(2)).ranges[PLACE].end == 2
 
 
@@ -207,7 +208,7 @@ def test_a_damaged_store_is_restored_from_its_changelog(step: str, transactional
     world.clients.troubles[step] = StoreCorruptedError("a block is damaged")
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     if step != "store open":
-        assert report.interrupted == {PLACE: "a block is damaged"}
+        assert report.interrupted == {TASK: "a block is damaged"}
         report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert report.failure is None
     assert report.ranges[PLACE].end == 5
@@ -221,9 +222,9 @@ def test_damage_that_shows_during_a_restore_is_repaired_too() -> None:
     world.run(numbers(2))
     world.catalog.disk.destroy(0)
     world.clients.troubles["store scan"] = StoreCorruptedError("a block is damaged")
-    report = world.tasks.restore([PLACE], BatchContext({PLACE: 2}))
-    assert report.interrupted == {PLACE: "a block is damaged"}
-    assert world.tasks.restore([PLACE], BatchContext({PLACE: 2})).complete
+    report = world.tasks.restore([TASK], BatchContext({PLACE: 2}))
+    assert report.interrupted == {TASK: "a block is damaged"}
+    assert world.tasks.restore([TASK], BatchContext({PLACE: 2})).complete
     assert world.counted == 2
 
 
@@ -253,7 +254,7 @@ def test_state_that_cannot_be_produced_ends_the_application(step: str, transacti
     world.clients.troubles[step] = ProducerError("the record is too large")
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert report.failure is not None
-    assert (report.failure.kind, report.failure.partition) == ("producer", PLACE)
+    assert (report.failure.kind, report.failure.partition) == ("producer", TASK)
     assert "the record is too large" in report.failure.message
     assert report.ranges[PLACE].end == 2
     assert world.counted == 2 if transactional else world.counted >= 2
@@ -400,7 +401,7 @@ def test_if_the_second_part_fails_the_first_one_stays() -> None:
     first = numbers(2)
     calls = 0
 
-    def second(task: TopicPartition, owner: TopicPartition | None = None) -> TransactionalRecordWriter:
+    def second(task: TaskId, owner: TopicPartition | None = None) -> TransactionalRecordWriter:
         nonlocal calls
         calls += 1
         if calls == 3:
@@ -412,7 +413,7 @@ def test_if_the_second_part_fails_the_first_one_stays() -> None:
     assert report.ranges[PLACE] == OffsetRange("in", 0, 0, 2)
     assert [(output.partition, output.offset) for output in report.collected] == [(0, 0), (0, 1), (1, 0)]
     assert (report.records, report.outputs) == (3, 3)
-    assert report.interrupted == {PLACE: "fenced"}
+    assert report.interrupted == {TASK: "fenced"}
 
 
 # -- Deliveries ------------------------------------------------------------------------------------------------------
@@ -446,14 +447,14 @@ def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
         world = World(transactional=transactional)
         world.tasks._sinks = Sinks()  # type: ignore[assignment]
         report = world.run(numbers(2))
-        assert report.stalled == {PLACE: 2.0}
+        assert report.stalled == {TASK: 2.0}
         assert report.ranges[PLACE].end == 0
         assert world.counted == 0
 
 
 def test_the_writer_of_a_session_is_none_before_it_is_open() -> None:
     world = World()
-    session = world.tasks.session(PLACE, BatchContext())
+    session = world.tasks.session(TASK, BatchContext())
     writer: RecordWriter = session.writer
     assert writer.flush() == []
     with pytest.raises(RuntimeError, match="no session is open"):

@@ -33,6 +33,7 @@ from tests.support import wait_until
 from tests.unit.resident_world import (
     BOTH,
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     METADATA,
     SECOND,
@@ -355,7 +356,7 @@ def test_no_time_passes_while_partitions_are_given_back(transactional: bool) -> 
     world.begin(FIRST)
     world.until(lambda: seen(world) == 1)
     with world.member.revoking() as thread:
-        world.link.idle.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST})))
+        world.link.idle.append(Time({FIRST_TASK: {waiting_store(world): 2_000}}, frozenset({FIRST_TASK})))
         world.link.idle.append(Ack(1))
         while thread.is_alive():
             world.task.step()

@@ -23,8 +23,10 @@ from streamrt.runtime.link import (
 from tests.unit.resident_world import (
     BOTH,
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     SECOND,
+    SECOND_TASK,
     World,
     committed,
     processed,
@@ -270,8 +272,9 @@ def test_a_tick_after_a_session_was_given_up_opens_no_store_twice(transactional:
     world.put(first, 1, timestamp=1_600)
     world.steps()
     sink.moods = [1.0]
+    due = frozenset({FIRST_TASK, SECOND_TASK})
     for _ in range(60):
-        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in BOTH}, BOTH))
+        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in due}, due))
         world.steps(2)
     world.revoke()
     assert sorted(partition for items in sink.flushed for partition, _ in items) == [0, 1]

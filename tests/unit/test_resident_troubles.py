@@ -25,6 +25,7 @@ from streamrt.runtime.link import (
 from streamrt.state import RocksDBOptions, RocksDBStore, StorePartition
 from tests.unit.resident_world import (
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     SECOND,
     World,
@@ -345,7 +346,7 @@ def test_fault_23_a_locked_store_lets_its_task_wait_and_no_other(tmp_path: Path,
     world.until(lambda: committed(world).get(SECOND) == 2 and world.clock() > begun + 10)
     assert FIRST not in committed(world)
     told = [message.report.locked for message in world.link.told(ProgressUpdate) if message.report.locked]
-    assert all(list(locked) == [FIRST] and "is in use by another process" in locked[FIRST] for locked in told)
+    assert all(list(locked) == [FIRST_TASK] and "is in use by another process" in locked[FIRST_TASK] for locked in told)
     # One trial each three seconds.
     assert 2 <= len(told) <= (world.clock() - 1_000) / 3 + 1
     held.close()

@@ -9,6 +9,7 @@ import pytest
 from streamrt import Application
 from streamrt.models import TopicPartition
 from streamrt.runtime.turns import Turns
+from streamrt.topology import TaskId
 from tests.unit.resident_world import BOTH, FIRST, GUARANTEES, SECOND, Clock, World, committed
 from tests.unit.tasks import numbers
 
@@ -178,18 +179,19 @@ def test_fault_11_closing_is_committed_between_portions_and_goes_on_without_reco
 
 
 def test_turns_hold_records_in_order_and_know_what_is_crowded() -> None:
-    turns = Turns(lambda place: place)
+    first, third = TaskId("in", 0), TaskId("in", 2)
+    turns = Turns(lambda partition: TaskId(partition.topic, partition.partition))
     assert not turns
     turns.add([numbers(3), numbers(2, partition=1)])
-    turns.want(THIRD)
+    turns.want(third)
     assert turns.records == 5
-    assert THIRD in turns
+    assert third in turns
     # No turn has shown yet how much one can do.
     assert turns.crowded() == {FIRST, SECOND}
     assert turns.room == 9_995
     turns.add([numbers(20_000, start=3)])
     assert turns.room == 100
-    turns.drop(FIRST)
+    turns.drop(first)
     assert turns.records == 2
     turns.clear()
     assert not turns
