@@ -176,7 +176,7 @@ class TaskClients(Protocol):
 
 
 class _NoWriter:
-    """The writer while no session is open; it rejects all records."""
+    """The writer while no task is open; it rejects all records."""
 
     def produce(
         self,
@@ -187,7 +187,7 @@ class _NoWriter:
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        raise RuntimeError(f"a record for topic {topic!r} was produced while no session is open")
+        raise RuntimeError(f"a record for topic {topic!r} was produced while no task is open")
 
     def flush(self) -> list[Exception]:
         return []

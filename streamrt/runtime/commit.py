@@ -41,8 +41,8 @@ from typing import Protocol
 
 from streamrt.errors import ChangelogError, ProducerError, StateError, TransactionError
 from streamrt.models import TopicPartition
+from streamrt.runtime import faults
 from streamrt.runtime.clients import RecordWriter, TaskClients, TransactionalRecordWriter, no_writer
-from streamrt.runtime.faults import reached
 from streamrt.runtime.fencing import take_inputs
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.sent import Sent
@@ -171,9 +171,9 @@ class ExactlyOnceCommit:
 
     def begin(self, expected: Mapping[TopicPartition, int], *, reuse: bool) -> dict[TopicPartition, int]:
         """Fence earlier holders of the inputs, and compare the committed offsets."""
-        reached("opened")
+        faults.reached("opened")
         self._transaction = take_inputs(self._clients, self._task, tuple(expected), self._metadata, reuse=reuse)
-        reached("fenced")
+        faults.reached("fenced")
         start = {}
         for partition, offset in expected.items():
             committed = self._clients.committed(partition)
@@ -184,7 +184,7 @@ class ExactlyOnceCommit:
                 )
             # Ahead: another attempt has already committed these records.
             start[partition] = committed
-        reached("checked")
+        faults.reached("checked")
         return start
 
     def confirm_refusal(self, refusal: ChangelogError, start: Mapping[TopicPartition, int]) -> None:
@@ -198,7 +198,7 @@ class ExactlyOnceCommit:
         if self._transaction is None:
             raise RuntimeError(f"no transaction of {self._task} is open")
         self._transaction.commit(end, self._metadata.encode_all(end, sent=dict.fromkeys(end, sent)))
-        reached("committed")
+        faults.reached("committed")
 
     def resume(self) -> None:
         """Keep the writer, which belongs to this task alone."""
@@ -235,7 +235,7 @@ def flush_writer(
     for error in writer.flush():
         needed = isinstance(error, ProducerError) and error.topic in changelogs
         refusal = refusal or _refusal(error, ErrorCallbacks() if needed else callbacks)
-    reached("outputs-flushed")
+    faults.reached("outputs-flushed")
     return refusal
 
 

@@ -42,7 +42,7 @@ from streamrt.runtime.parking import Parked, keeps_its_changelogs
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident_settings import ResidentSettings
 from streamrt.runtime.sent import Sent
-from streamrt.runtime.stream_task import StreamTask
+from streamrt.runtime.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.task_executor import TaskExecutor
 from streamrt.runtime.turns import Turns
 from streamrt.runtime.upkeep import Upkeep
@@ -267,8 +267,9 @@ class ResidentLoop:
         if parked is None or self._membership.lost or not parked.goes_on(current):
             self._drop()
         else:
-            for task in self._open_tasks():
-                if current.partitions.issuperset(task.inputs) and keeps_its_changelogs(task):
+            for task in list(self._tasks.assigned.values()):
+                suspended = task.status is TaskStatus.SUSPENDED
+                if suspended and current.partitions.issuperset(task.inputs) and keeps_its_changelogs(task):
                     task.resume()
                 else:
                     self._release([task])

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from streamrt.connectors import SinkBatch
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.models import TopicPartition
+from streamrt.runtime import faults
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.clients import RecordWriter
 from streamrt.runtime.commit import CommitProtocol
-from streamrt.runtime.faults import reached
 from streamrt.runtime.report import Output, StoreTime
 from streamrt.runtime.sent import Sent, what_was_sent
 from streamrt.runtime.stores import TaskStores
@@ -203,8 +203,8 @@ class StreamTask:
             StateError: if state cannot be used, or a committed offset of the group was moved back.
             TransactionError: if Kafka rejects the transaction, or the partition was reassigned meanwhile.
         """
-        self._stores = stores
         self._move(TaskStatus.RESTORING)
+        self._stores = stores
         self.start = self._commit.begin(self.start, reuse=self.last_committer)
         self.end = dict(self.start)
         # Event times sent by earlier owners remain valid, and so does work that they left unfinished.
@@ -214,7 +214,7 @@ class StreamTask:
             stores.open(self.start, known=self.stateful, deadline=deadline)
         except ChangelogError as refusal:
             self._commit.confirm_refusal(refusal, self.start)
-        reached("restored")
+        faults.reached("restored")
         self._move(TaskStatus.RUNNING)
 
     def begin_work(self) -> Work:
@@ -233,12 +233,13 @@ class StreamTask:
         Raises:
             SinkBackpressureError: if a sink asks to retry later.
         """
-        reached("processed")
+        self._require(TaskStatus.PREPARED)
+        faults.reached("processed")
         flush_sinks()
-        reached("sinks-flushed")
+        faults.reached("sinks-flushed")
         self.end = dict(end)
         self.stores.prepare(self.writer, self.end)
-        reached("changelog-produced")
+        faults.reached("changelog-produced")
         self._move(TaskStatus.PREPARED)
 
     def publish(self) -> None:
@@ -250,13 +251,15 @@ class StreamTask:
             TransactionError: if the partition was reassigned to another process, or the outcome is unknown.
             KafkaRequestError: if the changelogs cannot be checked or repaired.
         """
+        self._require(TaskStatus.PUBLISHED)
         self._commit.publish(self.stores, self.end, what_was_sent(self.sent, self.times, self._exchanges))
         self._move(TaskStatus.PUBLISHED)
 
     def store(self) -> None:
         """Write the stores, after `publish`."""
+        self._require(TaskStatus.COMMITTED)
         self.stores.flush(self.end)
-        reached("stored")
+        faults.reached("stored")
         self.start = dict(self.end)
         self.last_committer = True
         self._move(TaskStatus.COMMITTED)
@@ -290,7 +293,7 @@ class StreamTask:
             The error that must end the application: a store cannot be written, for example because the disk is full.
             Committed state is in the changelog, but each later attempt would have to restore it from there.
         """
-        if self.status is TaskStatus.WAITING or self._stores is None:
+        if self._stores is None or TaskStatus.WAITING not in self.status.successors:
             return None
         if self.status is not TaskStatus.COMMITTED:
             self._commit.abort()
@@ -334,7 +337,10 @@ class StreamTask:
         """Return the event times that the metadata of a committed offset stores."""
         return what_was_sent(self.durable.sent, self.durable.times, self._exchanges)
 
-    def _move(self, status: TaskStatus) -> None:
+    def _require(self, status: TaskStatus) -> None:
         if status not in self.status.successors:
             raise RuntimeError(f"task {self.id} cannot go from {self.status.value} to {status.value}")
+
+    def _move(self, status: TaskStatus) -> None:
+        self._require(status)
         self.status = status

@@ -14,7 +14,6 @@ from streamrt.config import ProcessingGuarantee
 from streamrt.kafka import ConnectionConfig, KafkaTransactionalWriter, partition_offsets, transactional_id
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, TaskExecutor
-from streamrt.runtime.commit import Session
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.state_setup import complete_spec
@@ -64,7 +63,6 @@ class Version:
         )
         self._metadata = spec.commit_metadata
         self.start: Start | None = None
-        self.carried: dict[TaskId, Session] = {}
 
     def begin(self, *places: TopicPartition) -> None:
         """Begin to work on partitions, as when the group has just given them to this process."""
@@ -76,7 +74,7 @@ class Version:
         assert self.start is not None
         positions = {**self.start.positions, place: start}
         context = BatchContext(positions, stateful=self.start.stateful, claims=self.start.claims)
-        batch = self.tasks.begin(context, self.carried)
+        batch = self.tasks.begin(context)
         records = numbers(
             end - start,
             start,
@@ -103,19 +101,19 @@ class Version:
 
     def close(self) -> None:
         """Let go of the stores."""
-        while self.carried:
-            self.carried.popitem()[1].close()
+        for task in list(self.tasks.assigned.values()):
+            self.tasks.release(task)
 
     def state(self, place: TopicPartition, end: int) -> dict[str, int]:
         """Return the counters of a partition, as a process finds them that opens its store now."""
         self.close()
         assert self.start is not None
-        context = BatchContext({place: end}, stateful=self.start.stateful, claims=self.start.claims)
-        task = self.tasks.task_of(place)
-        report = self.tasks.restore([task], context, self.carried)
+        task = self.tasks.assign(self.tasks.task_of(place), {place: end})
+        task.stateful = self.start.stateful
+        report = self.tasks.restore([task.id], BatchContext(claims=self.start.claims))
         assert report.failure is None, report.failure
         assert not report.interrupted, report.interrupted
-        transaction = self.carried[task].stores.transaction("default")
+        transaction = task.stores.transaction("default")
         found = {key: state_of("default", transaction)(key.encode(), 0).get("n", 0) for key in "abcde"}
         self.close()
         return found
@@ -191,7 +189,7 @@ def test_fault_6_a_version_with_a_merge_fences_tasks_of_single_inputs(
     standing = former.work(place, 10, 20)
     # Its outputs are there, and wait for their commit.
     task = former.tasks.task_of(place)
-    former.carried[task].writer.flush()
+    former.tasks.assigned[task].writer.flush()
     latter = Version(world, merged, "1")
     latter.begin(world.first, world.second)
     assert latter.settle(latter.work(place, 10, 30)).interrupted == {}
@@ -210,7 +208,7 @@ def test_fault_6_a_version_without_a_merge_fences_the_merged_task(kafka: Kafka, 
     note = kafka.admin.committed_stable(world.group, [world.second])[world.second].metadata
     assert CommittedMetadata.decode(note).owner == world.first.topic
     standing = former.work(world.second, 10, 20)
-    former.carried[task].writer.flush()
+    former.tasks.assigned[task].writer.flush()
     # It has nothing to do with the input whose id moves the offset.
     latter = Version(world, second_alone, "1")
     latter.begin(world.second)
@@ -257,7 +255,7 @@ def test_fault_6_a_former_version_that_wakes_up_does_not_pass_new_stores_by(
     latter.begin(world.first)
     assert claimed_for_a_version(world)
     task = sleeper.tasks.task_of(world.first)
-    woken = sleeper.tasks.restore([task], BatchContext(sleeper.start.positions), sleeper.carried)
+    woken = sleeper.tasks.restore([task], BatchContext(sleeper.start.positions))
     assert "was taken over by another version of the application" in woken.interrupted[task]
     assert latter.settle(latter.work(world.first, 10, 30)).interrupted == {}
     assert len(world.outputs(30)) == 30

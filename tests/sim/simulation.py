@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-import streamrt.runtime.commit as commit_module
+import streamrt.runtime.faults as faults_module
 from streamrt.errors import SinkBackpressureError
 from streamrt.kafka import partition_for
 from streamrt.models import TopicPartition
@@ -182,7 +182,7 @@ class Simulation:
             Violation: with the seed and the last steps, if something was wrong.
         """
         try:
-            with replaced(commit_module, "reached", self._reached), replaced(Paced, "pause", self.pause):
+            with replaced(faults_module, "reached", self._reached), replaced(Paced, "pause", self.pause):
                 self._run()
         except (Exception, Wrong) as error:
             kind = "exactly-once" if self.setup.transactional else "at-least-once"

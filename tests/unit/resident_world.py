@@ -458,6 +458,11 @@ class World:
         self.member.assign(*(partitions or BOTH))
         self.until_begun()
 
+    def is_open(self, task_id: TaskId) -> bool:
+        """Return whether a task is assigned, and its stores are open."""
+        task = self.tasks.assigned.get(task_id)
+        return task is not None and task.is_open
+
     def until_begun(self) -> None:
         """Step until all that is assigned is open."""
         current = self.member.current

@@ -8,7 +8,6 @@ from streamrt.config import ProcessingMode
 from streamrt.errors import ProducerError
 from streamrt.models import Headers, TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
-from streamrt.runtime.commit import Session
 from streamrt.runtime.turns import Turns
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId
@@ -72,7 +71,7 @@ def numbers(count: int, start: int = 0, **columns: Any) -> Chunk:
 
 
 class Process:
-    """Has tasks process chunks, one batch after the other: micro-batches, or batches that carry sessions on.
+    """Has tasks process chunks, one batch after the other: micro-batches, or cycles over tasks that stay open.
 
     Args:
         tasks: the tasks.
@@ -81,13 +80,13 @@ class Process:
 
     def __init__(self, tasks: TaskExecutor, mode: ProcessingMode) -> None:
         self._tasks = tasks
-        self._carried: dict[TaskId, Session] | None = {} if mode == "resident" else None
+        self._resident = mode == "resident"
 
     def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
         """Process chunks, and commit the work."""
-        if self._carried is None:
+        if not self._resident:
             return self._tasks.run(chunks, context)
-        batch = self._tasks.begin(context, self._carried)
+        batch = self._tasks.begin(context)
         try:
             turns = Turns(self._tasks.task_of)
             turns.add(chunks)
@@ -100,9 +99,9 @@ class Process:
 
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> Report:
         """Let time pass for tasks, and commit the work."""
-        if self._carried is None:
+        if not self._resident:
             return self._tasks.tick(due, context)
-        batch = self._tasks.begin(context, self._carried)
+        batch = self._tasks.begin(context)
         try:
             turns = Turns(self._tasks.task_of)
             for task in due:
@@ -113,9 +112,9 @@ class Process:
             batch.close()
 
     def let_go(self) -> None:
-        """Close the sessions that are carried on, as when the partitions are given to others."""
-        while self._carried:
-            self._carried.popitem()[1].close()
+        """Release the tasks that stay open, as when the partitions are given to others."""
+        for task in list(self._tasks.assigned.values()):
+            self._tasks.release(task)
 
 
 def run(

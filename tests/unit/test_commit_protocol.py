@@ -1,7 +1,7 @@
 """The order of a commit's steps, and what happens to a session when one of them fails."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from streamrt.runtime import (
     StateSettings,
     TransactionalRecordWriter,
 )
-from streamrt.runtime.commit import Session, SessionStatus
+from streamrt.runtime.commit import AtLeastOnceCommit
 from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.runtime.stream_task import StreamTask, TaskStatus
 from streamrt.state import Stamp, StoreIdentity
 from streamrt.topology import TaskId
 from tests.unit.commit_world import OTHER, Clients, Transaction, World
@@ -106,39 +107,96 @@ def test_an_offset_that_was_set_back_ends_the_application(committed: int | None)
     assert "offsets of the consumer group were set back" in report.failure.message
 
 
-def test_the_life_of_a_session() -> None:
-    assert {status: status.successors for status in SessionStatus} == {
-        SessionStatus.NEW: {SessionStatus.OPEN, SessionStatus.ABORTED},
-        SessionStatus.OPEN: {SessionStatus.PREPARED, SessionStatus.ABORTED},
-        SessionStatus.PREPARED: {SessionStatus.PUBLISHED, SessionStatus.ABORTED},
-        SessionStatus.PUBLISHED: {SessionStatus.COMMITTED, SessionStatus.ABORTED},
-        SessionStatus.COMMITTED: frozenset(),
-        SessionStatus.ABORTED: frozenset(),
+def test_the_life_of_a_task() -> None:
+    status = TaskStatus
+    assert {each: each.successors for each in status} == {
+        status.CREATED: {status.RESTORING, status.CLOSED},
+        status.RESTORING: {status.RUNNING, status.WAITING},
+        status.RUNNING: {status.PREPARED, status.SUSPENDED, status.WAITING},
+        status.PREPARED: {status.PUBLISHED, status.WAITING},
+        status.PUBLISHED: {status.COMMITTED, status.WAITING},
+        status.COMMITTED: {status.RUNNING, status.WAITING},
+        status.SUSPENDED: {status.RUNNING, status.WAITING},
+        status.WAITING: {status.RESTORING, status.CLOSED},
+        status.CLOSED: frozenset(),
     }
+    assert [each for each in status if each.is_open] == [
+        status.RUNNING,
+        status.PREPARED,
+        status.PUBLISHED,
+        status.COMMITTED,
+        status.SUSPENDED,
+    ]
 
 
-def test_a_session_refuses_another_order() -> None:
-    def session() -> Session:
-        clients = Clients()
-        catalog = StoreCatalog(StateSettings("group", Path("unused")))
-        return Session(TASK, clients, TaskStores(catalog, {}, TASK, clients, transactional=False), {PLACE: 0})
+def _nothing() -> None: ...
 
-    def nothing() -> None: ...
 
-    new = session()
-    with pytest.raises(RuntimeError, match="cannot go from new to prepared"):
-        new.prepare({PLACE: 1}, nothing)
-    with pytest.raises(RuntimeError, match="cannot go from new to published"):
-        session().publish()
-    done = session()
-    done.open(known=())
-    done.prepare({PLACE: 1}, nothing)
-    done.publish()
-    done.store()
-    done.close()
-    with pytest.raises(RuntimeError, match="cannot go from committed to open"):
-        done.open(known=())
-    assert done.status is SessionStatus.COMMITTED
+def _task(status: TaskStatus) -> tuple[StreamTask, TaskStores]:
+    """Return a task that has come to a status, and stores to open it with."""
+    clients = Clients()
+    catalog = StoreCatalog(StateSettings("group", Path("unused")))
+    stores = TaskStores(catalog, {}, TASK, clients, transactional=False)
+    task = StreamTask(TASK, {PLACE: 0}, AtLeastOnceCommit(clients), {})
+    way: list[tuple[TaskStatus, Callable[[], object]]] = [
+        (status.CREATED, lambda: None),
+        (status.RUNNING, lambda: task.open(stores)),
+        (status.PREPARED, lambda: task.prepare({PLACE: 1}, _nothing)),
+        (status.PUBLISHED, task.publish),
+        (status.COMMITTED, task.store),
+    ]
+    if status in (status.SUSPENDED, status.WAITING, status.CLOSED):
+        end: Mapping[TaskStatus, Callable[[], object]] = {
+            status.SUSPENDED: task.suspend,
+            status.WAITING: task.abort,
+            status.CLOSED: task.close,
+        }
+        way = [*way[:2], (status, end[status])]
+    for reached, step in way:
+        step()
+        if reached is status:
+            break
+    assert task.status is status
+    return task, stores
+
+
+@pytest.mark.parametrize("status", [each for each in TaskStatus if each is not TaskStatus.RESTORING])
+def test_a_task_refuses_each_step_that_its_status_does_not_allow(status: TaskStatus) -> None:
+    steps: Mapping[TaskStatus, Callable[[StreamTask, TaskStores], object]] = {
+        TaskStatus.RESTORING: lambda task, stores: task.open(stores),
+        TaskStatus.PREPARED: lambda task, stores: task.prepare({PLACE: 1}, _nothing),
+        TaskStatus.PUBLISHED: lambda task, stores: task.publish(),
+        TaskStatus.COMMITTED: lambda task, stores: task.store(),
+        TaskStatus.SUSPENDED: lambda task, stores: task.suspend(),
+    }
+    for wanted, step in steps.items():
+        if wanted in status.successors or status in (TaskStatus.CREATED, TaskStatus.CLOSED):
+            continue
+        task, stores = _task(status)
+        with pytest.raises(RuntimeError, match=f"cannot go from {status.value} to {wanted.value}"):
+            step(task, stores)
+        assert task.status is status
+    for end in (StreamTask.abort, StreamTask.close):
+        task, _ = _task(status)
+        assert end(task) is None
+        assert not task.is_open
+
+
+def test_a_task_goes_on_from_commit_to_commit_and_through_rebalances() -> None:
+    task, stores = _task(TaskStatus.COMMITTED)
+    assert task.start == {PLACE: 1}
+    assert task.proceed()
+    task.suspend()
+    task.resume()
+    task.prepare({PLACE: 2}, _nothing)
+    task.abort()
+    assert task.start == task.end == {PLACE: 1}
+    task.open(stores)
+    assert task.is_open
+    task.close()
+    assert task.status is TaskStatus.CLOSED
+    with pytest.raises(RuntimeError, match="cannot go from closed to restoring"):
+        task.open(stores)
 
 
 # -- Trouble that passes ---------------------------------------------------------------------------------------------
@@ -445,19 +503,21 @@ def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
 
     for transactional in (True, False):
         world = World(transactional=transactional)
-        world.tasks._sinks = Sinks()  # type: ignore[assignment]
+        world.tasks._registry.sinks = Sinks()  # type: ignore[assignment]
         report = world.run(numbers(2))
         assert report.stalled == {TASK: 2.0}
         assert report.ranges[PLACE].end == 0
         assert world.counted == 0
 
 
-def test_the_writer_of_a_session_is_none_before_it_is_open() -> None:
+def test_there_is_no_writer_before_a_transaction_is_open() -> None:
     world = World()
-    session = world.tasks.session(TASK, BatchContext())
-    writer: RecordWriter = session.writer
+    task = world.tasks.assign(TASK, {PLACE: 0})
+    writer: RecordWriter = task.writer
     assert writer.flush() == []
-    with pytest.raises(RuntimeError, match="no session is open"):
+    with pytest.raises(RuntimeError, match="no task is open"):
         writer.produce("out", b"", None, 0, None)
-    session.close()
-    assert session.status is SessionStatus.ABORTED
+    with pytest.raises(RuntimeError, match="has no stores before it is opened"):
+        _ = task.stores
+    world.tasks.release(task)
+    assert task.status is TaskStatus.CLOSED

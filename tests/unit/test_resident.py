@@ -392,9 +392,9 @@ def test_a_question_that_was_asked_twice_is_answered_once(transactional: bool) -
     world.link.begins = False
     settle = world.tasks.end
 
-    def settle_too_slowly(batch: WorkCycle) -> Report:
+    def settle_too_slowly(cycle: WorkCycle) -> Report:
         # The member has let go, and has an assignment again, before the task finds out.
-        report = settle(batch)
+        report = settle(cycle)
         world.task._membership._lost.set()
         world.member.assign(FIRST)
         return report

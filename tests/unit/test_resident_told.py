@@ -103,7 +103,7 @@ def test_records_that_are_processed_again_are_not_late_for_what_they_have_brough
         world.member.lose()
         world.steps()
         world.member.assign(FIRST)
-    world.until(lambda: FIRST_TASK in world.task._sessions)
+    world.until(lambda: world.is_open(FIRST_TASK))
     world.link.inbox.append(Time(watermarks, frozenset({FIRST_TASK})))
     world.commit()
     # Read to its end, it hears of all time.
@@ -147,7 +147,7 @@ def test_what_waits_for_a_lookup_waits_from_its_own_time_on_and_not_from_that_of
     world.until(lambda: seen(world) == 2)
 
     def waiting() -> int | None:
-        return world.task._sessions[FIRST_TASK].stores.times()[waiting_store(world)].next_deadline
+        return world.tasks.assigned[FIRST_TASK].stores.times()[waiting_store(world)].next_deadline
 
     # The first one has waited for long enough.
     assert waiting() == pytest.approx(world.clients.now() + 1_000, abs=300)

@@ -255,15 +255,15 @@ def test_a_spent_writer_is_not_used_again() -> None:
     assert world.counts() == [(1, 1), (2, 2)]
 
 
-def test_the_next_session_takes_the_writer_that_there_is_then() -> None:
+def test_the_next_cycle_takes_the_writer_that_there_is_then() -> None:
     world = World(plain, commits={"commit_every": 1})
     world.begin()
     for place in (FIRST, SECOND):
         world.put(place, 1)
         world.commit()
     # The producer of before has met a fatal error meanwhile.
-    for session in world.task._sessions.values():
-        session.writer = no_writer
+    for task in world.tasks.assigned.values():
+        task._commit.writer = no_writer  # type: ignore[misc]
     world.put(FIRST, 2)
     world.put(SECOND, 2)
     world.until(lambda: committed(world) == {FIRST: 2, SECOND: 2})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import streamrt.runtime.commit as commit_module
+import streamrt.runtime.faults as faults_module
 import streamrt.runtime.resident_loop as resident_module
 import streamrt.testing.driver as driver_module
 from streamrt import message_context
@@ -189,7 +189,7 @@ class World:
                 raise InjectedFaultError(point)
 
         try:
-            with replaced(commit_module, "reached", reached):
+            with replaced(faults_module, "reached", reached):
                 report = run(BatchContext(dict(self.positions), cut.looks * LOOK_S, watermarks=self.watermarks))
         except InjectedFaultError:
             self.crashes += 1
