@@ -54,11 +54,11 @@ class OutputCollector:
         clock: returns seconds; only differences count.
 
     Attributes:
-        writer: the target of produced records; set for each session.
-        states: functions that return the state of a key, by store name; set for each session by `use`.
-        transactions: the open transactions, by store name; set for each session by `use`.
+        writer: the target of produced records; that of the active task.
+        states: functions that return the state of a key, by store name; those of the active task, set by `use`.
+        transactions: the open transactions, by store name; those of the active task, set by `use`.
         ticks: the tick functions of operators, each with its node.
-        sent: the highest event time sent into each exchange that watermarks pass, by topic; set for each session.
+        sent: the highest event time sent into each exchange that watermarks pass, by topic; that of the active task.
         deadline: value of `clock` at which the time slice ends; set before records and ticks.
         unfinished: whether an operator had to stop early since this was set to False.
     """
@@ -149,7 +149,7 @@ class OutputCollector:
         return send_timed if name in self._timed else send
 
     def state(self, store: StoreSpec) -> StateFunction:
-        """Return a function that returns the state of a record's key in a store of the open session."""
+        """Return a function that returns the state of a record's key in a store of the active task."""
         name = store.name
         states = self.states
 
@@ -159,11 +159,11 @@ class OutputCollector:
         return state
 
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:
-        """Return a function that returns the open transaction of a store; each session has a new one."""
+        """Return a function that returns the open transaction of a store; each commit interval has a new one."""
         return partial(self.transactions.__getitem__, store.name)
 
     def use(self, transactions: Mapping[str, Transaction]) -> None:
-        """Use the transactions of a session, given by store name, for operators."""
+        """Use the transactions of a task, given by store name, for operators."""
         self.transactions.update(transactions)
         self.states.update(
             {

@@ -183,7 +183,7 @@ class KafkaTaskClients:
         """
         empty = self._empty.get(place)
         if empty is not None and empty[0] <= start <= empty[1]:
-            # Skip transaction markers at the end of the log, which would be read again in each session.
+            # Skip transaction markers at the end of the log, which would be read again each time.
             start = empty[1]
         if start >= end:
             return

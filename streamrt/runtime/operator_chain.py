@@ -168,10 +168,17 @@ class OperatorChain:
         If no timestamp can be extracted from a value, the timestamp of its record is used; the record fails when it is
         processed.
         """
-        source = self._inputs[chunk.topic]
+        source = self._input = self._inputs[chunk.topic]
         if source.extract_timestamp is None:
             return chunk.timestamps
-        return [_time(source, chunk, index) for index in range(len(chunk.offsets))]
+        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        times = list(chunk.timestamps)
+        self._chunk, self._override = chunk, None
+        with self._current():
+            for self._index, offset in enumerate(chunk.offsets):
+                if offset not in noted:
+                    times[self._index] = _time(source, chunk, self._index)
+        return times
 
     def run(self, chunk: Chunk, limits: Limits, start: int = 0, stop: int | None = None) -> tuple[int, bool]:
         """Process records up to the end of the requested range, or until a limit is reached.

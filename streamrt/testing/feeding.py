@@ -111,7 +111,7 @@ class MicroBatches:
 
 
 class ResidentFeeding:
-    """Runs a resident task, whose sessions stay open between calls.
+    """Runs a resident loop, whose tasks stay open between calls.
 
     After an error the task ends, as in an application; the next call starts another one.
 

@@ -204,7 +204,7 @@ class World:
         self._process = Process(self.tasks, app.config.processing_mode)
 
     def run(self, *chunks: Any, **context: Any) -> Report:
-        """Process chunks in one batch, whose sessions are the first ones of their tasks."""
+        """Process chunks in one batch, in which each task is opened for the first time."""
         calls = self.clients.calls
         try:
             return self._process.run(chunks, BatchContext(**context))

@@ -1,4 +1,4 @@
-"""The order of a commit's steps, and what happens to a session when one of them fails."""
+"""The order of a commit's steps, and what happens to a task when one of them fails."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -452,7 +452,7 @@ def test_if_the_first_part_is_lost_the_second_one_is_not_processed(stateful: boo
     assert report.collected == []
 
 
-@pytest.mark.only_mode("micro-batch", reason="all parts that a partition has in a batch are one session")
+@pytest.mark.only_mode("micro-batch", reason="all parts that a partition has in a cycle are committed at once")
 def test_if_the_second_part_fails_the_first_one_stays() -> None:
     world = World()
     world.clients.troubles["release"] = AssertionError("a writer without trouble is kept")

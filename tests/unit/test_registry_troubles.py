@@ -75,7 +75,7 @@ def test_a_registry_that_is_away_interrupts_the_partition(side: str) -> None:
     assert asked == []
     assert report.failure is None
     assert report.interrupted == {TASK: str(AWAY)}
-    # Nothing of the session counts: it begins again at what is committed.
+    # Nothing of the work counts: it begins again at what is committed.
     assert (end(report), values(report), report.records) == (0, [], 0)
 
 

@@ -1,4 +1,4 @@
-"""The resident task in trouble: sessions that fail, stores that are damaged, offsets that are gone."""
+"""The resident loop in trouble: tasks that fail, stores that are damaged, offsets that are gone."""
 
 import itertools
 from pathlib import Path
