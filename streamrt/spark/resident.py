@@ -16,6 +16,7 @@ import time
 from concurrent.futures import Future
 from functools import partial
 
+from streamrt.common.throttle import Throttle
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.runtime import Output
@@ -222,7 +223,7 @@ class ResidentRunner:
     def _watch(self, job: SparkJob, slots: ResidentCoordinator, environment: SparkEnvironment) -> None:
         """Poll until the job is over or must end."""
         begun = time.monotonic()
-        warn_at = begun + _WAITING_S
+        warnings = Throttle(_WAITING_AGAIN_S)
         waited = False
         while not self._stop.wait(_TICK_S) and not job.done:
             self._settings.check()
@@ -238,9 +239,8 @@ class ResidentRunner:
                 job.cancel()
                 job.wait(_CANCEL_S)
                 return
-            now = time.monotonic()
-            if slots.joined < slots.count and now >= warn_at:
-                warn_at = now + _WAITING_AGAIN_S
+            waited_s = time.monotonic() - begun
+            if slots.joined < slots.count and waited_s >= _WAITING_S and warnings.admit():
                 logger.warning(
                     "only %d of %d tasks of %s have begun after %.0f s: their processes are slow to start, or Spark, "
                     "with %d slots, has none free, because another application or job holds some; give "
@@ -248,7 +248,7 @@ class ResidentRunner:
                     slots.joined,
                     slots.count,
                     self._config.consumer_group,
-                    now - begun,
+                    waited_s,
                     environment.slots,
                 )
         if waited and job.done and job.error is None:
