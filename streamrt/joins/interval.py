@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
+from streamrt.common.copies import deep_copy
 from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Once, Warnings
 from streamrt.joins.retention import Retention
-from streamrt.joins.values import deep_copy
 from streamrt.models import Headers
 from streamrt.state import StoreSpec, TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 import tenacity
 from cachetools import TLRUCache
 
+from streamrt.common.copies import deep_copy
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
-from streamrt.joins.values import deep_copy
 from streamrt.models import Headers
 
 __all__ = ["CacheInfo", "Direction", "QueryField", "SQLLookup", "TableField"]
