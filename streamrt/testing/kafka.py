@@ -14,7 +14,6 @@ A crashed broker keeps its data and its ports, as tests of failures require.
 import atexit
 import base64
 import contextlib
-import fcntl
 import logging
 import os
 import random
@@ -27,12 +26,13 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from typing_extensions import Self
 
+from streamrt.common.file_lock import FileLock
 from streamrt.errors import ConfigurationError, KafkaStartError
 from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
@@ -203,7 +203,7 @@ class EmbeddedKafka:
                 with _locked(self.data_dir) as lock:
                     self._format(tool, deadline)
                     command = [*java_command, *class_archive("kafka", java, jars).options]
-                    problem = self._run(command, lock, deadline)
+                    problem = self._run(command, lock.fileno(), deadline)
                 if problem is None:
                     return self
                 # Another process may take a port between the choice and the start of the broker.
@@ -406,23 +406,16 @@ def end_guarded(process: "subprocess.Popen[bytes]", how: signal.Signals, timeout
                 process.stdin.close()
 
 
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[int]:
+def _locked(directory: Path) -> FileLock:
     """Lock `directory` against a second broker; a process that inherits the descriptor keeps the lock.
 
     Kafka has its own lock, but a second broker takes it only after it has written into the metadata log of the
     first.
     """
-    descriptor = os.open(directory / "broker.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise KafkaStartError(f"{directory} is in use by another Kafka broker: end it or choose another") from None
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    lock = FileLock.try_acquire(directory / "broker.lock", mode=0o644)
+    if lock is None:
+        raise KafkaStartError(f"{directory} is in use by another Kafka broker: end it or choose another")
+    return lock
 
 
 def _escaped(value: str) -> str:
