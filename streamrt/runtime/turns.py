@@ -83,11 +83,6 @@ class Turns:
         """Remove a task and its records from the queue."""
         self._queue.pop(task, None)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._queue.clear()
-        self._stopped.clear()
-
     def crowded(self) -> set[TopicPartition]:
         """Return the input partitions with more records than one turn can process, estimated from earlier turns."""
         counts = _counts(chunk for chunks in self._queue.values() for chunk in chunks)

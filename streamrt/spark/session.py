@@ -21,8 +21,6 @@ from streamrt.spark.gateway import Boot, Jvm, start_jvm
 from streamrt.spark.lending import borrow
 from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
 
-logger = logging.getLogger("streamrt.spark")
-
 _LOCAL = re.compile(r"local(\[(?P<slots>\d+|\*)(,\s*\d+)?\])?")
 _TASK_ATTEMPTS = 4
 _KAFKA_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
