@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from streamrt.common.varint import varint
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
 from streamrt.extras import install_command
 from streamrt.models import Headers
@@ -386,16 +387,7 @@ def _indexes(descriptor: Any) -> list[int]:
 def _index_bytes(indexes: list[int], deprecated: bool) -> bytes:
     if indexes == [0]:
         return b"\0"
-    return b"".join(_varint(number if deprecated else number << 1) for number in (len(indexes), *indexes))
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
+    return b"".join(varint(number if deprecated else number << 1) for number in (len(indexes), *indexes))
 
 
 def _end_of_indexes(data: bytes, deprecated: bool) -> int:
