@@ -1,9 +1,12 @@
 """Limits how often an event is logged."""
 
+import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["Throttle"]
+__all__ = ["Throttle", "log_once"]
+
+logger = logging.getLogger("streamrt")
 
 _MAX_KEYS = 256
 
@@ -46,3 +49,21 @@ class Throttle:
         self._next_at[key] = now + self._interval_s
         self.rejected, self._rejecting = self._rejecting, 0
         return True
+
+
+def log_once(text: str, *details: object) -> Callable[[], None]:
+    """Return a function that logs a line at level DEBUG with its first call, and then nothing.
+
+    Args:
+        text: the line, with placeholders for the details.
+        details: arguments of the line.
+    """
+    logged = False
+
+    def note() -> None:
+        nonlocal logged
+        if not logged:
+            logged = True
+            logger.debug(text, *details)
+
+    return note

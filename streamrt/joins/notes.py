@@ -36,20 +36,3 @@ class Warnings:
         rejected = self._throttle.rejected
         more = f" ({rejected} more like this since the last line)" if rejected else ""
         logger.warning(self._text + "%s", self._place, *details, more)
-
-
-class Once:
-    """Logs a debug line only once.
-
-    Args:
-        text: the line.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text: str | None = text
-
-    def note(self) -> None:
-        """Log the line, unless it was logged before."""
-        if self._text is not None:
-            logger.debug("%s", self._text)
-            self._text = None
