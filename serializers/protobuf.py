@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from streamrt.common.texts import one_line
 from streamrt.common.varint import varint
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
 from streamrt.extras import install_command
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _KNOWN_TYPES = "google/protobuf/"
 _MAX_INDEXES = 100
-_LONGEST = 300
 
 
 class ProtobufSerializer(Serializer):
@@ -133,7 +133,7 @@ class ProtobufSerializer(Serializer):
             except SerializationError:
                 raise
             except Exception as error:
-                raise SerializationError(f"the value is not a {name}: {_short(error)}") from error
+                raise SerializationError(f"the value is not a {name}: {one_line(error)}") from error
             return data
 
         return encode
@@ -232,7 +232,7 @@ class ProtobufDeserializer(Deserializer):
                 message = parse(data)
                 return message if convert is None else convert(message)
             except Exception as error:
-                raise SerializationError(f"the bytes are not a {descriptor.full_name}: {_short(error)}") from error
+                raise SerializationError(f"the bytes are not a {descriptor.full_name}: {one_line(error)}") from error
 
         return decode
 
@@ -411,8 +411,3 @@ def _read_varint(data: bytes, start: int, deprecated: bool) -> tuple[int, int]:
         if byte < 0x80:
             return number if deprecated else (number >> 1) ^ -(number & 1), start + place + 1
     raise SerializationError("the message indexes of the value are cut short or too long")
-
-
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

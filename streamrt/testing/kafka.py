@@ -28,6 +28,7 @@ from types import TracebackType
 from typing_extensions import Self
 
 from streamrt.common.file_lock import FileLock
+from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError, KafkaStartError
 from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
@@ -305,7 +306,7 @@ class EmbeddedKafka:
             "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         }
         settings.update(self._config)
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+        return {name: option_text(value) for name, value in settings.items()}
 
     def _format(self, command: list[str], deadline: float) -> None:
         settings = self._settings()
