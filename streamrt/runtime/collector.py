@@ -1,6 +1,5 @@
 """Receives the outputs of operators: records for topics and sinks, printed items, and collected results."""
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,8 +19,6 @@ from streamrt.serializers import SERIALIZERS, BoundSerializer, MessageField, Ser
 from streamrt.state import State, StoreSpec, StoreTransaction, Transaction
 from streamrt.topics import Topic
 from streamrt.topology import Node, RecordHandler
-
-logger = logging.getLogger("streamrt")
 
 _PORTION_S = 1.0
 """Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""

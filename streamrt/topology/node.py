@@ -209,17 +209,6 @@ class Node:
     location: str
 
     @property
-    def parent(self) -> int | None:
-        """Id of the only parent, or None for a source.
-
-        Raises:
-            TypeError: for a node with several inputs.
-        """
-        if len(self.parents) > 1:
-            raise TypeError(f"{self} has {len(self.parents)} inputs, and no single parent")
-        return self.parents[0] if self.parents else None
-
-    @property
     def label(self) -> str:
         """A name that is unique in the topology, such as `apply-3`."""
         return f"{self.operator.name}-{self.id}"

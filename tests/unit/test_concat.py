@@ -79,15 +79,12 @@ def test_a_merged_frame_tells_its_topics() -> None:
     assert repr(merged) == "StreamingDataFrame(a, b, at concat-2)"
 
 
-def test_a_node_with_several_inputs_has_no_single_parent() -> None:
+def test_a_node_with_several_inputs_builds_one_function_for_each() -> None:
     a, b = frames(application(), "a", "b")
     node = a.concat(b)._node
     assert node.parents == (0, 1)
-    with pytest.raises(TypeError, match=r"concat-2 defined at test_concat.py:\d+ has 2 inputs, and no single parent"):
-        _ = node.parent
     with pytest.raises(TypeError, match="build_inputs"):
         Concat().build(lambda *record: None, node, Surroundings())
-    assert (Node(0, (), Concat(), "").parent, Node(1, (0,), Concat(), "").parent) == (None, 0)
 
 
 def test_only_frames_of_one_application_can_be_merged() -> None:

@@ -271,7 +271,7 @@ def test_nodes_keep_their_ids_and_places_and_parents_come_first(stage: Stage) ->
     for resolved in (topology.resolve({"in": 1}), topology.resolve({"in": 2})):
         seen: set[int] = set()
         for node in resolved.nodes:
-            assert node.parent is None or node.parent in seen
+            assert seen.issuperset(node.parents)
             assert node.location == known[node.id].location
             assert node.label == known[node.id].label
             seen.add(node.id)

@@ -154,6 +154,6 @@ def test_with_and_without_repartition_topics_the_results_are_the_same(
     assert [isinstance(node.operator, SinkOperator) for node in resolved.nodes].count(True) == len(steps) + 1
     seen: set[int] = set()
     for node in resolved.nodes:
-        assert node.parent is None or node.parent in seen
+        assert seen.issuperset(node.parents)
         seen.add(node.id)
     assert outputs(resolved, records) == outputs(topology, records)
