@@ -18,7 +18,7 @@ from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import StoreSpec, state_of
-from streamrt.topology import TaskStore
+from streamrt.topology import TaskId, TaskStore
 
 
 def run(address: str, case: str, guarantee: ProcessingGuarantee, chosen: argparse.Namespace) -> float:
@@ -42,21 +42,21 @@ def run_restore(address: str, keys: int) -> float:
         settings = StateSettings(
             "bench", directory, None, {"in": ScopeInfo(None, 1, {"default": ChangelogSettings(changelog)})}
         )
-        place = TopicPartition("in", 0)
+        partition, task = TopicPartition("in", 0), TaskId("in", 0)
         clients = KafkaTaskClients(as_connection(address), "bench")
         own = {"default": TaskStore("in", StoreSpec())}
-        stores = TaskStores(StoreCatalog(settings), own, place, clients, transactional=False)
-        stores.open({place: 0}, known=())
+        stores = TaskStores(StoreCatalog(settings), own, task, clients, transactional=False)
+        stores.open({partition: 0}, known=())
         state = state_of("default", stores.transaction("default"))
         for number in range(keys):
             state(b"key-%d" % number, 0).set("count", number)
-        stores.prepare(clients.writer(), {place: keys})
+        stores.prepare(clients.writer(), {partition: keys})
         clients.writer().flush()
         # Nothing was flushed to the store: it is as empty as after the loss of a disk.
         stores.close()
         begun = time.monotonic()
-        stores = TaskStores(StoreCatalog(settings), own, place, clients, transactional=False)
-        stores.open({place: keys}, known={place})
+        stores = TaskStores(StoreCatalog(settings), own, task, clients, transactional=False)
+        stores.open({partition: keys}, known={partition})
         seconds = time.monotonic() - begun
         stores.close()
         clients.close()

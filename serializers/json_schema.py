@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from streamrt.common.texts import one_line
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
 from streamrt.extras import install_command
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 Check = Callable[[Any], None]
 """Raises SerializationError if a value does not follow the schema."""
 
-_LONGEST = 300
 _ABOUT_NAMES = frozenset({"required", "dependentRequired", "additionalProperties", "unevaluatedProperties"})
 """Rules whose messages name properties. Messages of other rules repeat the value, which does not belong in logs."""
 
@@ -68,7 +68,7 @@ def schema_check(schema: Any, others: Mapping[str, Any] | None = None) -> Check:
         except RecursionError:
             raise SerializationError("the value is nested too deeply to be validated") from None
         except Exception as trouble:
-            raise SerializationError(f"the value cannot be validated: {_short(trouble)}") from trouble
+            raise SerializationError(f"the value cannot be validated: {one_line(trouble)}") from trouble
         if error is not None:
             raise SerializationError(_explain(error))
 
@@ -90,7 +90,7 @@ def validator_check(validator: Any) -> Check:
             validate(value)
         except Exception as error:
             known = hasattr(error, "json_path") and hasattr(error, "validator_value")
-            message = _explain(error) if known else f"the validator refuses the value: {_short(error)}"
+            message = _explain(error) if known else f"the validator refuses the value: {one_line(error)}"
             raise SerializationError(message) from error
 
     return check
@@ -122,7 +122,7 @@ def offline(validator: Any) -> Any:
 
 def _invalid(error: Exception) -> ConfigurationError:
     where = getattr(error, "json_path", "$")
-    reason = _short(getattr(error, "message", None) or str(error) or type(error).__name__)
+    reason = one_line(getattr(error, "message", None) or str(error) or type(error).__name__)
     return ConfigurationError(f"the JSON Schema is not valid at {where}: {reason}")
 
 
@@ -193,17 +193,12 @@ def _frozen(value: Any) -> Any:
 
 def _explain(error: Any) -> str:
     if error.validator in _ABOUT_NAMES:
-        rule = _short(error.message)
+        rule = one_line(error.message)
     elif error.validator is None:
         rule = "no value is allowed"
     else:
-        rule = f"{error.validator!r} must be {_short(repr(error.validator_value))}"
-    return f"the value does not follow its JSON Schema at {_short(error.json_path)}: {rule}"
-
-
-def _short(message: object) -> str:
-    text = " ".join(str(message).split()) or type(message).__name__
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        rule = f"{error.validator!r} must be {one_line(repr(error.validator_value))}"
+    return f"the value does not follow its JSON Schema at {one_line(error.json_path)}: {rule}"
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
@@ -227,4 +222,4 @@ def schema_of(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SerializationError(f"the text of the schema is not JSON: {_short(error)}") from error
+        raise SerializationError(f"the text of the schema is not JSON: {one_line(error)}") from error

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from streamrt.common.texts import one_line
+from streamrt.common.varint import varint
 from streamrt.errors import ArgumentTypeError, ConfigurationError, SerializationError
 from streamrt.extras import install_command
 from streamrt.records import Headers
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 _KNOWN_TYPES = "google/protobuf/"
 _MAX_INDEXES = 100
-_LONGEST = 300
 
 
 class ProtobufSerializer(Serializer):
@@ -132,7 +133,7 @@ class ProtobufSerializer(Serializer):
             except SerializationError:
                 raise
             except Exception as error:
-                raise SerializationError(f"the value is not a {name}: {_short(error)}") from error
+                raise SerializationError(f"the value is not a {name}: {one_line(error)}") from error
             return data
 
         return encode
@@ -231,7 +232,7 @@ class ProtobufDeserializer(Deserializer):
                 message = parse(data)
                 return message if convert is None else convert(message)
             except Exception as error:
-                raise SerializationError(f"the bytes are not a {descriptor.full_name}: {_short(error)}") from error
+                raise SerializationError(f"the bytes are not a {descriptor.full_name}: {one_line(error)}") from error
 
         return decode
 
@@ -386,16 +387,7 @@ def _indexes(descriptor: Any) -> list[int]:
 def _index_bytes(indexes: list[int], deprecated: bool) -> bytes:
     if indexes == [0]:
         return b"\0"
-    return b"".join(_varint(number if deprecated else number << 1) for number in (len(indexes), *indexes))
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
+    return b"".join(varint(number if deprecated else number << 1) for number in (len(indexes), *indexes))
 
 
 def _end_of_indexes(data: bytes, deprecated: bool) -> int:
@@ -419,8 +411,3 @@ def _read_varint(data: bytes, start: int, deprecated: bool) -> tuple[int, int]:
         if byte < 0x80:
             return number if deprecated else (number >> 1) ^ -(number & 1), start + place + 1
     raise SerializationError("the message indexes of the value are cut short or too long")
-
-
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

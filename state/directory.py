@@ -26,7 +26,6 @@ The owner holds a lock on the directory itself (`flock`), from before it reads t
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -37,6 +36,7 @@ from typing import Any, Final
 
 import orjson
 
+from streamrt.common.file_lock import FileLock
 from streamrt.errors import StateError, StoreCorruptedError, StoreLockedError, StoreVersionError
 
 __all__ = ["StoreDirectory", "escaped", "make_private"]
@@ -113,7 +113,7 @@ class StoreDirectory:
         self._parents = [base_dir / escaped(topic), base_dir / escaped(topic) / escaped(store)]
         self.path = self._parents[-1] / str(int(partition))
         self.name = f"store {store!r} of {topic}[{partition}] in {self.path}"
-        self._fd: int | None = None
+        self._lock: FileLock | None = None
 
     @classmethod
     def at(cls, path: Path) -> "StoreDirectory":
@@ -141,29 +141,27 @@ class StoreDirectory:
                 try:
                     if create:
                         self._make()
-                    fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                    lock = FileLock.try_acquire(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 except FileNotFoundError:
                     if not create:
                         return False
                     continue  # deleted between creation and opening
                 except OSError as error:
                     raise self._unusable(error) from error
-                owned = self._try_lock(fd)
-                if owned:
-                    self._fd = fd
-                    return True
-                os.close(fd)
-                if owned is False:
+                if lock is None:
                     break
+                if self._is_here(lock):
+                    self._lock = lock
+                    return True
+                lock.close()
         raise self.locked()
 
     def unlock(self) -> None:
         """Release the ownership."""
-        if self._fd is not None:
-            fd, self._fd = self._fd, None
-            # Unlock explicitly: a forked process may have inherited the descriptor, and with it the lock.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            # A forked process may have inherited the descriptor, and with it the lock.
+            lock.release()
 
     def begin(self) -> bool:
         """Check the contents of the directory, and mark it as in use.
@@ -204,10 +202,11 @@ class StoreDirectory:
         """
         try:
             files = self._files()
+            owned = None if self._lock is None else self._lock.fileno()
             # Delete the seal last, so that an interrupted deletion leaves a directory that is recognized as a damaged
             # store.
             for name in sorted(files, key=lambda name: name == SEAL):
-                os.unlink(name, dir_fd=self._fd)
+                os.unlink(name, dir_fd=owned)
             self.path.rmdir()
         except OSError as error:
             raise self._unusable(error) from error
@@ -252,20 +251,15 @@ class StoreDirectory:
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(folder))
 
-    def _try_lock(self, fd: int) -> bool | None:
-        """Return whether the lock was free; None if the directory was deleted in the meantime."""
+    def _is_here(self, lock: FileLock) -> bool:
+        """Return whether a lock is on the directory at this path.
+
+        The previous owner may have deleted it: then the lock is on a directory without a name.
+        """
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            os.close(fd)
-            raise self._unusable(error) from error
-        try:
-            # The previous owner may have deleted it: then the lock is on a directory without a name.
-            return os.path.samestat(os.fstat(fd), os.lstat(self.path)) or None
+            return os.path.samestat(os.fstat(lock.fileno()), os.lstat(self.path))
         except FileNotFoundError:
-            return None
+            return False
 
     def _files(self) -> dict[str, int]:
         """Return the names of all files with their sizes in bytes.

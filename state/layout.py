@@ -43,6 +43,7 @@ An expiry below 0 or beyond 2**63 - 1 is clamped to these bounds, so that the or
 
 from typing import Final
 
+from streamrt.common.varint import varint
 from streamrt.errors import StoreCorruptedError, StoreVersionError
 
 __all__ = [
@@ -104,15 +105,6 @@ class Expiring:
         self.payload = payload
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def key_prefix(tag: int, key: bytes) -> bytes:
     r"""Return the prefix of a record key, without a space.
 
@@ -120,7 +112,7 @@ def key_prefix(tag: int, key: bytes) -> bytes:
         >>> key_prefix(BYTES_KEY, b"ab")
         b'\x01\x02ab'
     """
-    return bytes((tag,)) + _varint(len(key)) + key
+    return bytes((tag,)) + varint(len(key)) + key
 
 
 def split_prefix(prefix: bytes) -> tuple[int, bytes]:

@@ -12,7 +12,6 @@ counting them distinguishes the two.
 """
 
 import csv
-import fcntl
 import io
 import json
 import os
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamrt.common.file_lock import FileLock
 from streamrt.connectors.dialects import dialect_settings
 from streamrt.connectors.sinks.base import BatchingSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
@@ -120,12 +120,8 @@ class CSVSink(BatchingSink):
     def _append(self, rows: bytes) -> None:
         try:
             # Opened each time: a file that was moved away in the meantime is created again.
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                self._append_locked(descriptor, rows)
-            finally:
-                os.close(descriptor)
+            with FileLock.acquire(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644) as lock:
+                self._append_locked(lock.fileno(), rows)
         except FileNotFoundError as error:
             raise SinkError(
                 f"CSVSink cannot write {self._path}: there is no directory {self._path.parent}; create it first"

@@ -6,8 +6,6 @@ from streamrt.operators.durations import milliseconds
 
 __all__ = ["ensure_milliseconds"]
 
-_ANY = -(2**63)
-
 
 def ensure_milliseconds(delta: int | timedelta) -> int:
     """Return a duration in milliseconds.
@@ -22,4 +20,4 @@ def ensure_milliseconds(delta: int | timedelta) -> int:
         >>> ensure_milliseconds(timedelta(seconds=1.5)), ensure_milliseconds(7)
         (1500, 7)
     """
-    return milliseconds("delta", delta, least=_ANY)
+    return milliseconds("delta", delta, least=None)

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
+from streamrt.common.copies import deep_copy
+from streamrt.common.throttle import log_once
 from streamrt.joins.merging import Merge
-from streamrt.joins.notes import Once, Warnings
+from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
-from streamrt.joins.values import deep_copy
 from streamrt.records import Headers
 from streamrt.state import StoreSpec, TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
@@ -58,12 +59,12 @@ class AsOfJoin(MergeOperator):
             "time %d",
             node,
         )
-        keyless = Once(f"{node} skips records without a key: they match nothing")
+        keyless = log_once("%s skips records without a key: they match nothing", node)
 
         def left(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             found = None
             if key is None:
-                keyless.note()
+                keyless()
             else:
                 transaction = cast("TimedTransaction", store())
                 now = transaction.clock
@@ -83,7 +84,7 @@ class AsOfJoin(MergeOperator):
 
         def right(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
-                keyless.note()
+                keyless()
                 return
             transaction = cast("TimedTransaction", store())
             now = transaction.clock

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
+from streamrt.common.copies import deep_copy
+from streamrt.common.throttle import log_once
 from streamrt.joins.merging import Merge
-from streamrt.joins.notes import Once, Warnings
+from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
-from streamrt.joins.values import deep_copy
 from streamrt.records import Headers
 from streamrt.state import StoreSpec, TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
@@ -57,7 +58,7 @@ class IntervalJoin(MergeOperator):
         late = Warnings(
             "%s dropped a record of key %r with timestamp %d, more than the grace of %d ms behind stream time %d", node
         )
-        keyless = Once(f"{node} skips records without a key: they match nothing")
+        keyless = log_once("%s skips records without a key: they match nothing", node)
 
         def side(is_left: bool, before: int, after: int, alone: bool) -> RecordHandler:
             """Return the closure of one side. Its records match others from `before` ms earlier to `after` ms later."""
@@ -69,7 +70,7 @@ class IntervalJoin(MergeOperator):
 
             def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
                 if key is None:
-                    keyless.note()
+                    keyless()
                     if alone:
                         child(pair(value, None), None, timestamp, None)
                     return

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
+from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, StoreCorruptedError
 from streamrt.joins.lookups import BaseField, BaseLookup, LookupBuffer
 from streamrt.joins.notes import Warnings
-from streamrt.joins.values import deep_copy
 from streamrt.operators.columns import column_of
 from streamrt.records import Headers, Tick
 from streamrt.state import StoreSpec, TimedTransaction

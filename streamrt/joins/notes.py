@@ -4,6 +4,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from streamrt.common.throttle import Throttle
+
 logger = logging.getLogger("streamrt")
 
 _PAUSE_S = 10.0
@@ -25,34 +27,12 @@ class Warnings:
     def __init__(self, text: str, place: object, clock: Callable[[], float] = time.monotonic) -> None:
         self._text = text
         self._place = str(place)
-        self._clock = clock
-        self._next = float("-inf")
-        self._kept_back = 0
+        self._throttle = Throttle(_PAUSE_S, clock)
 
     def note(self, *details: object) -> None:
         """Log a warning, or count it for the next line."""
-        now = self._clock()
-        if now < self._next:
-            self._kept_back += 1
+        if not self._throttle.admit():
             return
-        more = f" ({self._kept_back} more like this since the last line)" if self._kept_back else ""
+        rejected = self._throttle.rejected
+        more = f" ({rejected} more like this since the last line)" if rejected else ""
         logger.warning(self._text + "%s", self._place, *details, more)
-        self._next = now + _PAUSE_S
-        self._kept_back = 0
-
-
-class Once:
-    """Logs a debug line only once.
-
-    Args:
-        text: the line.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text: str | None = text
-
-    def note(self) -> None:
-        """Log the line, unless it was logged before."""
-        if self._text is not None:
-            logger.debug("%s", self._text)
-            self._text = None

@@ -1,13 +1,13 @@
 """Common parts of all clients: options, log lines, and the conversion of partitions and errors to StreamRT's types."""
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
+from streamrt.common.throttle import Throttle
 from streamrt.errors import ConfigurationError, StreamRTError
 from streamrt.kafka.connection import ConnectionConfig, as_connection
 from streamrt.records import TopicPartition
@@ -17,7 +17,6 @@ __all__ = [
     "ErrorCallback",
     "KafkaRequestError",
     "OffsetMetadata",
-    "Throttle",
     "build_client",
     "callback",
     "client_options",
@@ -34,7 +33,7 @@ __all__ = [
 ErrorCallback = Callable[[KafkaError], None]
 T = TypeVar("T")
 
-REPEAT_S = 30.0
+_REPEAT_S = 30.0
 """Minimum seconds between two identical log lines of a client."""
 
 _DEFAULTS = {
@@ -81,38 +80,6 @@ class KafkaRequestError(StreamRTError):
         return type(self), (str(self), self.code, self.retriable)
 
 
-class Throttle:
-    """Admit each key at most once per interval.
-
-    Args:
-        interval_s: the interval in seconds.
-        clock: function that returns the current time in seconds.
-
-    Example:
-        >>> throttle = Throttle(30.0, clock=lambda: 0.0)
-        >>> throttle.ready("broker away"), throttle.ready("broker away"), throttle.ready("other")
-        (True, False, True)
-    """
-
-    _KEYS = 256
-
-    def __init__(self, interval_s: float = REPEAT_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval_s = interval_s
-        self._clock = clock
-        self._last: dict[object, float] = {}
-
-    def ready(self, key: object) -> bool:
-        """Return whether `key` was not admitted during the last interval, and admit it."""
-        now = self._clock()
-        last = self._last.get(key)
-        if last is not None and now - last < self._interval_s:
-            return False
-        if len(self._last) >= self._KEYS:
-            self._last.clear()
-        self._last[key] = now
-        return True
-
-
 class ClientLogger:
     """Forward the log lines of librdkafka to a Python logger, at appropriate levels.
 
@@ -126,14 +93,14 @@ class ClientLogger:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._throttle = Throttle()
+        self._throttle = Throttle(_REPEAT_S)
 
     def log(self, level: int, pattern: str, *args: object) -> None:
         """Log one line; confluent-kafka passes facility, client and text as arguments."""
         facility = args[0] if args else ""
         if level >= logging.WARNING:
             known = facility in _CONNECTION_FACILITIES
-            if known or not self._throttle.ready((facility, args[-1] if args else pattern)):
+            if known or not self._throttle.admit((facility, args[-1] if args else pattern)):
                 level = logging.DEBUG
         self._logger.log(level, pattern, *args)
 
@@ -144,12 +111,12 @@ def log_error_to(logger: logging.Logger) -> ErrorCallback:
     Args:
         logger: logger for the errors.
     """
-    throttle = Throttle()
+    throttle = Throttle(_REPEAT_S)
 
     def on_error(error: KafkaError) -> None:
         away = is_connection_error(error)
         # A failed connection and the lack of any other are one piece of information.
-        if not throttle.ready("away" if away else error.code()):
+        if not throttle.admit("away" if away else error.code()):
             logger.debug("Kafka client: %s", error.str())
         elif away:
             # librdkafka's text says "0/2 brokers" even if there is only one broker.

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, SupportsIndex
 
 from typing_extensions import override
 
+from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, field_of
 from streamrt.kafka.java_connection import java_connection_options
@@ -110,21 +111,17 @@ def _without(options: Mapping[str, Any], option: str) -> dict[str, Any]:
 _Rule = Callable[[str, Any], dict[str, str]]
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _member_only(_option: str, _value: Any) -> dict[str, str]:
     return {}
 
 
 def _same(option: str, value: Any) -> dict[str, str]:
-    return {option: _text(value)}
+    return {option: option_text(value)}
 
 
 def _named(name: str, replaced: Mapping[str, str] | None = None) -> _Rule:
     def rule(_option: str, value: Any) -> dict[str, str]:
-        text = _text(value)
+        text = option_text(value)
         return {name: (replaced or {}).get(text, text)}
 
     return rule
@@ -132,9 +129,9 @@ def _named(name: str, replaced: Mapping[str, str] | None = None) -> _Rule:
 
 def _only(*allowed: str, because: str, name: str | None = None) -> _Rule:
     def rule(option: str, value: Any) -> dict[str, str]:
-        if _text(value).lower() not in allowed:
+        if option_text(value).lower() not in allowed:
             raise ConfigurationError(f"consumer_extra_config: {option} can only be {' or '.join(allowed)}: {because}")
-        return {name: _text(value).lower()} if name else {}
+        return {name: option_text(value).lower()} if name else {}
 
     return rule
 

@@ -3,11 +3,11 @@
 They are plain data, so a topology with them can be pickled, compared and drawn.
 """
 
-import copy
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.operators.expression import Expression
 from streamrt.records import Headers
@@ -145,7 +145,7 @@ class Fill:
             return
         for column, default in self.defaults:
             if value.get(column) is None:
-                value[column] = copy.deepcopy(default)
+                value[column] = deep_copy(default)
 
     def __str__(self) -> str:
         return "fill " + ", ".join(column for column, _ in self.defaults)

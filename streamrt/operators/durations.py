@@ -7,13 +7,13 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def milliseconds(what: str, duration: int | timedelta, least: int = 0) -> int:
+def milliseconds(what: str, duration: int | timedelta, least: int | None = 0) -> int:
     """Return a duration in milliseconds; a timedelta is rounded to the nearest millisecond, a half up.
 
     Args:
         what: name of the duration, for errors.
         duration: milliseconds, or a timedelta.
-        least: the shortest allowed duration in milliseconds.
+        least: the shortest allowed duration in milliseconds; None for no limit.
 
     Raises:
         ArgumentTypeError: if `duration` is neither an int nor a timedelta.
@@ -31,6 +31,6 @@ def milliseconds(what: str, duration: int | timedelta, least: int = 0) -> int:
         raise ArgumentTypeError(
             f"{what} must be an int of milliseconds or a timedelta, got {type(duration).__name__} {duration!r}"
         )
-    if whole < least:
+    if least is not None and whole < least:
         raise ArgumentValueError(f"{what} must be {least} ms or more, got {whole}")
     return whole

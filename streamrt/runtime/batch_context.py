@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streamrt.records import TopicPartition
+from streamrt.topology import TaskId
 
 __all__ = ["BatchContext"]
 
@@ -23,8 +24,6 @@ class BatchContext:
             `Topology.scopes`.
         now: wall clock, in milliseconds since the Unix epoch.
         watermarks: watermarks in milliseconds, by task and store, as far as they are needed and known.
-        behind: tasks that may re-read uncommitted records which already advanced the watermark. Their watermarks are
-            capped at the event time of their own stores; otherwise these records would be late.
         sent: the highest event time that each task has sent into exchanges before, by task and topic.
         claims: with at-least-once, the numbers of the claims of input partitions with state.
         attempt: number of the processing attempt, higher than all earlier ones under the same claims.
@@ -34,12 +33,11 @@ class BatchContext:
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
     time_limit_s: float = float("inf")
     output_limit: int | None = None
-    last_committer: Mapping[TopicPartition, str] = field(default_factory=dict)
+    last_committer: Mapping[TaskId, str] = field(default_factory=dict)
     stateful: frozenset[TopicPartition] = frozenset()
     now: int = 0
-    watermarks: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
-    behind: frozenset[TopicPartition] = frozenset()
-    sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
+    watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    sent: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     attempt: int = 0
     record_limit: int | None = None

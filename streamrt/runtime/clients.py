@@ -7,6 +7,7 @@ from typing import Protocol
 from streamrt.kafka import CommittedOffset, OffsetMetadata
 from streamrt.records import Headers, TopicPartition
 from streamrt.runtime.chunk import Chunk
+from streamrt.topology import TaskId
 
 
 class RecordWriter(Protocol):
@@ -96,14 +97,14 @@ class TaskClients(Protocol):
     def writer(self) -> RecordWriter:
         """Return the writer for at-least-once; tasks share it."""
 
-    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
+    def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         """Return the transactional writer that this process has for a task, if it is still usable."""
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
+    def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 
         Args:
-            task: the task: an input partition, or the name of those of merged topics.
+            task: the task.
             owner: the input partition that the transactional id is named after.
 
         Raises:
@@ -128,7 +129,7 @@ class TaskClients(Protocol):
     def send_pending(self) -> None:
         """Send lingering records now; called when the task is idle."""
 
-    def release(self, task: TopicPartition) -> None:
+    def release(self, task: TaskId) -> None:
         """Drop the transactional writer of a task."""
 
     def committed(self, place: TopicPartition) -> int | None:
@@ -175,7 +176,7 @@ class TaskClients(Protocol):
 
 
 class _NoWriter:
-    """The writer while no session is open; it rejects all records."""
+    """The writer while no task is open; it rejects all records."""
 
     def produce(
         self,
@@ -186,7 +187,7 @@ class _NoWriter:
         headers: Headers | None,
         partition: int = -1,
     ) -> None:
-        raise RuntimeError(f"a record for topic {topic!r} was produced while no session is open")
+        raise RuntimeError(f"a record for topic {topic!r} was produced while no task is open")
 
     def flush(self) -> list[Exception]:
         return []

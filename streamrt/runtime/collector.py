@@ -1,6 +1,5 @@
 """Receives the outputs of operators: records for topics and sinks, printed items, and collected results."""
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,8 +19,6 @@ from streamrt.serializers import SERIALIZERS, BoundSerializer, MessageField, Ser
 from streamrt.state import State, StoreSpec, StoreTransaction, Transaction
 from streamrt.topics import Topic
 from streamrt.topology import Node, RecordHandler, StateAccess
-
-logger = logging.getLogger("streamrt")
 
 _PORTION_S = 1.0
 """Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""
@@ -51,11 +48,11 @@ class OutputCollector:
         clock: returns seconds; only differences count.
 
     Attributes:
-        writer: the target of produced records; set for each session.
-        states: functions that return the state of a key, by store name; set for each session by `use`.
-        transactions: the open transactions, by store name; set for each session by `use`.
+        writer: the target of produced records; that of the active task.
+        states: functions that return the state of a key, by store name; those of the active task, set by `use`.
+        transactions: the open transactions, by store name; those of the active task, set by `use`.
         ticks: the tick functions of operators, each with its node.
-        sent: the highest event time sent into each exchange that watermarks pass, by topic; set for each session.
+        sent: the highest event time sent into each exchange that watermarks pass, by topic; that of the active task.
         deadline: value of `clock` at which the time slice ends; set before records and ticks.
         unfinished: whether an operator had to stop early since this was set to False.
     """
@@ -146,7 +143,7 @@ class OutputCollector:
         return send_timed if name in self._timed else send
 
     def state(self, store: StoreSpec) -> StateAccess:
-        """Return a function that returns the state of a record's key in a store of the open session."""
+        """Return a function that returns the state of a record's key in a store of the active task."""
         name = store.name
         states = self.states
 
@@ -156,11 +153,11 @@ class OutputCollector:
         return state
 
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:
-        """Return a function that returns the open transaction of a store; each session has a new one."""
+        """Return a function that returns the open transaction of a store; each commit interval has a new one."""
         return partial(self.transactions.__getitem__, store.name)
 
     def use(self, transactions: Mapping[str, Transaction]) -> None:
-        """Use the transactions of a session, given by store name, for operators."""
+        """Use the transactions of a task, given by store name, for operators."""
         self.transactions.update(transactions)
         self.states.update(
             {

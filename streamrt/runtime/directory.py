@@ -14,7 +14,6 @@ the files of the first one, and a restarted process finds its files again.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -25,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from streamrt.common.file_lock import FileLock
 from streamrt.errors import ConfigurationError, InvalidOperationError, StateError, StoreVersionError
 from streamrt.state.directory import make_private
 
@@ -40,7 +40,7 @@ class StateDirectory:
     Args:
         path: directory of this instance's store partitions; created when it is needed.
         number: number of the instance.
-        descriptor: file descriptor of the locked file.
+        lock: lock of the part.
 
     Example:
         >>> import tempfile
@@ -53,10 +53,10 @@ class StateDirectory:
         (None, None)
     """
 
-    def __init__(self, path: Path, number: int, descriptor: int) -> None:
+    def __init__(self, path: Path, number: int, lock: FileLock) -> None:
         self.path = path
         self.number = number
-        self._descriptor = descriptor
+        self._lock = lock
 
     @classmethod
     def take(cls, state_dir: Path, group: str, cluster: str) -> "StateDirectory":
@@ -78,10 +78,10 @@ class StateDirectory:
         if _has_only_applications(state_dir, root):
             make_private(state_dir)
         for number in range(_MOST):
-            descriptor = _lock(root / f"{number}.lock")
-            if descriptor is None:
+            lock = _lock(root / f"{number}.lock")
+            if lock is None:
                 continue
-            directory = cls(root / str(number), number, descriptor)
+            directory = cls(root / str(number), number, lock)
             try:
                 _check_owner(root, group, cluster, alone=number == 0)
             except BaseException:
@@ -92,7 +92,7 @@ class StateDirectory:
 
     def release(self) -> None:
         """Release the part."""
-        os.close(self._descriptor)
+        self._lock.close()
 
 
 @contextlib.contextmanager
@@ -194,22 +194,18 @@ def locked_parts(state_dir: Path, group: str) -> Iterator[list[Path]]:
     if not root.is_dir() or root.is_symlink():
         yield []
         return
-    descriptors: list[int] = []
     names = {lock.stem for lock in root.glob("*.lock")}
     names |= {child.name for child in root.iterdir() if child.is_dir() and not child.is_symlink()}
-    try:
+    with contextlib.ExitStack() as locks:
         for name in sorted(names):
-            descriptor = _lock(root / f"{name}.lock")
-            if descriptor is None:
+            lock = _lock(root / f"{name}.lock")
+            if lock is None:
                 raise InvalidOperationError(
                     f"the state in {root} is in use by a running instance of the application: stop it first"
                 )
-            descriptors.append(descriptor)
+            locks.enter_context(lock)
         parts = (root / name for name in sorted(names))
         yield [part for part in parts if part.is_dir() and not part.is_symlink()]
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 def free_parts(root: Path, wanted: Callable[[Path], bool]) -> Iterator[Path]:
@@ -219,17 +215,14 @@ def free_parts(root: Path, wanted: Callable[[Path], bool]) -> Iterator[Path]:
         root: the directory of the consumer group.
         wanted: returns whether to lock and yield a part. An instance that starts meanwhile cannot take a locked part.
     """
-    for lock in sorted(root.glob("*.lock")):
-        part = root / lock.stem
+    for path in sorted(root.glob("*.lock")):
+        part = root / path.stem
         if not part.is_dir() or part.is_symlink() or not wanted(part):
             continue
-        descriptor = _lock(lock)
-        if descriptor is None:
-            continue
-        try:
-            yield part
-        finally:
-            os.close(descriptor)
+        lock = _lock(path)
+        if lock is not None:
+            with lock:
+                yield part
 
 
 def _has_only_applications(state_dir: Path, root: Path) -> bool:
@@ -243,18 +236,8 @@ def _has_only_applications(state_dir: Path, root: Path) -> bool:
         )
 
 
-def _lock(path: Path) -> int | None:
-    """Lock a file, and create it if it does not exist; return None if another process holds the lock."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+def _lock(path: Path) -> FileLock | None:
+    return FileLock.try_acquire(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def _check_owner(root: Path, group: str, cluster: str, *, alone: bool) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from streamrt.records import TopicPartition
 from streamrt.runtime.barriers import Barrier, Passage
 from streamrt.runtime.report import StoreTime
-from streamrt.topology import Topology, WatermarkStrategy
+from streamrt.topology import TaskId, Topology, WatermarkStrategy
 
 __all__ = ["EventTime", "Peer", "StepClock"]
 
@@ -180,8 +180,8 @@ class EventTime:
         self._holds = {topic: topology.holds_back_ms(topic) for topic in self._exchanges}
         # The stores whose deadlines may send outputs into an exchange.
         self._before = {topic: stores for sends in self._sends.values() for topic, stores in sends.items()}
-        self._tasks: dict[TopicPartition, _Task] = {}
-        self._peers: dict[TopicPartition, _Task] = {}
+        self._tasks: dict[TaskId, _Task] = {}
+        self._peers: dict[TaskId, _Task] = {}
 
     @property
     def wanted(self) -> bool:
@@ -195,13 +195,13 @@ class EventTime:
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
-    def assign(self, tasks: Iterable[TopicPartition]) -> None:
+    def assign(self, tasks: Iterable[TaskId]) -> None:
         """Set the tasks that this process owns now; the facts about those that stay are kept.
 
         Args:
             tasks: the tasks, including those that cannot be processed now: they hold back the watermark.
         """
-        own = [task for task in tasks if self._concerns(task.topic)]
+        own = [task for task in tasks if self._concerns(task.stream)]
         self._tasks = {task: self._tasks.get(task) or self._begun(task) for task in own}
         for task in own:
             former = self._peers.pop(task, None)
@@ -209,7 +209,7 @@ class EventTime:
                 self._tasks[task].exchanges[topic].reach(point.time, 0)
         self._keep_passages()
 
-    def restart(self, tasks: Iterable[TopicPartition]) -> None:
+    def restart(self, tasks: Iterable[TaskId]) -> None:
         """Forget the event times of the stores of tasks that restart at their committed offsets."""
         for task in tasks:
             known = self._tasks.get(task)
@@ -217,16 +217,14 @@ class EventTime:
                 known.at_end = False
                 known.stores = {name: _Point(moved_at=known.quiet_ms) for name in known.stores}
 
-    def ready(self, tasks: Iterable[TopicPartition]) -> None:
+    def ready(self, tasks: Iterable[TaskId]) -> None:
         """Set the tasks that can be ticked; all others wait, and do not count as at their ends."""
         able = set(tasks)
         for task, known in self._tasks.items():
             known.ready = task in able
             known.at_end = known.at_end and known.ready
 
-    def at_end(
-        self, ended: Iterable[TopicPartition] | None = None, among: Iterable[TopicPartition] | None = None
-    ) -> None:
+    def at_end(self, ended: Iterable[TaskId] | None = None, among: Iterable[TaskId] | None = None) -> None:
         """Set the tasks that are at the ends of their inputs, with all records processed.
 
         Args:
@@ -239,7 +237,7 @@ class EventTime:
             if known is not None:
                 known.at_end = known.ready and (found is None or task in found)
 
-    def elapse(self, milliseconds: int, among: Iterable[TopicPartition] | None = None) -> None:
+    def elapse(self, milliseconds: int, among: Iterable[TaskId] | None = None) -> None:
         """Advance the quiet time of tasks that are at their ends.
 
         Args:
@@ -253,8 +251,8 @@ class EventTime:
 
     def report(
         self,
-        times: Mapping[tuple[TopicPartition, str], StoreTime],
-        sent: Mapping[tuple[TopicPartition, str], int],
+        times: Mapping[tuple[TaskId, str], StoreTime],
+        sent: Mapping[tuple[TaskId, str], int],
     ) -> None:
         """Note the event times that tasks have reported.
 
@@ -283,7 +281,7 @@ class EventTime:
             for strategy in self._exchanges.get(topic, ()):
                 self._passages[topic, strategy].advance(partition, position)
 
-    def peers(self, found: Mapping[TopicPartition, Peer]) -> None:
+    def peers(self, found: Mapping[TaskId, Peer]) -> None:
         """Note the commits of other instances for the tasks from `foreign_tasks`.
 
         For a task that this process owns, only its sent times are added: it may have sent more before this process
@@ -302,14 +300,14 @@ class EventTime:
 
     # -- Results -------------------------------------------------------------------------------------------------------
 
-    def foreign_tasks(self) -> set[TopicPartition]:
+    def foreign_tasks(self) -> set[TaskId]:
         """Return the tasks that send into exchanges and that this process does not own, but must know."""
         streams = {stream for stream, topics in self._sends.items() if topics}
         return {task for stream in streams for task in self._all_tasks(stream) if task not in self._tasks}
 
-    def watermarks(self) -> dict[TopicPartition, dict[str, int]]:
+    def watermarks(self) -> dict[TaskId, dict[str, int]]:
         """Return the watermarks, in milliseconds, by task and store; unknown ones are missing."""
-        found: dict[TopicPartition, dict[str, int]] = {}
+        found: dict[TaskId, dict[str, int]] = {}
         observed = {
             (stream, store): self._observed(stream, store, self._strategies[stream][store])
             for (stream, store), inputs in self._store_inputs.items()
@@ -319,35 +317,35 @@ class EventTime:
             if not known.stores:
                 continue
             marks = found[task] = {}
-            for store, strategy in self._strategies[task.topic].items():
-                inputs = self._store_inputs[task.topic, store]
+            for store, strategy in self._strategies[task.stream].items():
+                inputs = self._store_inputs[task.stream, store]
                 parts = self._passed(inputs, strategy, task.partition)
                 if inputs.outside:
-                    parts.append(observed[task.topic, store])
+                    parts.append(observed[task.stream, store])
                 lowest = _lowest(parts)
                 if lowest is not None:
                     marks[store] = lowest
         return found
 
-    def sent(self) -> dict[TopicPartition, dict[str, int]]:
+    def sent(self) -> dict[TaskId, dict[str, int]]:
         """Return the highest event time that each task of this process has sent into each exchange."""
-        found: dict[TopicPartition, dict[str, int]] = {}
+        found: dict[TaskId, dict[str, int]] = {}
         for task, known in self._tasks.items():
             times = {topic: point.time for topic, point in known.exchanges.items() if point.time is not None}
             if times:
                 found[task] = times
         return found
 
-    def due(self, now: int) -> set[TopicPartition]:
+    def due(self, now: int) -> set[TaskId]:
         """Return the tasks with due work, or whose deadlines are not reported yet.
 
         Args:
             now: wall clock, in milliseconds since the Unix epoch.
         """
         watermarks = self.watermarks()
-        found: set[TopicPartition] = set()
+        found: set[TaskId] = set()
         for task, known in self._tasks.items():
-            wall_clock = self._wall_clock[task.topic]
+            wall_clock = self._wall_clock[task.stream]
             for name, point in known.stores.items() if known.ready else ():
                 reached = now if name in wall_clock else watermarks[task].get(name)
                 deadline = point.next_deadline
@@ -385,7 +383,7 @@ class EventTime:
 
     def _observed(self, stream: str, store: str, strategy: WatermarkStrategy) -> int | None:
         """Return the watermark of a store from the observed times of its own partitions."""
-        points = [(known, known.stores[store]) for task, known in self._tasks.items() if task.topic == stream]
+        points = [(known, known.stores[store]) for task, known in self._tasks.items() if task.stream == stream]
         active = [point.time for known, point in points if not known.is_idle(point, strategy)]
         if active:
             # A partition without a first record holds back the watermark until it is idle.
@@ -444,7 +442,7 @@ class EventTime:
         return any(
             not point.reported or point.next_deadline is not None
             for task, known in self._tasks.items()
-            if task.topic == stream
+            if task.stream == stream
             for store, point in known.stores.items()
             if store in waiting
         )
@@ -454,22 +452,22 @@ class EventTime:
     def _concerns(self, stream: str) -> bool:
         return bool(self._strategies[stream] or self._wall_clock[stream] or self._sends[stream])
 
-    def _begun(self, task: TopicPartition) -> _Task:
-        stores = (*self._strategies[task.topic], *self._wall_clock[task.topic])
+    def _begun(self, task: TaskId) -> _Task:
+        stores = (*self._strategies[task.stream], *self._wall_clock[task.stream])
         return _Task(
             stores={name: _Point() for name in stores},
-            exchanges={topic: _Point() for topic in self._sends[task.topic]},
+            exchanges={topic: _Point() for topic in self._sends[task.stream]},
         )
 
-    def _all_tasks(self, stream: str) -> list[TopicPartition]:
+    def _all_tasks(self, stream: str) -> list[TaskId]:
         topic = next(iter(self._topology.streams[stream]))
-        return [TopicPartition(stream, number) for number in range(self._partitions[topic])]
+        return [TaskId(stream, number) for number in range(self._partitions[topic])]
 
     def _keep_passages(self) -> None:
         known = (*self._tasks, *self._peers)
         for (topic, _), passage in self._passages.items():
             stream = self._topology.stream_of_topic[topic]
-            passage.keep(task.partition for task in known if task.topic == stream)
+            passage.keep(task.partition for task in known if task.stream == stream)
 
 
 def _lowest(times: Iterable[int | None]) -> int | None:

@@ -26,6 +26,7 @@ from streamrt.kafka import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.clients import TaskClients, TransactionalRecordWriter
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed
+from streamrt.topology import TaskId
 
 __all__ = ["fence_owners", "owner_of", "take_inputs"]
 
@@ -40,7 +41,7 @@ def owner_of(inputs: Collection[TopicPartition]) -> TopicPartition:
 
 def take_inputs(
     clients: TaskClients,
-    task: TopicPartition,
+    task: TaskId,
     inputs: Collection[TopicPartition],
     metadata: CommitMetadata,
     *,
@@ -100,7 +101,7 @@ def fence_owners(clients: TaskClients, places: Iterable[TopicPartition], metadat
 
 def _claim(
     clients: TaskClients,
-    task: TopicPartition,
+    task: TaskId,
     writers: Mapping[TopicPartition, TransactionalRecordWriter],
     owner: TopicPartition,
     metadata: CommitMetadata,
@@ -121,13 +122,13 @@ def _claim(
 
 
 def _fence_others(
-    clients: TaskClients, task: TopicPartition, wanted: Mapping[TopicPartition, str | None]
+    clients: TaskClients, task: TaskId | TopicPartition, wanted: Mapping[TopicPartition, str | None]
 ) -> Mapping[TopicPartition, CommittedOffset]:
     """Fence the owners that may move the offsets of inputs, until no new owner is named. The inputs' own ids are taken.
 
     Args:
         clients: the Kafka clients of this process.
-        task: the task of the inputs.
+        task: the task of the inputs, or the only input.
         wanted: by input, the topic of the id that is to move its offset; None for the input's own id.
 
     Returns:
@@ -142,7 +143,7 @@ def _fence_others(
         named = {other for place, note in notes.items() for other in _owners(place, note)}
         if len(wanted) > 1 and any(note.owner != wanted[place] for place, note in notes.items()):
             # Versions without claims named the id of a merged task after the task.
-            named.add(task)
+            named.add(TopicPartition(*task))
         new = named - fenced
         for other in sorted(new):
             with clients.claiming(other, min(wanted).topic):

@@ -22,6 +22,7 @@ from streamrt.kafka import (
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionalRecordWriter
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -61,7 +62,7 @@ class KafkaTaskClients:
         self._worker = uuid.uuid4().hex
         self._admin = TopicAdmin(connection)
         self._writer: KafkaRecordWriter | None = None
-        self._transactional: OrderedDict[TopicPartition, KafkaTransactionalWriter] = OrderedDict()
+        self._transactional: OrderedDict[TaskId, KafkaTransactionalWriter] = OrderedDict()
         self._reader: ChangelogReader | None = None
         self._idle_readers: list[InputReader] = []
         self._empty: dict[TopicPartition, tuple[int, int]] = {}
@@ -82,7 +83,7 @@ class KafkaTaskClients:
             self._writer = KafkaRecordWriter(self._connection, self._options, self._poll_timeout)
         return self._writer
 
-    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
+    def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         """Return the transactional writer that this process has for a task, if it is still usable."""
         writer = self._transactional.get(task)
         if writer is None or not writer.usable:
@@ -90,7 +91,7 @@ class KafkaTaskClients:
         self._transactional.move_to_end(task)
         return writer
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
+    def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         """Create and keep a transactional writer for a task; it fences every earlier writer with the same id.
 
         Raises:
@@ -140,7 +141,7 @@ class KafkaTaskClients:
         if self._writer is not None:
             self._writer.send_pending()
 
-    def release(self, task: TopicPartition) -> None:
+    def release(self, task: TaskId) -> None:
         """Drop the transactional writer of a task."""
         writer = self._transactional.pop(task, None)
         if writer is not None:
@@ -182,7 +183,7 @@ class KafkaTaskClients:
         """
         empty = self._empty.get(place)
         if empty is not None and empty[0] <= start <= empty[1]:
-            # Skip transaction markers at the end of the log, which would be read again in each session.
+            # Skip transaction markers at the end of the log, which would be read again each time.
             start = empty[1]
         if start >= end:
             return

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report
+from streamrt.topology import TaskId
 
 __all__ = [
     "Ack",
@@ -96,7 +97,7 @@ class ProgressUpdate:
     """
 
     report: Report
-    ended: frozenset[TopicPartition] | None = None
+    ended: frozenset[TaskId] | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -163,7 +164,7 @@ class StartPositions:
     stateful: frozenset[TopicPartition] = frozenset()
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
-    sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
+    sent: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ class Time:
         due: tasks with due work.
     """
 
-    watermarks: Mapping[TopicPartition, Mapping[str, int]]
-    due: frozenset[TopicPartition]
+    watermarks: Mapping[TaskId, Mapping[str, int]]
+    due: frozenset[TaskId]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ After the last attempt the task counts as interrupted, as after any other retria
 from collections.abc import Iterable
 from dataclasses import replace
 
-from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report
 from streamrt.state import RocksDBOptions
+from streamrt.topology import TaskId
 
 __all__ = ["StoreLocks", "tried_once"]
 
@@ -28,32 +28,32 @@ class StoreLocks:
 
     Example:
         >>> locks = StoreLocks(RocksDBOptions(open_max_retries=1, open_retry_backoff=3.0))
-        >>> task = TopicPartition("orders", 0)
+        >>> task = TaskId("orders", 0)
         >>> locks.waits(Report(locked={task: "in use"}))
-        {TopicPartition(topic='orders', partition=0): 3.0}
+        {TaskId(stream='orders', partition=0): 3.0}
         >>> last = Report(locked={task: "in use"})
         >>> locks.waits(last), last.interrupted
-        ({}, {TopicPartition(topic='orders', partition=0): 'in use'})
+        ({}, {TaskId(stream='orders', partition=0): 'in use'})
     """
 
     def __init__(self, options: RocksDBOptions | None) -> None:
         options = options or RocksDBOptions()
         self._most = options.open_max_retries
         self._backoff_s = options.open_retry_backoff
-        self._tried: dict[TopicPartition, int] = {}
+        self._tried: dict[TaskId, int] = {}
 
     @property
     def waiting(self) -> bool:
         """Whether any task waits for another attempt."""
         return bool(self._tried)
 
-    def waits(self, report: Report) -> dict[TopicPartition, float]:
+    def waits(self, report: Report) -> dict[TaskId, float]:
         """Return the seconds until the next attempt for each task with a locked store.
 
         Args:
             report: the report about the attempts. Tasks whose last attempt failed become interruptions in it.
         """
-        pauses: dict[TopicPartition, float] = {}
+        pauses: dict[TaskId, float] = {}
         for task, reason in report.locked.items():
             tried = self._tried.get(task, 0)
             if tried < self._most:
@@ -66,7 +66,7 @@ class StoreLocks:
             report.locked.pop(task, None)
         return pauses
 
-    def opened(self, tasks: Iterable[TopicPartition]) -> None:
+    def opened(self, tasks: Iterable[TaskId]) -> None:
         """Forget the attempts of tasks whose stores are open, or which this process no longer owns."""
         for task in tasks:
             self._tried.pop(task, None)

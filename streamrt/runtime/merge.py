@@ -25,7 +25,7 @@ ChunkSlice = tuple[Chunk, int, int]
 
 
 class Merge:
-    """The merged records of one session of a task with several inputs.
+    """The merged records of one turn of a task with several inputs.
 
     Args:
         delivered: the delivered records, in any order, for each input that has some.

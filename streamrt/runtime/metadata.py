@@ -35,7 +35,7 @@ from streamrt.kafka import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.sent import Sent
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 __all__ = ["CommitMetadata", "CommittedMetadata", "claimed", "first_counts", "without_store"]
 
@@ -306,19 +306,17 @@ def first_counts(committed: Mapping[TopicPartition, CommittedOffset], counts: Ma
     return {topic: told.get(topic, begun.get(topic, count)) for topic, count in counts.items()}
 
 
-def sent_before(
-    notes: Mapping[TopicPartition, CommittedMetadata], topology: Topology
-) -> dict[TopicPartition, dict[str, int]]:
+def sent_before(notes: Mapping[TopicPartition, CommittedMetadata], topology: Topology) -> dict[TaskId, dict[str, int]]:
     """Return the highest event times that tasks had sent when they committed, by task and repartition topic.
 
     Args:
         notes: the decoded metadata of input partitions.
         topology: the operators, resolved.
     """
-    found: dict[TopicPartition, dict[str, int]] = {}
+    found: dict[TaskId, dict[str, int]] = {}
     for place, note in notes.items():
         task = topology.task(place)
-        for topic in topology.sends(task.topic):
+        for topic in topology.sends(task.stream):
             sent = note.sent_into(topic)
             if sent is not None and sent.time is not None:
                 known = found.setdefault(task, {})

@@ -1,6 +1,6 @@
-"""The task: one stream over the records of one partition, or of the same partition of merged topics.
+"""The operators of a stream, composed: they process the records of its tasks, one task after the other.
 
-A task is independent of its runner. It processes chunks of consecutive records up to given limits, and returns its
+A chain is independent of its runner. It processes chunks of consecutive records up to given limits, and returns its
 progress. Its outputs go to its collector; its errors become a `Failure` that names the record.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamrt.context import current_provider
 from streamrt.errors import (
@@ -45,13 +45,11 @@ from streamrt.runtime.collector import OutputCollector, OutputRefused
 from streamrt.runtime.report import Failure
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.stream_task import StreamTask
 from streamrt.runtime.watchdog import Place, Watchdog, is_own
 from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
 from streamrt.topics import TimestampExtractor, Topic
 from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
-
-if TYPE_CHECKING:
-    from streamrt.runtime.commit import Session
 
 logger = logging.getLogger("streamrt")
 
@@ -108,7 +106,7 @@ class _Input:
 class OperatorChain:
     """Processes the records of a stream with the operators below its sources.
 
-    A task serves one partition after the other; each session provides the stores and the writer of one partition.
+    It serves the tasks of its stream one after the other; each provides its stores and its writer.
 
     Args:
         spec: the application.
@@ -123,7 +121,7 @@ class OperatorChain:
 
     Attributes:
         collector: receives the outputs of the operators.
-        stores: names of the stores of the task.
+        stores: names of the stores of each task.
         processed: offsets of the records processed so far, or None if the specification does not request them.
     """
 
@@ -158,11 +156,11 @@ class OperatorChain:
         self._input = next(iter(self._inputs.values()))
         self.processed: list[int] | None = [] if spec.processed_offsets else None
 
-    def begin(self, session: "Session") -> None:
-        """Use the stores and the writer of a session for the next records."""
-        self.collector.writer = session.writer
-        self.collector.sent = session.sent
-        self.collector.use({name: session.stores.transaction(name) for name in self.stores})
+    def work_for(self, task: StreamTask) -> None:
+        """Use the stores and the writer of a task for the next records."""
+        self.collector.writer = task.writer
+        self.collector.sent = task.sent
+        self.collector.use({name: task.stores.transaction(name) for name in self.stores})
 
     def times(self, chunk: Chunk) -> list[int]:
         """Return the timestamp of each record, in milliseconds, by which inputs are merged.
@@ -170,10 +168,17 @@ class OperatorChain:
         If no timestamp can be extracted from a value, the timestamp of its record is used; the record fails when it is
         processed.
         """
-        source = self._inputs[chunk.topic]
+        source = self._input = self._inputs[chunk.topic]
         if source.extract_timestamp is None:
             return chunk.timestamps
-        return [_time(source, chunk, index) for index in range(len(chunk.offsets))]
+        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        times = list(chunk.timestamps)
+        self._chunk, self._override = chunk, None
+        with self._current():
+            for self._index, offset in enumerate(chunk.offsets):
+                if offset not in noted:
+                    times[self._index] = _time(source, chunk, self._index)
+        return times
 
     def run(self, chunk: Chunk, limits: Limits, start: int = 0, stop: int | None = None) -> tuple[int, bool]:
         """Process records up to the end of the requested range, or until a limit is reached.
@@ -320,13 +325,13 @@ class OperatorChain:
 
     def _raw(self) -> RawRecord:
         if self._chunk is None:
-            raise RuntimeError("a task has a current record only while it runs")
+            raise RuntimeError("there is a current record only while operators run")
         return self._chunk.raw(self._index)
 
     def _place(self) -> tuple[str, int, int]:
         chunk = self._chunk
         if chunk is None:
-            raise RuntimeError("a task has a current record only while it runs")
+            raise RuntimeError("there is a current record only while operators run")
         return chunk.topic, chunk.partition, chunk.offsets[self._index]
 
     def _origin(self) -> tuple[str, int, int]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from streamrt.errors import StateError
 from streamrt.records import TopicPartition
-from streamrt.runtime.commit import Session
 from streamrt.runtime.link import BatchDone, IdleChanged, Link, ProgressUpdate
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
+from streamrt.runtime.stream_task import Progress, StreamTask
 from streamrt.runtime.task_executor import TaskExecutor
 from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.topology import TaskId
 
 __all__ = ["Outbox"]
 
@@ -59,11 +60,8 @@ class Outbox:
         self._number = 0
         self._untaken: list[_Untaken] = []
         self._records = 0
-        # Event times and positions that the driver already knows.
-        self._times: dict[tuple[TopicPartition, str], StoreTime] = {}
-        self._sent: dict[tuple[TopicPartition, str], int] = {}
-        self._ended: frozenset[TopicPartition] | None = None
-        self._positions: dict[TopicPartition, int] = {}
+        # The tasks at their ends, as the driver knows them.
+        self._ended: frozenset[TaskId] | None = None
         self._told_at = 0.0
         self._quiet = False
 
@@ -92,8 +90,12 @@ class Outbox:
         """
         report.records -= self._records
         self._records = 0
-        self._times.update(report.times)
-        self._sent.update(report.sent)
+        for (task_id, store), found in report.times.items():
+            if (task := self._tasks.assigned.get(task_id)) is not None:
+                task.reported.times[store] = found
+        for (task_id, topic), time in report.sent.items():
+            if (task := self._tasks.assigned.get(task_id)) is not None:
+                task.reported.sent[topic] = time
         self._number += 1
         self._untaken.append(_Untaken(self._number, offsets, sent or {}))
         self._link.send(BatchDone(self._number, report))
@@ -127,8 +129,7 @@ class Outbox:
 
     def see(
         self,
-        batch: WorkCycle | None,
-        sessions: Mapping[TopicPartition, Session],
+        cycle: WorkCycle | None,
         ends: Callable[[], Mapping[TopicPartition, int]],
         is_quiet: Callable[[], bool],
         *,
@@ -137,8 +138,7 @@ class Outbox:
         """Send the progress of uncommitted work if there is any, at limited frequency.
 
         Args:
-            batch: the current batch.
-            sessions: the open sessions.
+            cycle: the current cycle.
             ends: returns the end offsets of the partitions that are read to their ends, with all records processed.
             is_quiet: returns whether all partitions are read to their ends, with all records processed.
             at_once: whether to send it now, regardless of the frequency.
@@ -148,14 +148,15 @@ class Outbox:
             return
         self._told_at = now
         report = Report(shown=self._tasks.take_shown())
-        if batch is not None:
-            report.records = batch.report.records - self._records
+        if cycle is not None:
+            report.records = cycle.report.records - self._records
             self._records += report.records
         seen = ProgressUpdate(report)
         if self._watched:
-            report.times = self._new_times(sessions)
-            report.sent = self._new_sent(sessions)
-            seen = self._progress(report, batch, sessions, ends())
+            tasks = [task for task in self._tasks.assigned.values() if task.is_open]
+            report.times = self._new_times(tasks)
+            report.sent = self._new_sent(tasks)
+            seen = self._progress(report, cycle, tasks, ends())
         if report.shown or report.records or report.times or report.sent or seen.ended is not None or seen.positions:
             self._link.send(seen)
         quiet = is_quiet()
@@ -166,60 +167,54 @@ class Outbox:
     def forget(self) -> None:
         """Forget everything about released partitions. The next `Wanted` resets the driver's idle flag."""
         self._untaken.clear()
-        self._times.clear()
-        self._sent.clear()
+        for task in self._tasks.assigned.values():
+            task.reported = Progress()
         self._ended = None
-        self._positions.clear()
         self._records = 0
         self._quiet = False
 
-    def restart(self, tasks: Iterable[TopicPartition]) -> None:
-        """Forget the event times reported for tasks that restart at their committed offsets."""
-        again = set(tasks)
-        self._times = {name: found for name, found in self._times.items() if name[0] not in again}
-
-    def _new_sent(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], int]:
+    def _new_sent(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], int]:
         """Return the unreported event times that are durable in exchanges; none with exactly-once before the commit."""
         if not self._timed or self._tasks.spec.transactional or not self._tasks.clients.delivered:
             return {}
-        sent = {
-            (place, topic): time
-            for place, session in sessions.items()
+        new: dict[tuple[TaskId, str], int] = {}
+        for task in tasks:
             # Unfinished work may still send earlier event times.
-            for topic, time in (() if session.unfinished else session.sent.items())
-        }
-        new = {name: time for name, time in sent.items() if self._sent.get(name) != time}
-        self._sent.update(new)
+            for topic, time in () if task.unfinished else task.sent.items():
+                if task.reported.sent.get(topic) != time:
+                    new[task.id, topic] = task.reported.sent[topic] = time
         return new
 
     def _progress(
         self,
         report: Report,
-        batch: WorkCycle | None,
-        sessions: Mapping[TopicPartition, Session],
+        cycle: WorkCycle | None,
+        tasks: Iterable[StreamTask],
         ends: Mapping[TopicPartition, int],
     ) -> ProgressUpdate:
         """Return a message with the changes of the tasks at their ends, and of the positions behind exchanges."""
-        ended = frozenset(task for task, session in sessions.items() if ends.keys() >= set(session.inputs))
-        positions = {
-            place: ends[place] if place in ends else session.start[place] if batch is None else batch.position(place)
-            for session in sessions.values()
-            for place in session.inputs
-            if place.topic in self._timed
-        }
-        new = {place: at for place, at in positions.items() if self._positions.get(place) != at}
+        ended = frozenset(task.id for task in tasks if ends.keys() >= set(task.inputs))
+        new: dict[TopicPartition, int] = {}
+        for task in tasks:
+            for partition in task.inputs if self._timed else ():
+                if partition.topic not in self._timed:
+                    continue
+                at = ends.get(partition)
+                if at is None:
+                    at = task.start[partition] if cycle is None else cycle.position(partition)
+                if task.reported.positions.get(partition) != at:
+                    new[partition] = task.reported.positions[partition] = at
         news = None if ended == self._ended else ended
         self._ended = ended
-        self._positions.update(new)
         return ProgressUpdate(report, news, new)
 
-    def _new_times(self, sessions: Mapping[TopicPartition, Session]) -> dict[tuple[TopicPartition, str], StoreTime]:
+    def _new_times(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], StoreTime]:
         """Return the unreported event times of the open stores."""
-        times: dict[tuple[TopicPartition, str], StoreTime] = {}
-        for place, session in sessions.items():
+        new: dict[tuple[TaskId, str], StoreTime] = {}
+        for task in tasks:
             # A store error is handled when the store is used next.
             with contextlib.suppress(StateError):
-                times.update({(place, store): found for store, found in session.stores.times().items()})
-        new = {name: found for name, found in times.items() if self._times.get(name) != found}
-        self._times.update(new)
+                for store, found in task.stores.times().items():
+                    if task.reported.times.get(store) != found:
+                        new[task.id, store] = task.reported.times[store] = found
         return new

@@ -22,7 +22,7 @@ again repairs this. An open task would repair it only with its next commit, poss
 from dataclasses import dataclass
 
 from streamrt.kafka import GroupAssignment, KafkaRequestError
-from streamrt.runtime.commit import Session
+from streamrt.runtime.stream_task import StreamTask
 
 __all__ = ["PARKED_S", "Parked", "keeps_its_changelogs"]
 
@@ -58,9 +58,9 @@ class Parked:
         return now - self.since >= PARKED_S
 
 
-def keeps_its_changelogs(session: Session) -> bool:
+def keeps_its_changelogs(task: StreamTask) -> bool:
     """Return whether a parked task may continue: no other writer has changed its changelogs. Errors count as False."""
     try:
-        return session.stores.is_alone()
+        return task.stores.is_alone()
     except KafkaRequestError:
         return False

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streamrt.records import TopicPartition
 from streamrt.state import Position, RocksDBOptions, Stamp, StoreSpec
-from streamrt.topology import TaskStore
+from streamrt.topology import TaskId, TaskStore
 
 _FOR_EVER_MS = 1 << 62
 
@@ -107,7 +107,7 @@ class StorePlacement:
         return {place: (found.inputs or {})[place.topic] for place in self.inputs}
 
 
-def home_of(settings: StateSettings, task: TopicPartition, store: TaskStore) -> StorePlacement:
+def home_of(settings: StateSettings, task: TaskId, store: TaskStore) -> StorePlacement:
     """Return the store partition of a store of a task."""
     source = settings.sources.get(store.scope, ScopeInfo())
     inputs = tuple(TopicPartition(topic, task.partition) for topic in source.topics or (store.scope,))

@@ -19,6 +19,7 @@ from streamrt.errors import (
     StreamRTError,
 )
 from streamrt.records import OffsetRange, TopicPartition
+from streamrt.topology import TaskId
 
 _ERRORS: Mapping[str, type[StreamRTError]] = {
     "callback": ProcessingError,
@@ -39,7 +40,7 @@ class Failure:
     Attributes:
         kind: the error callback that was called, "consumer", "processing" or "producer"; "callback" if a callback
             itself failed; "sink", "state" or "registry" for errors without a callback.
-        partition: the partition.
+        partition: the input partition of the record; the task if the error has no record.
         offset: the offset of the record; None for a failed asynchronous delivery, which has no single input record.
         message: the error message.
         cause: the original exception, if it can be pickled.
@@ -47,7 +48,7 @@ class Failure:
     """
 
     kind: str
-    partition: TopicPartition
+    partition: TopicPartition | TaskId
     offset: int | None
     message: str
     cause: Exception | None = None
@@ -172,16 +173,16 @@ class Report:
     shown: list[tuple[int, Any]] = field(default_factory=list)
     processed: dict[TopicPartition, list[int]] = field(default_factory=dict)
     failure: Failure | None = None
-    stalled: dict[TopicPartition, float] = field(default_factory=dict)
-    interrupted: dict[TopicPartition, str] = field(default_factory=dict)
-    locked: dict[TopicPartition, str] = field(default_factory=dict)
+    stalled: dict[TaskId, float] = field(default_factory=dict)
+    interrupted: dict[TaskId, str] = field(default_factory=dict)
+    locked: dict[TaskId, str] = field(default_factory=dict)
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
-    restores: dict[tuple[TopicPartition, str], RestoredPart] = field(default_factory=dict)
-    restored: set[TopicPartition] = field(default_factory=set)
-    workers: dict[TopicPartition, str] = field(default_factory=dict)
-    times: dict[tuple[TopicPartition, str], StoreTime] = field(default_factory=dict)
-    sent: dict[tuple[TopicPartition, str], int] = field(default_factory=dict)
-    unfinished: dict[TopicPartition, bool] = field(default_factory=dict)
+    restores: dict[tuple[TaskId, str], RestoredPart] = field(default_factory=dict)
+    restored: set[TaskId] = field(default_factory=set)
+    workers: dict[TaskId, str] = field(default_factory=dict)
+    times: dict[tuple[TaskId, str], StoreTime] = field(default_factory=dict)
+    sent: dict[tuple[TaskId, str], int] = field(default_factory=dict)
+    unfinished: dict[TaskId, bool] = field(default_factory=dict)
     seconds: float = 0.0
 
     def merge(self, other: "Report") -> None:

@@ -1,18 +1,18 @@
-"""The resident task: a long-running task that reads its partitions itself.
+"""The resident loop: a long-running Spark task that reads the partitions of its tasks itself.
 
 Its loop::
 
     handle driver messages -> follow the group -> poll records -> process them -> report progress -> commit, if due
 
-Records are processed in the same batches as in the other modes, and a batch is settled when a commit is due; for the
-order see `streamrt.runtime.commit`. Stores stay open from one batch to the next. With at-least-once, offsets are
+Records are processed in work cycles, as in micro-batches, and a cycle ends when a commit is due; for the order see
+`streamrt.runtime.commit`. Tasks stay open from one cycle to the next. With at-least-once, offsets are
 committed after the driver has answered the report. All of this happens in one thread; the group member has another
 one, see `streamrt.runtime.membership`.
 """
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from streamrt.errors import OffsetOutOfRangeError, StreamRTError
@@ -20,7 +20,6 @@ from streamrt.kafka import GroupAssignment, KafkaRequestError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.commit import Session
 from streamrt.runtime.feed import Feed, Join
 from streamrt.runtime.link import (
     Ack,
@@ -42,13 +41,14 @@ from streamrt.runtime.outbox import Outbox
 from streamrt.runtime.parking import Parked, keeps_its_changelogs
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident_settings import ResidentSettings
-from streamrt.runtime.sent import SentTimes
+from streamrt.runtime.sent import Sent
+from streamrt.runtime.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.task_executor import TaskExecutor
-from streamrt.runtime.troubles import close_session
 from streamrt.runtime.turns import Turns
 from streamrt.runtime.upkeep import Upkeep
 from streamrt.runtime.waiting import WaitingTasks
 from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.topology import TaskId
 
 __all__ = ["ResidentLoop", "ResidentSettings"]
 
@@ -104,27 +104,18 @@ class ResidentLoop:
         self._welcome = False
         self._outputs: int | None = None
         self._stop: Stop | None = None
-        self._watermarks: Mapping[TopicPartition, Mapping[str, int]] = {}
+        self._watermarks: Mapping[TaskId, Mapping[str, int]] = {}
         # The assignment.
         self._answered = False
         self._awaiting = False
         self._parked: Parked | None = None
-        self._positions: dict[TopicPartition, int] = {}
-        self._stateful: frozenset[TopicPartition] = frozenset()
-        self._workers: dict[TopicPartition, str] = {}
-        self._sent = SentTimes(spec.topology)
-        # Tasks without a session, and those of them that must wait before they are opened.
-        self._closed: list[TopicPartition] = []
+        # Tasks that must wait before they are opened again.
         self._waiting = WaitingTasks(None if spec.state is None else spec.state.options, clock)
-        # Tasks that may re-read records that already advanced the watermark.
-        self._behind: set[TopicPartition] = set()
         # The work.
-        self._sessions: dict[TopicPartition, Session] = {}
-        self._batch: WorkCycle | None = None
+        self._cycle: WorkCycle | None = None
         self._due = 0.0
         self._settled_at = float("-inf")
-        self._turns = Turns(tasks.place)
-        self._crowded: set[TopicPartition] = set()
+        self._turns = Turns(tasks.task_of)
         self._halted = False
         self._passed_at = 0.0
         self._outbox = Outbox(link, tasks, clock)
@@ -161,7 +152,7 @@ class ResidentLoop:
     @property
     def busy(self) -> bool:
         """Whether there are polled records, unfinished work or uncommitted work."""
-        return bool(self._turns) or self._batch is not None
+        return bool(self._turns) or self._cycle is not None
 
     def step(self) -> None:
         """Run the loop once; wait a moment if there is nothing to do."""
@@ -175,12 +166,12 @@ class ResidentLoop:
         self._work()
         self._catch_up()
         self._tell()
-        if self._batch is None:
+        if self._cycle is None:
             if not self._turns:
                 self._pass_markers()
-        elif self._is_due(self._batch):
+        elif self._is_due(self._cycle):
             self._settle()
-        self._upkeep.step(self._sessions.values())
+        self._upkeep.step(self._open_tasks())
 
     # -- The driver --------------------------------------------------------------------------------------------------
 
@@ -207,19 +198,20 @@ class ResidentLoop:
             self._stop = message
 
     def _tell(self, *, at_once: bool = False) -> None:
-        self._outbox.see(self._batch, self._sessions, self._ends, self._is_quiet, at_once=at_once)
+        self._outbox.see(self._cycle, self._ends, self._is_quiet, at_once=at_once)
 
     def _ends(self) -> dict[TopicPartition, int]:
         """Return the end offsets of the partitions that are read to their ends, with all records processed."""
         if self._membership.away or self._parked is not None:
             # Newer records may exist.
             return {}
-        return {place: end for place, end in self._feed.ends().items() if self._tasks.place(place) not in self._turns}
+        return {place: end for place, end in self._feed.ends().items() if self._tasks.task_of(place) not in self._turns}
 
     def _is_quiet(self) -> bool:
         """Return whether all partitions are read to their ends, with all records processed."""
-        busy = not self._answered or self._turns or self._closed
-        return not busy and self._positions.keys() <= self._feed.ends().keys()
+        tasks = self._tasks.assigned.values()
+        busy = not self._answered or self._turns or not all(task.is_open for task in tasks)
+        return not busy and self._feed.ends().keys() >= self._partitions()
 
     # -- The group -----------------------------------------------------------------------------------------------------
 
@@ -245,10 +237,10 @@ class ResidentLoop:
             self._move(current)
         elif self._parked is not None and self._parked.over(self._clock()):
             self._drop()
-        if current is None or not self._positions:
+        if current is None or not self._tasks.assigned:
             self._tell()
             self._hear(_WAIT_S if self._answered else _JOIN_S)
-        return current is not None and bool(self._positions)
+        return current is not None and bool(self._tasks.assigned)
 
     def _park(self) -> None:
         """Commit the processed work, and park the tasks that may come back with the next assignment."""
@@ -259,7 +251,9 @@ class ResidentLoop:
         # them.
         former, self._parked = self._parked, None
         if former is None and committed:
-            self._let_go(self._assigned_tasks() - self._sessions.keys())
+            self._release(task for task in self._tasks.assigned.values() if not task.is_open)
+            for task in self._open_tasks():
+                task.suspend()
             self._parked = Parked(group.assignment.generation, self._clock())
             # Ignore a late answer for this assignment.
             group.assignment, self._answered = NO_ASSIGNMENT, False
@@ -273,12 +267,12 @@ class ResidentLoop:
         if parked is None or self._membership.lost or not parked.goes_on(current):
             self._drop()
         else:
-            back = {
-                task
-                for task, session in self._sessions.items()
-                if current.partitions.issuperset(self._tasks.inputs(task)) and keeps_its_changelogs(session)
-            }
-            self._let_go(self._assigned_tasks() - back)
+            for task in list(self._tasks.assigned.values()):
+                suspended = task.status is TaskStatus.SUSPENDED
+                if suspended and current.partitions.issuperset(task.inputs) and keeps_its_changelogs(task):
+                    task.resume()
+                else:
+                    self._release([task])
             self._parked, self._awaiting = None, False
             self._outbox.forget()
         self._ask(current)
@@ -286,7 +280,7 @@ class ResidentLoop:
     def _ask(self, current: GroupAssignment) -> None:
         """Request start offsets for the partitions that the task does not work on yet."""
         self._membership.assignment, self._answered = current, False
-        self._link.send(AssignmentRequest(current.generation, current.partitions, frozenset(self._positions)))
+        self._link.send(AssignmentRequest(current.generation, current.partitions, frozenset(self._partitions())))
 
     def _begin(self, begin: StartPositions) -> None:
         """Start partitions at the offsets from the driver."""
@@ -295,17 +289,16 @@ class ResidentLoop:
             self._ask(self._membership.assignment)
             return
         self._answered = True
-        self._positions.update(begin.positions)
-        self._stateful |= begin.stateful
         self._membership.claims = {**self._membership.claims, **begin.claims}
-        self._sent.begin(begin.sent, self._assigned_tasks())
-        new = sorted({self._tasks.place(place) for place in begin.positions})
-        self._closed += new
-        self._behind.update(new)
-        self._waiting.keep(self._assigned_tasks())
+        for task_id in sorted({self._tasks.task_of(partition) for partition in begin.positions}):
+            task = self._tasks.assign(task_id, {each: begin.positions[each] for each in self._tasks.inputs(task_id)})
+            task.stateful = frozenset(each for each in begin.stateful if each.partition == task_id.partition)
+            task.durable.sent.update(begin.sent.get(task_id, {}))
+            task.behind = True
+        self._waiting.keep(self._tasks.assigned)
         self._feed.add(begin.positions)
-        if self._batch is not None:
-            self._batch.context = self._context()
+        if self._cycle is not None:
+            self._cycle.context = self._context()
 
     def _give_back(self) -> None:
         """Commit the processed work unless it is to be discarded, and release all partitions."""
@@ -327,56 +320,51 @@ class ResidentLoop:
             group.commit({})
 
     def _abandon(self) -> None:
-        """Drop the current batch. Transactions committed in it are reported, because they are not repeated."""
-        batch, self._batch = self._batch, None
-        if batch is None:
+        """Drop the current cycle. Transactions committed in it are reported, because they are not repeated."""
+        cycle, self._cycle = self._cycle, None
+        if cycle is None:
             return
-        batch.close()
-        if self._transactional and batch.report.workers:
-            self._count(batch.report)
-            self._outbox.report(batch.report, {})
+        cycle.close()
+        if self._transactional and cycle.report.workers:
+            self._count(cycle.report)
+            self._outbox.report(cycle.report, {})
 
     def _drop(self) -> None:
         """Release all partitions, and drop uncommitted work."""
-        if self._batch is not None:
-            self._batch.close()
-            self._batch = None
-        self._let_go(self._assigned_tasks() | self._sessions.keys())
+        if self._cycle is not None:
+            self._cycle.close()
+            self._cycle = None
+        self._release(self._tasks.assigned.values())
         self._parked = None
         self._answered = self._awaiting = False
         self._membership.forget()
         self._outbox.forget()
 
-    def _let_go(self, tasks: Collection[TopicPartition]) -> None:
+    def _release(self, tasks: Iterable[StreamTask]) -> None:
         """Close tasks without uncommitted work; another process may own them now."""
-        going = {place for task in tasks for place in self._tasks.inputs(task)}
-        for task in tasks:
-            if (session := self._sessions.pop(task, None)) is not None:
-                close_session(session, None)
-            if self._transactional:
-                self._tasks.clients.release(task)
-            self._workers.pop(task, None)
+        released = list(tasks)
+        partitions = {partition for task in released for partition in task.inputs}
+        for task in released:
+            self._tasks.release(task)
             self._turns.drop(task)
-        self._waiting.drop(tasks)
-        self._crowded -= going
-        self._feed.remove(going)
-        self._positions = {place: at for place, at in self._positions.items() if place not in going}
-        numbers = {place.partition for place in self._positions}
-        self._stateful = frozenset(each for each in self._stateful if each.partition in numbers)
-        self._membership.claims = {place: at for place, at in self._membership.claims.items() if place not in going}
-        self._closed = [task for task in self._closed if task not in tasks]
-        self._behind.difference_update(tasks)
+        self._waiting.drop(task.id for task in released)
+        self._feed.remove(partitions)
+        claims = self._membership.claims
+        self._membership.claims = {partition: at for partition, at in claims.items() if partition not in partitions}
 
-    def _assigned_tasks(self) -> set[TopicPartition]:
-        return {self._tasks.place(place) for place in self._positions}
+    def _open_tasks(self) -> list[StreamTask]:
+        return [task for task in self._tasks.assigned.values() if task.is_open]
+
+    def _partitions(self) -> set[TopicPartition]:
+        """Return the input partitions of the assigned tasks."""
+        return {partition for task in self._tasks.assigned.values() for partition in task.inputs}
 
     # -- Records -------------------------------------------------------------------------------------------------------
 
-    def _ready(self) -> list[TopicPartition]:
+    def _ready(self) -> list[TaskId]:
         """Return the tasks that can be opened now."""
-        if not self._closed or self._membership.away:
-            return []
-        return self._waiting.over(self._closed)
+        closed = [task.id for task in self._tasks.assigned.values() if not task.is_open]
+        return self._waiting.over(closed) if closed and not self._membership.away else []
 
     def _open(self) -> None:
         """Restore the stores of tasks for one time slice, and start reading for those that are ready."""
@@ -384,27 +372,24 @@ class ResidentLoop:
         if not opening:
             return
         # Shorter if other tasks work in between.
-        seconds = _SLICE_S if self._sessions else _RESTORE_S
-        context = replace(self._context(), time_limit_s=seconds)
-        report = self._tasks.restore(opening, context, self._sessions)
-        self._workers.update(report.workers)
+        seconds = _SLICE_S if self._open_tasks() else _RESTORE_S
+        tasks = [self._tasks.assigned[task_id] for task_id in opening]
+        before = {partition: at for task in tasks for partition, at in task.start.items()}
+        report = self._tasks.restore(opening, replace(self._context(), time_limit_s=seconds))
         self._waiting.tried(opening, report.restored)
-        for task in opening:
-            session = self._sessions.get(task)
-            if session is None:
+        for task in tasks:
+            if not task.is_open:
                 continue
-            self._closed.remove(task)
-            for place, start in session.start.items():
-                if start != context.positions[place]:
+            for partition, start in task.start.items():
+                if start != before[partition]:
                     # Another attempt has already committed later offsets.
-                    self._positions[place] = start
-                    self._feed.seek(place, start)
-            self._feed.resume(session.inputs)
-            if session.unfinished:
-                self._turns.want(task)
-        if self._batch is not None:
-            # Tasks whose sessions were aborted in this batch start with the current context.
-            self._batch.context = self._context()
+                    self._feed.seek(partition, start)
+            self._feed.resume(task.inputs)
+            if task.unfinished:
+                self._turns.want(task.id)
+        if self._cycle is not None:
+            # Tasks whose work was aborted in this cycle start with the current context.
+            self._cycle.context = self._context()
         if report.restores:
             self._link.send(ProgressUpdate(Report(restores=report.restores)))
         self._meet(report)
@@ -418,22 +403,21 @@ class ResidentLoop:
         if not self._turns:
             return
         self._upkeep.worked()
-        batch = self._open_batch()
-        if abs(self._tasks.clients.now() - batch.context.now) >= _STALE_MS:
+        cycle = self._begin_cycle()
+        if abs(self._tasks.clients.now() - cycle.context.now) >= _STALE_MS:
             # Keep the wall clock of the context current for operators that use it.
-            batch.context = self._context()
-        self._turns.take(batch)
-        self._examine(batch)
-        # Unprocessed records of these partitions would keep those of other partitions from being polled.
-        crowded = self._turns.crowded()
-        self._feed.pause(crowded - self._crowded)
-        self._feed.resume(self._crowded - crowded)
-        self._crowded = crowded
+            cycle.context = self._context()
+        self._turns.take(cycle)
+        self._examine(cycle)
+        # Unprocessed records of crowded partitions would keep those of other partitions from being polled.
+        crowded, relieved = self._turns.crowding()
+        self._feed.pause(crowded)
+        self._feed.resume(relieved)
 
     def _poll(self) -> list[Chunk]:
         now = self._clock()
         wait = _WAIT_S
-        if self._batch is not None:
+        if self._cycle is not None:
             wait = min(wait, self._due - now)
         if self._turns or self._ready():
             wait = 0.0
@@ -454,85 +438,68 @@ class ResidentLoop:
             self._drop()
             self._ask(self._membership.assignment)
             return []
-        return [Chunk(place.topic, place.partition, *batch) for place, batch in polled]
+        return [Chunk(partition.topic, partition.partition, *batch) for partition, batch in polled]
 
-    def _tick(self, due: Iterable[TopicPartition]) -> None:
+    def _tick(self, due: Iterable[TaskId]) -> None:
         """Tick those of the due tasks that this process owns."""
-        own = [task for task in sorted(due) if task in self._sessions]
+        assigned = self._tasks.assigned
+        own = [assigned[task_id] for task_id in sorted(due) if task_id in assigned and assigned[task_id].is_open]
         # While partitions are released, the results would not be committed.
         if not own or self._halted or self._awaiting or self._stop is not None:
             return
-        batch = self._open_batch()
-        batch.context = self._context()
-        batch.begin_slice()
+        cycle = self._begin_cycle()
+        cycle.context = self._context()
+        cycle.begin_slice()
         for task in own:
             # A sink may have been flushed for the previous task, and have rejected the records of this one.
-            if task in self._sessions:
-                if not batch.tick(task):
-                    self._turns.want(task)
-                self._examine(batch)
+            if task.is_open:
+                if not cycle.tick(task.id):
+                    self._turns.want(task.id)
+                self._examine(cycle)
         self._tell(at_once=True)
 
-    def _open_batch(self) -> WorkCycle:
-        if self._batch is None:
-            self._batch = self._tasks.begin(self._context(), self._sessions)
+    def _begin_cycle(self) -> WorkCycle:
+        if self._cycle is None:
+            self._cycle = self._tasks.begin(self._context())
             now = self._clock()
             self._due = now + self._interval
             if self._transactional:
                 # Records that arrived during the last commit have already waited.
                 self._due = max(self._settled_at + self._interval, now + self._interval / 2)
-        return self._batch
+        return self._cycle
 
     def _context(self) -> BatchContext:
-        done = {} if self._batch is None else self._batch.report.ranges
         return BatchContext(
-            {place: done[place].end if place in done else at for place, at in self._positions.items()},
-            _SLICE_S,
-            self._outputs,
-            dict(self._workers),
-            self._stateful,
-            self._tasks.clients.now(),
-            self._watermarks,
-            frozenset(self._behind),
-            sent=self._sent.by_task,
+            time_limit_s=_SLICE_S,
+            output_limit=self._outputs,
+            now=self._tasks.clients.now(),
+            watermarks=self._watermarks,
             claims=self._membership.claims,
             record_limit=self._most,
         )
 
-    def _examine(self, batch: WorkCycle) -> None:
-        """Handle tasks whose sessions were aborted, and errors in the report."""
-        if batch.aborted:
-            self._rewind(batch)
-        self._meet(batch.report)
+    def _examine(self, cycle: WorkCycle) -> None:
+        """Handle tasks whose work was aborted, and errors in the report."""
+        self._rewind(cycle)
+        self._meet(cycle.report)
 
-    def _rewind(self, batch: WorkCycle) -> None:
-        """Rewind the tasks whose sessions were aborted, so that their records are read again."""
-        aborted, batch.aborted = batch.aborted, set()
-        self._close(aborted, batch.position)
-
-    def _close(self, tasks: Collection[TopicPartition], position: Callable[[TopicPartition], int]) -> None:
-        """Mark tasks without sessions for reopening, and seek to their positions."""
-        for task in sorted(tasks):
-            inputs = self._tasks.inputs(task)
+    def _rewind(self, cycle: WorkCycle) -> None:
+        """Rewind the tasks that must be opened again, so that their uncommitted records are read again."""
+        aborted, cycle.aborted = cycle.aborted, set()
+        for task in sorted(aborted, key=lambda each: each.id):
             self._turns.drop(task)
-            self._crowded.difference_update(inputs)
-            self._feed.pause(inputs)
-            for place in inputs:
-                self._feed.seek(place, position(place))
-            if task not in self._closed:
-                self._closed.append(task)
-            self._behind.add(task)
-        self._outbox.restart(tasks)
+            self._feed.pause(task.inputs)
+            for partition, start in task.start.items():
+                self._feed.seek(partition, start)
+            task.behind = True
+            task.reported.times.clear()
 
     def _catch_up(self) -> None:
-        """Remove tasks at the ends of their inputs from `_behind`: they have re-read the records of earlier attempts."""
-        if self._behind:
-            ends = self._feed.ends().keys()
-            self._behind = {
-                task
-                for task in self._behind
-                if task not in self._sessions or task in self._turns or not ends >= set(self._tasks.inputs(task))
-            }
+        """Note which tasks have re-read all records of earlier attempts: those at the ends of their inputs."""
+        behind = [task for task in self._open_tasks() if task.behind]
+        ends = self._feed.ends().keys() if behind else ()
+        for task in behind:
+            task.behind = task.id in self._turns or not set(task.inputs).issubset(ends)
 
     def _meet(self, report: Report) -> None:
         """Make tasks with retriable errors wait, and report them."""
@@ -541,8 +508,8 @@ class ResidentLoop:
         told = Report(stalled=dict(report.stalled), interrupted=dict(report.interrupted), locked=dict(report.locked))
         self._link.send(ProgressUpdate(told))
         self._waiting.meet(report)
-        for task in (*report.interrupted, *report.locked):
-            self._workers.pop(task, None)
+        for task_id in (*report.interrupted, *report.locked):
+            self._tasks.assigned[task_id].last_committer = False
         report.stalled.clear()
         report.interrupted.clear()
         report.locked.clear()
@@ -556,24 +523,19 @@ class ResidentLoop:
         return self._outputs is not None and report.outputs >= self._outputs
 
     def _settle(self) -> None:
-        """Commit the work of the batch, and report it to the driver."""
-        if self._batch is None or self._membership.lost:
+        """Commit the work of the cycle, and report it to the driver."""
+        if self._cycle is None or self._membership.lost:
             return
-        batch, self._batch = self._batch, None
+        cycle, self._cycle = self._cycle, None
         self._settled_at = self._clock()
         try:
-            report = self._tasks.end(batch)
+            report = self._tasks.end(cycle)
         finally:
-            batch.close()
-        moved = {place: done.end for place, done in report.ranges.items() if done.end != self._positions.get(place)}
-        self._positions.update(moved)
-        self._workers.update(report.workers)
-        for place in moved:
-            self._waiting.got_on(self._tasks.place(place))
-        if batch.aborted:
-            self._rewind(batch)
-        # Other tasks may also have lost their sessions, because these could not continue after their commits.
-        self._close(self._assigned_tasks() - self._sessions.keys() - set(self._closed), self._positions.__getitem__)
+            cycle.close()
+        moved = {partition: done.end for partition, done in report.ranges.items() if done.end > done.start}
+        for partition in moved:
+            self._waiting.got_on(self._tasks.task_of(partition))
+        self._rewind(cycle)
         self._meet(report)
         self._count(report)
         self._send(report, moved)
@@ -592,20 +554,19 @@ class ResidentLoop:
             return
         self._passed_at = now
         ends = self._feed.ends()
-        self._waiting.forgive(
-            lambda task: task in self._sessions and all(place in ends for place in self._tasks.inputs(task))
-        )
+        tasks = self._open_tasks()
+        self._waiting.forgive({task.id for task in tasks if ends.keys() >= set(task.inputs)})
         passed = {
-            place: end
-            for place, end in ends.items()
-            if end > self._positions[place] and self._tasks.place(place) in self._sessions
+            partition: ends[partition]
+            for task in tasks
+            for partition, start in task.start.items()
+            if ends.get(partition, start) > start
         }
         if self._transactional:
             passed = self._unmoved(passed)
-        if (passed or self._membership.has_pending_commit) and self._membership.commit(passed, self._sent.of(passed)):
-            self._positions.update(passed)
-            for place, end in passed.items():
-                self._sessions[self._tasks.place(place)].start[place] = end
+        if (passed or self._membership.has_pending_commit) and self._membership.commit(passed, self._sent_for(passed)):
+            for partition, end in passed.items():
+                self._task_of(partition).start[partition] = end
 
     def _unmoved(self, passed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offsets that no other process has moved. This commit is not fenced, and could set them back."""
@@ -613,10 +574,21 @@ class ResidentLoop:
             found = self._tasks.clients.noted(passed, stable=True) if passed else {}
         except KafkaRequestError:
             return {}
-        return {place: passed[place] for place, at in found.items() if at.offset == self._positions[place]}
+        return {
+            partition: passed[partition]
+            for partition, at in found.items()
+            if at.offset == self._task_of(partition).start[partition]
+        }
 
     def _send(self, report: Report, offsets: Mapping[TopicPartition, int]) -> None:
-        self._sent.note(report)
-        self._outbox.report(report, {} if self._transactional else offsets, self._sent.of(offsets))
+        self._outbox.report(report, {} if self._transactional else offsets, self._sent_for(offsets))
         if self._transactional and offsets:
             self._link.send(Committed(offsets))
+
+    def _task_of(self, partition: TopicPartition) -> StreamTask:
+        return self._tasks.assigned[self._tasks.task_of(partition)]
+
+    def _sent_for(self, offsets: Iterable[TopicPartition]) -> dict[TopicPartition, dict[str, Sent]]:
+        """Return the event times sent into exchanges, for commits of input partitions."""
+        found = {partition: self._task_of(partition).sent_for_commit() for partition in offsets}
+        return {partition: sent for partition, sent in found.items() if sent}

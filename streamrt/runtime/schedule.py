@@ -38,10 +38,6 @@ class CommitSchedule:
         """Return the offsets that a commit would move."""
         return {place: offset for place, offset in self._processed.items() if offset != self._committed.get(place)}
 
-    def processed_to(self, place: TopicPartition) -> int:
-        """Return the offset of the next record to process, or -1 if it is unknown."""
-        return self._processed.get(place, -1)
-
     def due(self, now: float) -> bool:
         """Return whether a commit is due."""
         if not self.pending():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report, StoreTime
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 __all__ = ["Sent", "SentTimes", "sent_times", "what_was_sent"]
 
@@ -48,7 +48,7 @@ def what_was_sent(
     return found
 
 
-def sent_times(sent: Mapping[TopicPartition, Mapping[str, int]]) -> dict[tuple[TopicPartition, str], int]:
+def sent_times(sent: Mapping[TaskId, Mapping[str, int]]) -> dict[tuple[TaskId, str], int]:
     """Convert times by task and topic to the format of reports."""
     return {(task, topic): time for task, times in sent.items() for topic, time in times.items()}
 
@@ -62,15 +62,15 @@ class SentTimes:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._sent: dict[TopicPartition, dict[str, int]] = {}
-        self._times: dict[TopicPartition, dict[str, StoreTime]] = {}
+        self._sent: dict[TaskId, dict[str, int]] = {}
+        self._times: dict[TaskId, dict[str, StoreTime]] = {}
 
     @property
-    def by_task(self) -> Mapping[TopicPartition, Mapping[str, int]]:
+    def by_task(self) -> Mapping[TaskId, Mapping[str, int]]:
         """The highest event time that each task has sent into each exchange."""
         return self._sent
 
-    def begin(self, sent: Mapping[TopicPartition, Mapping[str, int]], tasks: Collection[TopicPartition]) -> None:
+    def begin(self, sent: Mapping[TaskId, Mapping[str, int]], tasks: Collection[TaskId]) -> None:
         """Add new tasks with the event times from their commits, and forget tasks that this process no longer has.
 
         Args:
@@ -89,12 +89,12 @@ class SentTimes:
         for (task, store), found in report.times.items():
             self._times.setdefault(task, {})[store] = found
 
-    def of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, dict[str, Sent]]:
+    def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, dict[str, Sent]]:
         """Return the event times for commits of input partitions."""
         found = {}
-        for place in places:
-            task = self._topology.task(place)
-            exchanges = self._topology.sends(task.topic)
+        for partition in partitions:
+            task = self._topology.task(partition)
+            exchanges = self._topology.sends(task.stream)
             if exchanges:
-                found[place] = what_was_sent(self._sent.get(task, {}), self._times.get(task, {}), exchanges)
+                found[partition] = what_was_sent(self._sent.get(task, {}), self._times.get(task, {}), exchanges)
         return found

@@ -40,7 +40,7 @@ from streamrt.state import (
     Transaction,
     epoch_of,
 )
-from streamrt.topology import TaskStore
+from streamrt.topology import TaskId, TaskStore
 
 logger = logging.getLogger("streamrt")
 
@@ -137,7 +137,7 @@ class TaskStores:
         self,
         catalog: StoreCatalog,
         stores: Mapping[str, TaskStore],
-        place: TopicPartition,
+        task: TaskId,
         clients: TaskClients,
         *,
         transactional: bool,
@@ -145,7 +145,7 @@ class TaskStores:
         attempt: int = 0,
     ) -> None:
         self._catalog = catalog
-        self._homes = {name: home_of(catalog.settings, place, store) for name, store in stores.items()}
+        self._homes = {name: home_of(catalog.settings, task, store) for name, store in stores.items()}
         self._clients = clients
         self._transactional = transactional
         self._claims = claims or {}

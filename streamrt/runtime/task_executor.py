@@ -1,27 +1,25 @@
-"""The tasks of one process: runs batches, restores and ticks, and returns their reports."""
+"""Executes the tasks of one process: runs batches, restores and ticks, and returns their reports."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import Any
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import TaskClients
-from streamrt.runtime.commit import ExactlyOnceSession, Session
-from streamrt.runtime.operator_chain import OperatorChain
-from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.report import Report, RestoredPart
-from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
-from streamrt.runtime.stores import RestoreInterrupted, StoreCatalog, TaskStores
-from streamrt.runtime.troubles import HANDLED_ERRORS, close_session, note_trouble
+from streamrt.runtime.stores import RestoreInterrupted, StoreCatalog
+from streamrt.runtime.stream_task import StreamTask
+from streamrt.runtime.task_registry import TaskRegistry
+from streamrt.runtime.troubles import HANDLED_ERRORS, note_close_error, note_trouble
 from streamrt.runtime.watchdog import Watchdog
 from streamrt.runtime.work_cycle import WorkCycle
 from streamrt.state import load_rocksdb
+from streamrt.topology import TaskId
 
 PRINTED = -1
 """Node id of lines that no operator showed."""
@@ -30,7 +28,10 @@ _DRAIN_S = 0.3
 
 
 class TaskExecutor:
-    """The tasks that one process runs, one after the other. They are kept between micro-batches.
+    """Executes the tasks of one process, one after the other.
+
+    In micro-batch mode, tasks live as long as a batch. In resident mode they are assigned, and stay open from one
+    `WorkCycle` to the next until they are released.
 
     Args:
         spec: the application.
@@ -50,17 +51,27 @@ class TaskExecutor:
         clock: Callable[[], float] = time.monotonic,
         watchdog: Watchdog | None = None,
     ) -> None:
-        self.clock = clock
-        self._watchdog = watchdog
-        self._spec = spec
-        self._clients = clients
-        self._pool = pool
-        self._tasks: dict[str, OperatorChain] = {}
-        self._merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
-        self._resuming = frozenset(filter(spec.topology.resumes, spec.topology.streams))
-        self._lines: list[tuple[int, Any]] = []
-        self._sinks = TaskSinks(spec.topology)
-        self._catalog = catalog or StoreCatalog(spec.state or StateSettings(group="", base_dir=Path()))
+        self._registry = TaskRegistry(spec, clients, catalog, pool, clock, watchdog)
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The application."""
+        return self._registry.spec
+
+    @property
+    def clients(self) -> TaskClients:
+        """The Kafka clients."""
+        return self._registry.clients
+
+    def task_of(self, partition: TopicPartition) -> TaskId:
+        """Return the task of an input partition."""
+        return self._registry.task_of(partition)
+
+    def inputs(self, task_id: TaskId) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task."""
+        return self._registry.inputs(task_id)
+
+    # -- Micro-batches -------------------------------------------------------------------------------------------------
 
     def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
         """Process chunks of records and commit the work.
@@ -73,224 +84,164 @@ class TaskExecutor:
             chunks: records, in order within each partition.
             context: start offsets and limits.
         """
-        return self._batch(context, lambda batch: self._feed(chunks, batch))
+        return self._batch(context, lambda cycle: _feed(chunks, cycle))
 
-    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
+    def tick(self, tasks: Iterable[TaskId], context: BatchContext) -> Report:
         """Tick tasks without records, and commit the results.
 
         Args:
-            places: the tasks.
+            tasks: the tasks.
             context: current time and watermarks.
         """
 
-        def feed(batch: WorkCycle) -> None:
-            for place in places:
-                batch.tick(place)
+        def feed(cycle: WorkCycle) -> None:
+            for task_id in tasks:
+                cycle.tick(task_id)
 
         return self._batch(context, feed)
 
     def _batch(self, context: BatchContext, feed: Callable[[WorkCycle], None]) -> Report:
         begun = time.monotonic()
         self.take_shown()
-        batch = self.begin(context)
+        cycle = self._begin(context, resident=False)
         try:
-            feed(batch)
-            report = self.end(batch)
+            feed(cycle)
+            report = self.end(cycle)
         finally:
-            batch.close()
+            cycle.close()
         report.seconds = time.monotonic() - begun
         return report
 
-    def begin(self, context: BatchContext, carried: MutableMapping[TopicPartition, Session] | None = None) -> WorkCycle:
-        """Begin a batch.
+    # -- Resident tasks ------------------------------------------------------------------------------------------------
+
+    @property
+    def assigned(self) -> Mapping[TaskId, StreamTask]:
+        """The assigned tasks, in the order of their assignment."""
+        return self._registry.tasks
+
+    def assign(self, task_id: TaskId, start: Mapping[TopicPartition, int]) -> StreamTask:
+        """Add a task, which stays until `release`; `restore` opens it.
 
         Args:
-            context: start offsets and limits.
-            carried: the open sessions of a resident task.
+            task_id: the task.
+            start: committed offset of each input partition.
         """
-        for task in self._tasks.values():
-            task.collector.reset()
-        return WorkCycle(self, context, carried)
+        return self._registry.add(task_id, start)
 
-    def end(self, batch: WorkCycle) -> Report:
-        """Commit the work of a batch, and return the report about it."""
-        batch.settle()
-        batch.report.shown += self.take_shown()
-        return batch.report
+    def release(self, task: StreamTask) -> None:
+        """Close a task without uncommitted work; another process may own it now."""
+        note_close_error(None, task, task.close())
+        if self.spec.transactional:
+            self.clients.release(task.id)
+        self._registry.remove(task)
+
+    def begin(self, context: BatchContext) -> WorkCycle:
+        """Begin to work on the assigned tasks, until `end`."""
+        return self._begin(context, resident=True)
+
+    def _begin(self, context: BatchContext, *, resident: bool) -> WorkCycle:
+        self._registry.reset()
+        return WorkCycle(self._registry, context, resident=resident)
+
+    # -- Both ----------------------------------------------------------------------------------------------------------
+
+    def end(self, cycle: WorkCycle) -> Report:
+        """Commit the work of a cycle, and return the report about it."""
+        cycle.settle()
+        cycle.report.shown += self.take_shown()
+        return cycle.report
 
     def take_shown(self) -> list[tuple[int, Any]]:
         """Return the items that operators have shown since the last call."""
-        shown, self._lines[:] = list(self._lines), []
-        for task in self._tasks.values():
-            shown += task.collector.take_rows()
-        return shown
+        return self._registry.take_shown()
 
-    def restore(
-        self,
-        places: Iterable[TopicPartition],
-        context: BatchContext,
-        carried: MutableMapping[TopicPartition, Session] | None = None,
-    ) -> Report:
+    def show_line(self, line: str) -> None:
+        """Add a line to the items that operators show, such as one that a user's function printed."""
+        self._registry.lines.append((PRINTED, line))
+
+    def restore(self, tasks: Iterable[TaskId], context: BatchContext) -> Report:
         """Restore the stores of tasks to the ends of their changelogs for a limited time, without processing records.
 
         The first task always makes progress. When the time is over, no further task is started, because taking a
         transactional id or opening a store takes time even if there is little to restore.
 
         Args:
-            places: the tasks.
-            context: committed offsets and time limit.
-            carried: receives the sessions of tasks that are opened in time; if None, they are closed.
+            tasks: the tasks. Assigned ones stay open; the others are closed again.
+            context: time limit and claims; for tasks that are not assigned, also committed offsets.
         """
         report = Report()
         deadline = time.monotonic() + context.time_limit_s
-        for number, place in enumerate(places):
+        for number, task_id in enumerate(tasks):
             if number and time.monotonic() >= deadline:
                 report.complete = False
                 break
-            session = self.session(place, context)
-            met: Exception | None = None
-            finished = False
-            try:
-                session.open(known=context.stateful, deadline=deadline)
-                finished = True
-            except RestoreInterrupted:
-                if self._spec.transactional:
-                    # This process already holds the transactional id.
-                    report.workers[place] = self._clients.worker
-            except HANDLED_ERRORS as trouble:
-                met = trouble
-            finally:
-                if finished and carried is not None:
-                    carried[place] = session
-                else:
-                    close_session(session, report)
-            progress = session.stores.progress
-            if met is not None:
-                note_trouble(report, session, met)
-            for store, part in progress.items():
-                report.restores[place, store] = RestoredPart(part.done, part.total, part.records, finished)
+            task = self.assigned.get(task_id)
+            if task is not None:
+                finished = self._restore(task, context, deadline, report)
+            else:
+                finished = self._restore_and_close(self._registry.add_for(context, task_id), context, deadline, report)
             if not finished:
                 report.complete = False
-                if place in report.locked:
+                if task_id in report.locked:
                     continue
                 break
-            report.restored.add(place)
-            if self._spec.transactional:
-                report.workers[place] = self._clients.worker
+            report.restored.add(task_id)
         return report
+
+    def _restore_and_close(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
+        try:
+            return self._restore(task, context, deadline, report)
+        finally:
+            note_close_error(report, task, task.close())
+            self._registry.remove(task)
+
+    def _restore(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
+        """Restore one task, and note the result; return whether it is open."""
+        trouble: Exception | None = None
+        interrupted = False
+        try:
+            self._registry.open(task, context, deadline=deadline)
+        except RestoreInterrupted:
+            interrupted = True
+        except HANDLED_ERRORS as error:
+            trouble = error
+        finally:
+            if not task.is_open:
+                note_close_error(report, task, task.abort())
+        if trouble is not None:
+            note_trouble(report, task, trouble)
+        elif self.spec.transactional:
+            # This process now holds the transactional id, also if the restore was interrupted.
+            task.last_committer = True
+            report.workers[task.id] = self.clients.worker
+        for store, part in task.stores.progress.items():
+            report.restores[task.id, store] = RestoredPart(part.done, part.total, part.records, task.is_open)
+        return not interrupted and trouble is None
 
     def warm_up(self) -> None:
         """Do the first work of a micro-batch in advance: compose the operators, load RocksDB, connect to Kafka.
 
         Errors are ignored here: they occur again, and are reported, on first use. Sinks are not started in advance.
         """
+        topology = self.spec.topology
         with contextlib.suppress(Exception):
-            if not self._spec.transactional:
+            if not self.spec.transactional:
                 # An idempotent producer needs half a second to start.
-                self._clients.writer()
-            for stream in () if self._spec.topology.sinks else self._spec.topology.streams:
-                self.task(stream)
-            if any(map(self._spec.topology.task_stores, self._spec.topology.streams)):
+                self.clients.writer()
+            for stream in () if topology.sinks else topology.streams:
+                self._registry.chain(stream)
+            if any(map(topology.task_stores, topology.streams)):
                 load_rocksdb()
 
-    def show_line(self, line: str) -> None:
-        """Add a line to the items that operators show, such as one that a user's function printed."""
-        self._lines.append((PRINTED, line))
 
-    # -- For batches -----------------------------------------------------------------------------------------------
-
-    @property
-    def spec(self) -> TaskSpec:
-        """The application."""
-        return self._spec
-
-    @property
-    def clients(self) -> TaskClients:
-        """The Kafka clients."""
-        return self._clients
-
-    @property
-    def pool(self) -> Executor | None:
-        """The pool that commits transactions of several tasks in parallel; None for one after the other."""
-        return self._pool
-
-    @property
-    def sinks(self) -> TaskSinks:
-        """The sinks of this process."""
-        return self._sinks
-
-    @property
-    def merged(self) -> frozenset[str]:
-        """The streams with several topics."""
-        return self._merged
-
-    def place(self, input_place: TopicPartition) -> TopicPartition:
-        """Return the task of an input partition."""
-        return self._spec.topology.task(input_place)
-
-    def inputs(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
-        """Return the input partitions of a task."""
-        return self._spec.topology.inputs(place)
-
-    def merge_order(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
-        """Return the input partitions of a task in the order for records with equal timestamps."""
-        return tuple(TopicPartition(topic, place.partition) for topic in self._spec.topology.merge_order(place.topic))
-
-    def session(
-        self, place: TopicPartition, context: BatchContext, reached: Mapping[TopicPartition, int] | None = None
-    ) -> Session:
-        """Return a new session for a task.
-
-        Args:
-            place: the task.
-            context: committed offsets and other data of the batch.
-            reached: newer offsets of inputs that have advanced since.
-        """
-        reached = reached or {}
-        expected = {each: reached[each] if each in reached else context.position(each) for each in self.inputs(place)}
-        stores = TaskStores(
-            self._catalog,
-            self._spec.topology.task_stores(place.topic),
-            place,
-            self._clients,
-            transactional=self._spec.transactional,
-            claims=context.claims,
-            attempt=context.attempt,
-        )
-        if not self._spec.transactional:
-            session = Session(place, self._clients, stores, expected)
-        else:
-            session = ExactlyOnceSession(
-                place,
-                self._clients,
-                stores,
-                expected,
-                reuse=context.last_committer.get(place) == self._clients.worker,
-                metadata=self._spec.commit_metadata,
-                exchanges=self._spec.topology.sends(place.topic),
-            )
-        # Event times sent before remain valid.
-        session.sent.update(context.sent.get(place, {}))
-        # Earlier sessions, possibly of another process, may have left unfinished work.
-        session.unfinished = place.topic in self._resuming
-        return session
-
-    def task(self, stream: str) -> OperatorChain:
-        """Return the task of a stream; its operators are composed on first use."""
-        task = self._tasks.get(stream)
-        if task is None:
-            task = OperatorChain(self._spec, stream, self._sinks, self._lines, self.clock, self._watchdog)
-            self._tasks[stream] = task
-        return task
-
-    def _feed(self, chunks: Iterable[Chunk], batch: WorkCycle) -> None:
-        stopped_at: float | None = None
-        for chunk in chunks:
-            if stopped_at is None:
-                if not batch.take(chunk):
-                    stopped_at = time.monotonic()
-                continue
-            if batch.left(chunk):
-                batch.report.complete = False
-                if time.monotonic() - stopped_at > _DRAIN_S:
-                    break
+def _feed(chunks: Iterable[Chunk], cycle: WorkCycle) -> None:
+    stopped_at: float | None = None
+    for chunk in chunks:
+        if stopped_at is None:
+            if not cycle.take(chunk):
+                stopped_at = time.monotonic()
+            continue
+        if cycle.left(chunk):
+            cycle.report.complete = False
+            if time.monotonic() - stopped_at > _DRAIN_S:
+                break

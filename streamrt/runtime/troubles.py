@@ -1,4 +1,4 @@
-"""Consequences of session errors: a pause, a repair, another attempt, or the end of the application."""
+"""Consequences of errors of tasks: a pause, a repair, another attempt, or the end of the application."""
 
 import logging
 import traceback
@@ -15,10 +15,10 @@ from streamrt.errors import (
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.records import TopicPartition
-from streamrt.runtime.commit import Session
 from streamrt.runtime.report import Failure, Report
 from streamrt.runtime.sinks import pause_of
+from streamrt.runtime.stream_task import StreamTask
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -36,52 +36,51 @@ HANDLED_ERRORS = (SchemaRegistryError, SinkBackpressureError, StateError, *RETRI
 """The errors that `note_trouble` handles."""
 
 
-def note_trouble(report: Report, session: Session, trouble: Exception, *, repair: bool = True) -> None:
-    """Note the consequence of a session error in a report; damaged stores are deleted, to be restored.
+def note_trouble(report: Report, task: StreamTask, trouble: Exception, *, repair: bool = True) -> None:
+    """Note the consequence of an error in a report; damaged stores are deleted, to be restored.
 
     Args:
         report: the report.
-        session: the session, which is closed.
+        task: the task, which was aborted.
         trouble: one of `HANDLED_ERRORS`.
         repair: whether to delete damaged stores; otherwise they end the application.
     """
-    place = session.place
     if isinstance(trouble, SinkBackpressureError):
-        report.stalled[place] = pause_of(trouble)
+        report.stalled[task.id] = pause_of(trouble)
     elif isinstance(trouble, StoreCorruptedError) and repair:
         try:
-            session.stores.destroy(trouble)
+            task.stores.destroy(trouble)
         except StoreLockedError as held:
             # The process that has opened the store meanwhile repairs or releases it.
-            report.interrupted[place] = str(held)
+            report.interrupted[task.id] = str(held)
         except StateError as refusal:
-            note_failure(report, state_failure(place, refusal))
+            note_failure(report, state_failure(task.id, refusal))
         else:
-            report.interrupted[place] = str(trouble)
+            report.interrupted[task.id] = str(trouble)
     elif isinstance(trouble, StoreLockedError):
-        report.locked[place] = str(trouble)
+        report.locked[task.id] = str(trouble)
     elif isinstance(trouble, RETRIABLE_ERRORS):
-        report.interrupted[place] = str(trouble)
+        report.interrupted[task.id] = str(trouble)
     elif isinstance(trouble, SchemaRegistryError):
-        note_failure(report, Failure("registry", place, None, str(trouble), trouble, trace_of(trouble)))
+        note_failure(report, Failure("registry", task.id, None, str(trouble), trouble, trace_of(trouble)))
     elif isinstance(trouble, StateError):
-        note_failure(report, state_failure(place, trouble))
+        note_failure(report, state_failure(task.id, trouble))
     else:
-        raise TypeError(f"{trouble!r} is not a session error")
+        raise TypeError(f"{trouble!r} is not an error of a task")
 
 
-def close_session(session: Session, report: Report | None) -> None:
-    """Close a session; if a store cannot be written, note the failure that ends the application.
+def note_close_error(report: Report | None, task: StreamTask, error: StateError | None) -> None:
+    """Note the result of `StreamTask.abort` or `close`: a store that cannot be written ends the application.
 
     Args:
-        session: the session.
         report: the report; None to log the error instead.
+        task: the task.
+        error: the error; None if there was none.
     """
-    error = session.close()
     if error is not None and report is not None:
-        note_failure(report, state_failure(session.place, error))
+        note_failure(report, state_failure(task.id, error))
     elif error is not None:
-        logger.error("the state of %s must be restored from its changelog: %s", session.place, error)
+        logger.error("the state of %s must be restored from its changelog: %s", task.id, error)
 
 
 def note_failure(report: Report, failure: Failure) -> None:
@@ -90,9 +89,9 @@ def note_failure(report: Report, failure: Failure) -> None:
     report.complete = False
 
 
-def state_failure(place: TopicPartition, error: StateError) -> Failure:
+def state_failure(task_id: TaskId, error: StateError) -> Failure:
     """Return the failure for unusable state."""
-    return Failure("state", place, None, str(error), error, trace_of(error))
+    return Failure("state", task_id, None, str(error), error, trace_of(error))
 
 
 def trace_of(error: Exception) -> str:

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from streamrt.records import TopicPartition
 from streamrt.runtime.report import Report
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 __all__ = ["Unfinished"]
 
@@ -24,19 +23,19 @@ class Unfinished:
 
     def __init__(self, topology: Topology) -> None:
         self._resuming = frozenset(filter(topology.resumes, topology.streams))
-        self._known: dict[TopicPartition, bool] = {}
-        self._sent: dict[tuple[TopicPartition, str], int] = {}
+        self._known: dict[TaskId, bool] = {}
+        self._sent: dict[tuple[TaskId, str], int] = {}
 
     @property
-    def tasks(self) -> frozenset[TopicPartition]:
+    def tasks(self) -> frozenset[TaskId]:
         """The tasks to tick."""
         return frozenset(task for task, unfinished in self._known.items() if unfinished)
 
-    def assign(self, tasks: Iterable[TopicPartition]) -> None:
+    def assign(self, tasks: Iterable[TaskId]) -> None:
         """Set the tasks of a query. New ones count as unfinished, because an earlier process may have left work."""
-        self._known = {task: self._known.get(task, True) for task in tasks if task.topic in self._resuming}
+        self._known = {task: self._known.get(task, True) for task in tasks if task.stream in self._resuming}
 
-    def report(self, report: Report) -> dict[tuple[TopicPartition, str], int]:
+    def report(self, report: Report) -> dict[tuple[TaskId, str], int]:
         """Note the data of a report.
 
         Returns:

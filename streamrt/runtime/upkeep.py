@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from streamrt.errors import StateError
-from streamrt.runtime.commit import Session
+from streamrt.runtime.stream_task import StreamTask
 
 __all__ = ["Garbage", "Upkeep"]
 
@@ -50,11 +50,11 @@ class Upkeep:
         """Note that records were processed."""
         self._worked = True
 
-    def step(self, sessions: Iterable[Session]) -> None:
+    def step(self, tasks: Iterable[StreamTask]) -> None:
         """Do due maintenance; call this between two time slices.
 
         Args:
-            sessions: the open sessions.
+            tasks: the open tasks.
         """
         now = self._clock()
         if self._worked:
@@ -63,10 +63,10 @@ class Upkeep:
         if now - self._looked_at < _LOOK_S:
             return
         self._looked_at = now
-        for session in sessions:
+        for task in tasks:
             # A store error is handled when the store is used next.
             with contextlib.suppress(StateError):
-                if session.stores.flush_held_back():
+                if task.stores.flush_held_back():
                     # One store per step, to keep the pause short.
                     break
         if self._garbage is not None:

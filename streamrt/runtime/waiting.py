@@ -1,13 +1,13 @@
 """The tasks of a slot that wait for a retry, with their delays and limits."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from streamrt.errors import RunnerError
-from streamrt.records import TopicPartition
 from streamrt.runtime.locks import StoreLocks
 from streamrt.runtime.report import Report
 from streamrt.state import RocksDBOptions
+from streamrt.topology import TaskId
 
 __all__ = ["WaitingTasks"]
 
@@ -28,11 +28,11 @@ class WaitingTasks:
     def __init__(self, options: RocksDBOptions | None, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._locks = StoreLocks(options)
-        self._until: dict[TopicPartition, float] = {}
+        self._until: dict[TaskId, float] = {}
         # The number of interruptions without progress, and the time of the last one.
-        self._attempts: dict[TopicPartition, tuple[int, float]] = {}
+        self._attempts: dict[TaskId, tuple[int, float]] = {}
 
-    def over(self, tasks: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def over(self, tasks: Iterable[TaskId]) -> list[TaskId]:
         """Return the tasks whose wait is over."""
         now = self._clock()
         return [task for task in tasks if self._until.get(task, now) <= now]
@@ -56,29 +56,29 @@ class WaitingTasks:
             pauses[task] = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempts)
         self._until.update((task, now + pause) for task, pause in pauses.items())
 
-    def tried(self, tasks: Iterable[TopicPartition], opened: Iterable[TopicPartition]) -> None:
+    def tried(self, tasks: Iterable[TaskId], opened: Iterable[TaskId]) -> None:
         """Note that tasks were retried, and which of them could open their stores."""
         self._locks.opened(opened)
         for task in tasks:
             self._until.pop(task, None)
 
-    def got_on(self, task: TopicPartition) -> None:
+    def got_on(self, task: TaskId) -> None:
         """Forget the interruptions of a task that has made progress."""
         self._attempts.pop(task, None)
 
-    def forgive(self, has_nothing_to_do: Callable[[TopicPartition], bool]) -> None:
-        """Forget the interruptions of tasks that have been idle for a while, which is not a lack of progress."""
+    def forgive(self, idle: Collection[TaskId]) -> None:
+        """Forget old interruptions of tasks that have nothing to do, which is not a lack of progress."""
         before = self._clock() - _FORGIVEN_S
         for task, (_, at) in list(self._attempts.items()):
-            if at < before and has_nothing_to_do(task):
+            if at < before and task in idle:
                 del self._attempts[task]
 
-    def keep(self, tasks: Iterable[TopicPartition]) -> None:
+    def keep(self, tasks: Iterable[TaskId]) -> None:
         """Forget the interruptions of all tasks but these; another member counts those of the others."""
         kept = set(tasks)
         self._attempts = {task: known for task, known in self._attempts.items() if task in kept}
 
-    def drop(self, tasks: Iterable[TopicPartition]) -> None:
+    def drop(self, tasks: Iterable[TaskId]) -> None:
         """End the wait of some tasks."""
         for task in tasks:
             self._until.pop(task, None)

@@ -35,7 +35,7 @@ from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.restore import RestoreDisplay
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.time_requests import TimeRequests
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 __all__ = ["ResidentCoordinator"]
 
@@ -81,8 +81,8 @@ class WorkerHandle:
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
-    watermarks: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
-    reminded: dict[TopicPartition, float] = field(default_factory=dict)
+    watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    reminded: dict[TaskId, float] = field(default_factory=dict)
 
     def join(self, link: TaskLink, attempt: int, drained: threading.Event) -> None:
         """Begin the next attempt; the assignment of the previous one counts until this one reports its own."""
@@ -149,7 +149,7 @@ class ResidentCoordinator:
         self._stop: Stop | None = None
         self._stopping = threading.Event()
         self._restores = RestoreDisplay()
-        self._restoring: set[tuple[TopicPartition, str]] = set()
+        self._restoring: set[tuple[TaskId, str]] = set()
         # Never held during a request, a write or a call of user code.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -453,7 +453,7 @@ class ResidentCoordinator:
         begun = len(self._slots)
         return begun == self.count or (begun > 0 and time.monotonic() >= self._patient_until)
 
-    def _restored(self, names: set[tuple[TopicPartition, str]]) -> None:
+    def _restored(self, names: set[tuple[TaskId, str]]) -> None:
         """Release the terminal when no restore is running here."""
         if names:
             self._restoring -= names
@@ -464,18 +464,18 @@ class ResidentCoordinator:
     def _assigned(self) -> frozenset[TopicPartition]:
         return frozenset(place for slot in self._slots.values() for place in slot.assigned or ())
 
-    def _tasks(self, places: Iterable[TopicPartition]) -> set[TopicPartition]:
+    def _tasks(self, places: Iterable[TopicPartition]) -> set[TaskId]:
         return {self._topology.task(place) for place in places}
 
-    def _ready(self) -> set[TopicPartition]:
+    def _ready(self) -> set[TaskId]:
         """Return the tasks that can be ticked."""
         return self._tasks(place for slot in self._slots.values() if slot.link is not None for place in slot.positions)
 
     def _tell_time(
         self,
         slot: WorkerHandle,
-        watermarks: Mapping[TopicPartition, Mapping[str, int]],
-        due: Iterable[TopicPartition],
+        watermarks: Mapping[TaskId, Mapping[str, int]],
+        due: Iterable[TaskId],
         now: float,
     ) -> None:
         own = self._tasks(slot.positions)

@@ -22,13 +22,13 @@ from typing import Any, ClassVar
 from pyspark import Broadcast, SparkFiles, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Report, TaskExecutor, TaskSpec
 from streamrt.runtime.kafka_clients import KEPT_WRITERS, KafkaTaskClients
 from streamrt.runtime.watchdog import Notes, Watchdog
 from streamrt.secret import accept_secrets
 from streamrt.spark.link import LinkAddress
 from streamrt.spark.reports import dump_report
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -135,23 +135,21 @@ class SpecReference:
 class TickTasks:
     """Ticks partitions without records, for `run_on_numbers`: numbers of partitions in, one report out."""
 
-    def __init__(self, reference: SpecReference, places: Sequence[TopicPartition], context: BatchContext) -> None:
+    def __init__(self, reference: SpecReference, tasks: Sequence[TaskId], context: BatchContext) -> None:
         self._reference = reference
-        self._places = places
+        self._tasks = tasks
         self._context = context
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Tick the tasks of the given numbers."""
-        places = [self._places[number] for number in numbers]
-        yield from work_of_worker(self._reference, self._context, lambda tasks, context: tasks.tick(places, context))
+        own = [self._tasks[number] for number in numbers]
+        yield from work_of_worker(self._reference, self._context, lambda executor, context: executor.tick(own, context))
 
 
 class RestoreStores:
     """Restores stores, for `run_on_numbers`: numbers of shares of the tasks in, reports about their restore out."""
 
-    def __init__(
-        self, reference: SpecReference, shares: Sequence[Sequence[TopicPartition]], context: BatchContext
-    ) -> None:
+    def __init__(self, reference: SpecReference, shares: Sequence[Sequence[TaskId]], context: BatchContext) -> None:
         self._reference = reference
         self._shares = shares
         self._context = context
@@ -159,9 +157,9 @@ class RestoreStores:
     def __call__(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Restore the stores of the tasks in the given shares."""
         tasks = WorkerProcess.current(self._reference).tasks
-        places = [place for number in numbers for place in self._shares[number]]
-        if places:
-            yield dump_report(tasks.restore(places, _of_attempt(self._context)))
+        own = [task for number in numbers for task in self._shares[number]]
+        if own:
+            yield dump_report(tasks.restore(own, _of_attempt(self._context)))
 
 
 class Lines(io.TextIOBase):

@@ -18,6 +18,7 @@ from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.state_setup import check_changelogs
 from streamrt.state import Position, is_position
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -44,7 +45,7 @@ class Start:
     stateful: frozenset[TopicPartition]
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
-    sent: Mapping[TopicPartition, Mapping[str, int]] = field(default_factory=dict)
+    sent: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     lost: int = 0
 
 

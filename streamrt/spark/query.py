@@ -28,7 +28,7 @@ from streamrt.spark.reports import merge_reports
 from streamrt.spark.routing import route, waves
 from streamrt.spark.session import SparkEnvironment
 from streamrt.spark.time_requests import TimeRequests
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 _FULL = 0.9
 _MUCH_FASTER = 8
@@ -119,7 +119,7 @@ class MicroBatchQuery:
         topology: Topology,
         stateful: frozenset[TopicPartition],
         claims: Mapping[TopicPartition, int],
-        workers: dict[TopicPartition, str],
+        workers: dict[TaskId, str],
         event_time: EventTime,
         requests: TimeRequests,
         unfinished: Unfinished,
@@ -150,10 +150,10 @@ class MicroBatchQuery:
         self.error: Exception | None = None
         self.resize: int | None = None
         self.interrupted: str | None = None
-        self.stalled: dict[TopicPartition, float] = {}
+        self.stalled: dict[TaskId, float] = {}
         # Tasks whose stores are locked by another process, and tasks that could open theirs.
-        self.locked: dict[TopicPartition, str] = {}
-        self.opened: set[TopicPartition] = set()
+        self.locked: dict[TaskId, str] = {}
+        self.opened: set[TaskId] = set()
 
     def start(self) -> None:
         """Start reading."""
@@ -280,7 +280,7 @@ class MicroBatchQuery:
 
     def _tick(self) -> None:
         """Tick the tasks that have work, for one slice."""
-        due: set[TopicPartition] = set()
+        due: set[TaskId] = set()
         if self._event_time.wanted:
             foreign = self._requests.foreign(self._event_time)
             if foreign:
@@ -323,8 +323,8 @@ class MicroBatchQuery:
         for place, done in report.ranges.items():
             self._positions[place] = max(done.end, self._positions[place])
         self.opened.update(map(self._topology.task, report.ranges))
-        for place in (*report.interrupted, *report.locked):
-            self._workers.pop(place, None)
+        for task in (*report.interrupted, *report.locked):
+            self._workers.pop(task, None)
         self._workers.update(report.workers)
 
     def _run_tasks(self, batch: DataFrame) -> Report:
@@ -338,10 +338,10 @@ class MicroBatchQuery:
         rows = batch.mapInArrow(RunTasks(self._reference, self._context(seconds)), REPORT_SCHEMA).collect()
         return merge_reports(bytes(row[0]) for row in rows)
 
-    def _run_ticks(self, places: list[TopicPartition]) -> Report:
-        work = TickTasks(self._reference, places, self._context(self._settings.slice_s))
-        tasks = min(len(places), self._environment.slots)
-        return merge_reports(run_on_numbers(self._environment.session.sparkContext, work, len(places), tasks))
+    def _run_ticks(self, tasks: list[TaskId]) -> Report:
+        work = TickTasks(self._reference, tasks, self._context(self._settings.slice_s))
+        slots = min(len(tasks), self._environment.slots)
+        return merge_reports(run_on_numbers(self._environment.session.sparkContext, work, len(tasks), slots))
 
     def _context(self, seconds: float) -> BatchContext:
         return BatchContext(

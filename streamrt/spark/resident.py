@@ -16,31 +16,19 @@ import time
 from concurrent.futures import Future
 from functools import partial
 
-from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
+from streamrt.common.throttle import Throttle
 from streamrt.kafka.client import KafkaRequestError
 from streamrt.runtime import Output
-from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.exits import in_background
-from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import SparkJob, run_on_numbers
-from streamrt.spark.launch import (
-    client_settings,
-    discard_reference,
-    fence,
-    look_for_strangers,
-    make_reference,
-    remove_members,
-    spark_cause,
-)
+from streamrt.spark.launch import discard_reference, make_reference
 from streamrt.spark.link import LinkListener
-from streamrt.spark.offsets import StartOffsets
-from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.resident_task import ResidentOptions, RunResident, member_of_slot, session_timeout_s
+from streamrt.spark.services import DriverServices
 from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import RunContext
-from streamrt.spark.time_requests import TimeRequests
 
 logger = logging.getLogger("streamrt")
 
@@ -48,7 +36,6 @@ _TICK_S = 0.1
 _STOP_S = 6.0
 _CANCEL_S = 5.0
 _EMPTY_S = 1.0
-_RESTARTS = 3
 _WAITING_S = 30.0
 _WAITING_AGAIN_S = 120.0
 _PATIENCE = 3
@@ -63,27 +50,18 @@ class ResidentRunner:
     """
 
     def __init__(self, run: RunContext) -> None:
-        self._config = config = run.config
-        self._settings = settings = run.settings
-        self._spec = spec = run.spec
+        self._config = run.config
+        self._settings = run.settings
+        self._spec = run.spec
         self._topics = run.topics
-        self._admin = admin = run.admin
+        self._admin = run.admin
         self._conditions = run.conditions
         self._stop = run.stop
         self._discard = run.discard
-        self._results = ReportHandler(
-            spec.topology, run.conditions, run.stop, run.progress, run.display, settings.on_message_processed
-        )
-        self._purge = RepartitionPurge(admin, spec.topology.exchanges)
-        self._event_time = EventTime(spec.topology, settings.partitions)
-        self._time_requests = TimeRequests(admin, config.consumer_group, spec.topology)
-        clients = client_settings(config, settings)
-        self._offsets = StartOffsets(
-            config, settings.connection, spec, admin, partial(fence, clients, spec.commit_metadata)
-        )
+        self._services = DriverServices(run)
+        self._results = self._services.results
         self._spark = run.spark
         self._startup = run.spark.startup
-        self._closing = threading.Event()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._members = 0
@@ -102,8 +80,8 @@ class ResidentRunner:
             if environment is not None:
                 self._run_jobs(environment, others)
         finally:
-            self._closing.set()
-            self._leave(self._spark.environment)
+            self._services.closing.set()
+            self._remove(self._members)
             self._results.close()
         if self._error is not None:
             raise self._error
@@ -118,14 +96,11 @@ class ResidentRunner:
             return True
 
     def _run_jobs(self, environment: SparkEnvironment, others: "Future[bool]") -> None:
-        self._results.start(environment.session)
-        logger.info("Spark is ready with %d slots", environment.slots)
-        look_for_strangers(environment, self._config, self._settings, self._topics, self._closing)
+        self._services.begin(environment)
         if not others.done() or others.result():
             # If this instance was killed in micro-batch mode, its old member would keep the partitions until its
             # session times out.
-            arguments = (environment, 0)
-            threading.Thread(target=self._remove, args=arguments, name="streamrt-former-member", daemon=True).start()
+            threading.Thread(target=self._remove, args=(0,), name="streamrt-former-member", daemon=True).start()
         restarts = 0
         while not self._stop.is_set():
             trouble, moved = self._run_job(environment)
@@ -153,11 +128,11 @@ class ResidentRunner:
             count,
             self._spec.topology,
             self._results,
-            self._offsets,
-            lambda: self._admin.wait_for_broker(self._config.broker_availability_timeout),
-            self._purge,
-            self._event_time,
-            self._time_requests,
+            self._services.offsets,
+            self._services.wait_for_broker,
+            self._services.purge,
+            self._services.event_time,
+            self._services.time_requests,
             self._fail,
             transactional=self._spec.transactional,
             patience_s=_PATIENCE
@@ -222,7 +197,7 @@ class ResidentRunner:
     def _watch(self, job: SparkJob, slots: ResidentCoordinator, environment: SparkEnvironment) -> None:
         """Poll until the job is over or must end."""
         begun = time.monotonic()
-        warn_at = begun + _WAITING_S
+        warnings = Throttle(_WAITING_AGAIN_S)
         waited = False
         while not self._stop.wait(_TICK_S) and not job.done:
             self._settings.check()
@@ -238,9 +213,8 @@ class ResidentRunner:
                 job.cancel()
                 job.wait(_CANCEL_S)
                 return
-            now = time.monotonic()
-            if slots.joined < slots.count and now >= warn_at:
-                warn_at = now + _WAITING_AGAIN_S
+            waited_s = time.monotonic() - begun
+            if slots.joined < slots.count and waited_s >= _WAITING_S and warnings.admit():
                 logger.warning(
                     "only %d of %d tasks of %s have begun after %.0f s: their processes are slow to start, or Spark, "
                     "with %d slots, has none free, because another application or job holds some; give "
@@ -248,7 +222,7 @@ class ResidentRunner:
                     slots.joined,
                     slots.count,
                     self._config.consumer_group,
-                    now - begun,
+                    waited_s,
                     environment.slots,
                 )
         if waited and job.done and job.error is None:
@@ -274,9 +248,7 @@ class ResidentRunner:
                 break
         if not job.done:
             if not slots.empty():
-                logger.warning(
-                    "the running tasks did not reach a boundary in time; uncommitted records will be reprocessed"
-                )
+                self._services.warn_of_running_tasks()
             job.cancel()
             job.wait(_CANCEL_S)
         # Their last messages are on the way.
@@ -285,32 +257,19 @@ class ResidentRunner:
 
     def _recover(self, trouble: Exception, restarts: int) -> None:
         """Decide whether to start another job; otherwise raise."""
-        cause = spark_cause(trouble)
-        self._admin.wait_for_broker(self._config.broker_availability_timeout)
-        if restarts >= _RESTARTS:
-            raise RunnerError(f"Spark gave the tasks up {restarts} times without progress: {cause}") from trouble
-        logger.warning("Spark gave the tasks up (%s); restarting from the committed offsets", cause)
+        self._services.wait_for_broker()
+        self._services.allow_restart("tasks", trouble, restarts)
 
     def _fail(self, error: BaseException) -> None:
         """Store the error that must end the application; called by the threads that serve tasks."""
         with self._lock:
-            if (
-                self._stop.is_set()
-                and isinstance(error, SinkError)
-                and isinstance(error.__cause__, SinkBackpressureError)
-            ):
-                # Not a failure: the application was stopped while a sink paused. Its records are not committed.
+            if self._services.is_stopped_pause(error):
                 return
             self._error = self._error or error
         self._stop.set()
 
-    def _leave(self, environment: SparkEnvironment | None) -> None:
-        if environment is not None:
-            self._remove(environment, self._members)
-
-    def _remove(self, environment: SparkEnvironment, slots: int) -> None:
+    def _remove(self, slots: int) -> None:
         """Remove static members of this instance from the group: those of slots, or for 0 that of micro-batch mode."""
         own = self._settings.group_instance_id
         if own is not None:
-            members = [member_of_slot(own, slot) for slot in range(slots)] or [own]
-            remove_members(environment, self._config, self._settings, members)
+            self._services.leave([member_of_slot(own, slot) for slot in range(slots)] or [own])

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.report import RestoredPart
 from streamrt.spark.executor import RestoreStores, SpecReference
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.reports import merge_reports
 from streamrt.spark.session import SparkEnvironment
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -26,10 +26,10 @@ class RestoreDisplay:
 
     def __init__(self) -> None:
         self._bars: Progress | None = None
-        self._ids: dict[tuple[TopicPartition, str], TaskID] = {}
-        self._offsets: dict[tuple[TopicPartition, str], int] = {}
+        self._ids: dict[tuple[TaskId, str], TaskID] = {}
+        self._offsets: dict[tuple[TaskId, str], int] = {}
 
-    def update(self, parts: Iterable[tuple[tuple[TopicPartition, str], RestoredPart]]) -> None:
+    def update(self, parts: Iterable[tuple[tuple[TaskId, str], RestoredPart]]) -> None:
         """Show the progress of some stores."""
         for name, part in parts:
             # A later slice continues the earlier one, but counts from 0 again.
@@ -38,14 +38,14 @@ class RestoreDisplay:
             self._offsets[name] = done
             if part.total == 0:
                 continue
-            place, store = name
+            task, store = name
             if not sys.stderr.isatty():
                 share = 100 if part.finished else 100 * done // max(1, total)
-                logger.info("restoring store %r of %s: %d %% of %d changelog offsets", store, place, share, total)
+                logger.info("restoring store %r of %s: %d %% of %d changelog offsets", store, task, share, total)
                 continue
             bars = self._start()
             if name not in self._ids:
-                self._ids[name] = bars.add_task(f"restoring {store!r} of {place}", total=total)
+                self._ids[name] = bars.add_task(f"restoring {store!r} of {task}", total=total)
             bars.update(self._ids[name], completed=total if part.finished else done, total=total)
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class RestoreDisplay:
 def restore(
     environment: SparkEnvironment,
     reference: SpecReference,
-    tasks: Iterable[TopicPartition],
+    tasks: Iterable[TaskId],
     context: BatchContext,
     go_on: Callable[[], bool],
 ) -> Report:
@@ -86,7 +86,7 @@ def restore(
         See `restore_in_slices`.
     """
 
-    def run(shares: Sequence[Sequence[TopicPartition]]) -> Report:
+    def run(shares: Sequence[Sequence[TaskId]]) -> Report:
         work = RestoreStores(reference, shares, context)
         return merge_reports(run_on_numbers(environment.session.sparkContext, work, len(shares), len(shares)))
 
@@ -98,11 +98,11 @@ def restore(
 
 
 def restore_in_slices(
-    tasks: Iterable[TopicPartition],
+    tasks: Iterable[TaskId],
     slots: int,
-    run: Callable[[Sequence[Sequence[TopicPartition]]], Report],
+    run: Callable[[Sequence[Sequence[TaskId]]], Report],
     go_on: Callable[[], bool],
-    show: Callable[[Iterable[tuple[tuple[TopicPartition, str], RestoredPart]]], None],
+    show: Callable[[Iterable[tuple[tuple[TaskId, str], RestoredPart]]], None],
 ) -> Report:
     """Run one slice after the other until all tasks are restored.
 

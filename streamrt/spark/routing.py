@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
 from streamrt.records import TopicPartition
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 logger = logging.getLogger("streamrt")
 
@@ -115,5 +115,5 @@ class WholeTasks:
         self._told = lacking
         return whole
 
-    def _inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
+    def _inputs(self, task: TaskId) -> tuple[TopicPartition, ...]:
         return self._topology.inputs(task)

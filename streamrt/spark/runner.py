@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from streamrt.errors import RunnerError, SinkBackpressureError, SinkError, TransactionError
+from streamrt.errors import RunnerError, SinkError, TransactionError
 from streamrt.kafka import (
     GroupFencedError,
     GroupMember,
@@ -24,34 +24,25 @@ from streamrt.kafka import (
 )
 from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Output, Report
-from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.exits import unless_stopped
 from streamrt.runtime.locks import StoreLocks
 from streamrt.runtime.sent import sent_times
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.runtime.unfinished import Unfinished
 from streamrt.spark.arrow import WarmUp
-from streamrt.spark.commits import Commits, RepartitionPurge
+from streamrt.spark.commits import Commits
 from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import run_on_numbers
-from streamrt.spark.launch import (
-    client_settings,
-    discard_reference,
-    fence,
-    look_for_strangers,
-    make_reference,
-    remove_members,
-    spark_cause,
-)
-from streamrt.spark.offsets import Start, StartOffsets
+from streamrt.spark.launch import discard_reference, make_reference, spark_cause
+from streamrt.spark.offsets import Start
 from streamrt.spark.query import MicroBatchQuery, QuerySettings
-from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.routing import WholeTasks
+from streamrt.spark.services import DriverServices
 from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import RunContext
-from streamrt.spark.time_requests import TimeRequests
 from streamrt.state import load_rocksdb
+from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -67,7 +58,6 @@ _DISCARD_S = 1.0
 """How long an end waits until workers have released everything of the run; workers that are starting are ignored."""
 _REVOKE_S = 30.0
 _TICK_S = 0.1
-_RESTARTS = 3
 _RESTORED_BY_TASKS = 50_000
 _ATTEMPTS = 8
 _LONGEST_PAUSE_S = 5.0
@@ -82,39 +72,32 @@ class SparkRunner:
 
     def __init__(self, run: RunContext) -> None:
         self._config = config = run.config
-        self._settings = settings = run.settings
+        self._settings = run.settings
         self._spec = spec = run.spec
         self._topics = run.topics
-        self._admin = admin = run.admin
         self._conditions = run.conditions
         self._stop = run.stop
         self._discard = run.discard
-        self._results = ReportHandler(
-            spec.topology, run.conditions, run.stop, run.progress, run.display, settings.on_message_processed
-        )
+        self._services = services = DriverServices(run)
+        self._results = services.results
+        self._event_time = services.event_time
         self._progress = run.progress
         self._revoking = threading.Event()
         self._drained = threading.Event()
-        self._closing = threading.Event()
         self._left = threading.Event()
         self._spark = run.spark
         self._startup = run.spark.startup
         self._prepared = False
         self._generation = 0
-        self._workers: dict[TopicPartition, str] = {}
-        self._restored: set[TopicPartition] = set()
-        self._stalled: dict[TopicPartition, float] = {}
+        self._workers: dict[TaskId, str] = {}
+        self._restored: set[TaskId] = set()
+        self._stalled: dict[TaskId, float] = {}
         self._locks = StoreLocks(None if spec.state is None else spec.state.options)
         self._whole_tasks = WholeTasks(spec.topology)
-        self._event_time = EventTime(spec.topology, settings.partitions)
-        self._time_requests = TimeRequests(admin, config.consumer_group, spec.topology)
         self._unfinished = Unfinished(spec.topology)
-        self._purge = RepartitionPurge(admin, spec.topology.exchanges)
-        self._commits = Commits(config, spec, run.progress, self._purge, self._revoking, admin)
-        self._offsets = StartOffsets(config, settings.connection, spec, admin, self._fence)
+        self._commits = Commits(config, spec, run.progress, services.purge, self._revoking, run.admin)
         self._max_records: int | None = None
         self._member: GroupMember | None = None
-        self._clients = client_settings(config, settings)
         self._warming: threading.Thread | None = None
 
     def run(self) -> list[Output]:
@@ -144,10 +127,10 @@ class SparkRunner:
             if environment is not None:
                 self._run_assignments(environment)
         finally:
-            self._closing.set()
+            self._services.closing.set()
             self._drained.set()
             self._member.close(_LEAVE_S if self._warming is None else None)
-            self._leave(self._spark.environment)
+            self._leave()
             self._left.set()
             if self._warming is not None:
                 self._warming.join(_DISCARD_S)
@@ -163,9 +146,7 @@ class SparkRunner:
         arguments = (environment, reference, self._left)
         self._warming = threading.Thread(target=_warm_up, args=arguments, name="streamrt-warm-up", daemon=True)
         self._warming.start()
-        self._results.start(environment.session)
-        logger.info("Spark is ready with %d slots", environment.slots)
-        look_for_strangers(environment, self._config, self._settings, self._topics, self._closing)
+        self._services.begin(environment)
         restarts = 0
         while not self._stop.is_set():
             self._finish_revoke()
@@ -183,7 +164,7 @@ class SparkRunner:
                 if isinstance(away, KafkaRequestError) and not away.retriable:
                     raise
                 logger.warning("%s; retrying", away)
-                self._admin.wait_for_broker(self._config.broker_availability_timeout)
+                self._services.wait_for_broker()
                 continue
             if start.lost:
                 # Spark gives a query up each time retention overtakes it. The next begins after the deleted records.
@@ -217,7 +198,7 @@ class SparkRunner:
         if self._spec.transactional and current.partitions:
             # A dead instance may have left transactions, which hold back committed offsets and readers of the outputs.
             try:
-                unless_stopped(self._stop, lambda: self._fence(current.partitions))
+                unless_stopped(self._stop, lambda: self._services.fence(current.partitions))
             except (TransactionError, KafkaRequestError) as error:
                 logger.debug("open transactions were not ended in advance: %s", error)
         if self._spec.state is not None:
@@ -243,7 +224,7 @@ class SparkRunner:
 
     def _start(self, assigned: frozenset[TopicPartition]) -> Start:
         """Return start positions, and commit those that the group does not know yet."""
-        start = self._offsets.find(assigned)
+        start = self._services.offsets.find(assigned)
         if start.initial_offsets:
             # From now on a restart begins here, also if "latest" records arrive before the first commit.
             self._group_member().commit(start.initial_offsets, metadata=start.metadata)
@@ -252,7 +233,7 @@ class SparkRunner:
     def _waiting(self) -> frozenset[TopicPartition]:
         """Return the waiting partitions: a sink paused them, or their stores are locked by another process."""
         now = time.monotonic()
-        self._stalled = {place: until for place, until in self._stalled.items() if until > now}
+        self._stalled = {task: until for task, until in self._stalled.items() if until > now}
         return frozenset(place for task in self._stalled for place in self._spec.topology.inputs(task))
 
     def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
@@ -262,12 +243,12 @@ class SparkRunner:
         """
         topology = self._spec.topology
         tasks = {topology.task(place) for place in start.positions}
-        places = {task for task in tasks if topology.task_stores(task.topic)} - self._restored
-        if not places or local_slots(environment.session.sparkContext.master) is None:
+        new = {task for task in tasks if topology.task_stores(task.stream)} - self._restored
+        if not new or local_slots(environment.session.sparkContext.master) is None:
             return None
-        if self._pending_restore(places, start) <= _RESTORED_BY_TASKS:
+        if self._pending_restore(new, start) <= _RESTORED_BY_TASKS:
             # A job would cost more: the tasks restore when they begin.
-            self._restored |= places
+            self._restored |= new
             return None
         context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
@@ -276,7 +257,7 @@ class SparkRunner:
             return not self._stop.is_set() and not self._revoking.is_set()
 
         try:
-            report = restore(environment, reference, places, context, go_on)
+            report = restore(environment, reference, new, context, go_on)
         except Exception as failed:
             raise RunnerError(f"Spark could not restore the state: {spark_cause(failed)}") from failed
         self._workers.update(report.workers)
@@ -285,7 +266,7 @@ class SparkRunner:
         self._restored |= report.restored
         return self._wait_for_locks(report, report.restored)
 
-    def _wait_for_locks(self, report: Report, opened: Iterable[TopicPartition]) -> str | None:
+    def _wait_for_locks(self, report: Report, opened: Iterable[TaskId]) -> str | None:
         """Let tasks with locked stores wait; return the reason for an immediate retry, if tasks were interrupted."""
         self._locks.opened(opened)
         now = time.monotonic()
@@ -294,7 +275,7 @@ class SparkRunner:
             self._stalled[task] = now + pause
         return "; ".join(sorted(set(report.interrupted.values()))) or None
 
-    def _pending_restore(self, places: Iterable[TopicPartition], start: Start) -> int:
+    def _pending_restore(self, tasks: Iterable[TaskId], start: Start) -> int:
         """Return roughly how many changelog offsets must be replayed before the stores of these tasks can be used.
 
         The count ends when it is high enough for a job, when the application stops, or when partitions are revoked: to
@@ -302,17 +283,17 @@ class SparkRunner:
         """
         if self._spec.state is None:
             return 0
-        clients = self._clients.open()
+        clients = self._services.clients.open()
         catalog = StoreCatalog(self._spec.state)
         pending = 0
         try:
-            for place in places:
+            for task in tasks:
                 if pending > _RESTORED_BY_TASKS or self._stop.is_set() or self._revoking.is_set():
                     break
                 stores = TaskStores(
                     catalog,
-                    self._spec.topology.task_stores(place.topic),
-                    place,
+                    self._spec.topology.task_stores(task.stream),
+                    task,
                     clients,
                     transactional=self._spec.transactional,
                 )
@@ -320,9 +301,6 @@ class SparkRunner:
             return pending
         finally:
             clients.close()
-
-    def _fence(self, places: Iterable[TopicPartition]) -> None:
-        fence(self._clients, self._spec.commit_metadata, places)
 
     def _run_query(
         self, environment: SparkEnvironment, reference: SpecReference, start: Start
@@ -341,7 +319,7 @@ class SparkRunner:
             start.claims,
             self._workers,
             self._event_time,
-            self._time_requests,
+            self._services.time_requests,
             self._unfinished,
             self._on_report,
             self._results.outputs_left,
@@ -380,16 +358,14 @@ class SparkRunner:
             begun = time.monotonic()
             clean = query.stop(_REVOKE_S if self._revoking.is_set() else _STOP_S)
             if not clean:
-                logger.warning(
-                    "the running tasks did not reach a boundary in time; uncommitted records will be reprocessed"
-                )
+                self._services.warn_of_running_tasks()
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
             if not self._discard.is_set():
                 self._commits.commit()
         now = time.monotonic()
-        for place, pause in query.stalled.items():
-            logger.warning("a sink paused %s for %.1f s", place, pause)
-            self._stalled[place] = now + pause
+        for task, pause in query.stalled.items():
+            logger.warning("a sink paused %s for %.1f s", task, pause)
+            self._stalled[task] = now + pause
         if query.resize is not None:
             logger.info("micro-batches are now limited to %d records (was %d)", query.resize, settings.max_records)
             self._max_records = query.resize
@@ -401,7 +377,7 @@ class SparkRunner:
     def _recover(self, trouble: Exception | str, restarts: int) -> None:
         """Decide whether to retry failed work; otherwise raise."""
         self._unfinished.forget()
-        self._admin.wait_for_broker(self._config.broker_availability_timeout)
+        self._services.wait_for_broker()
         if isinstance(trouble, str):
             if restarts >= _ATTEMPTS:
                 raise RunnerError(f"the tasks were interrupted {restarts} times without progress: {trouble}")
@@ -409,14 +385,10 @@ class SparkRunner:
             self._stop.wait(min(_LONGEST_PAUSE_S, _TICK_S * 2**restarts))
             return
         if isinstance(trouble, SinkError):
-            if self._stop.is_set() and isinstance(trouble.__cause__, SinkBackpressureError):
-                # Not a failure: the application was stopped while a sink paused. Its records are not committed.
+            if self._services.is_stopped_pause(trouble):
                 return
             raise trouble
-        cause = spark_cause(trouble)
-        if restarts >= _RESTARTS:
-            raise RunnerError(f"Spark gave the query up {restarts} times without progress: {cause}") from trouble
-        logger.warning("Spark gave the query up (%s); restarting from the committed offsets", cause)
+        self._services.allow_restart("query", trouble, restarts)
 
     # -- Reports, called by Spark's thread -----------------------------------------------------------------------
 
@@ -430,7 +402,7 @@ class SparkRunner:
     # -- Rebalances, called by the member's thread -----------------------------------------------------------------
 
     def _on_revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        if self._closing.is_set():
+        if self._services.closing.is_set():
             return
         self._drained.clear()
         self._revoking.set()
@@ -462,10 +434,10 @@ class SparkRunner:
             raise error
         self._settings.check()
 
-    def _leave(self, environment: SparkEnvironment | None) -> None:
+    def _leave(self) -> None:
         instance_id = self._settings.group_instance_id
-        if instance_id is not None and environment is not None:
-            remove_members(environment, self._config, self._settings, [instance_id])
+        if instance_id is not None:
+            self._services.leave([instance_id])
 
     def _query_settings(self, partitions: int) -> QuerySettings:
         every = self._config.commit_every

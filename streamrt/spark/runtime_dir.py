@@ -5,11 +5,12 @@ that are not locked.
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
+
+from streamrt.common.file_lock import FileLock
 
 __all__ = ["make_runtime_dir", "remove_runtime_dir"]
 
@@ -17,7 +18,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private directory in 
 _PREFIX = "streamrt-"
 _OWNER = "owner"
 
-_locks: dict[Path, int] = {}
+_locks: dict[Path, FileLock] = {}
 
 
 def make_runtime_dir(parent: Path | None = None) -> Path:
@@ -32,8 +33,7 @@ def make_runtime_dir(parent: Path | None = None) -> Path:
             _remove_if_dead(left)
     # Others see it under its final name only when it is locked.
     new = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=chosen))
-    lock = os.open(new / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = FileLock.acquire(new / _OWNER)
     path = new.rename(chosen / new.name[1:])
     _locks[path] = lock
     return path
@@ -44,16 +44,14 @@ def remove_runtime_dir(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     lock = _locks.pop(path, None)
     if lock is not None:
-        os.close(lock)
+        lock.close()
 
 
 def _remove_if_dead(path: Path) -> None:
     if path.lstat().st_uid != os.getuid():
         return
-    lock = os.open(path / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        # Fails if a living process has the lock.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(lock)
+    lock = FileLock.try_acquire(path / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
+    # A living process has its lock.
+    if lock is not None:
+        with lock:
+            shutil.rmtree(path, ignore_errors=True)

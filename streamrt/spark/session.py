@@ -15,13 +15,12 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError, RunnerError
 from streamrt.jvm.jars import fetch_jars
 from streamrt.spark.gateway import Boot, Jvm, start_jvm
 from streamrt.spark.lending import borrow
 from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
-
-logger = logging.getLogger("streamrt.spark")
 
 _LOCAL = re.compile(r"local(\[(?P<slots>\d+|\*)(,\s*\d+)?\])?")
 _TASK_ATTEMPTS = 4
@@ -170,7 +169,7 @@ def open_session(
         RunnerError: if Spark cannot be started or reached.
     """
     global _open
-    chosen = {name: _text(value) for name, value in (settings or {}).items()}
+    chosen = {name: option_text(value) for name, value in (settings or {}).items()}
     for name, value in _FIXED.items():
         if chosen.get(name, value) != value:
             raise ConfigurationError(f"spark_config: {name} must stay {value}; another value would duplicate records")
@@ -398,7 +397,3 @@ def _socket_dir(runtime_dir: Path) -> Path:
     directory = runtime_dir / "s"
     directory.mkdir(exist_ok=True)
     return directory
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

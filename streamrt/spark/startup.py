@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from streamrt.common.throttle import Throttle
 from streamrt.runtime.progress import Progress
 
 logger = logging.getLogger("streamrt")
@@ -32,21 +33,21 @@ class Startup:
     ) -> None:
         self._group = group
         self._clock = clock
-        self._begun = self._told = clock()
+        self._begun = clock()
+        self._throttle = Throttle(_EVERY_S, clock)
+        # The first line comes after an interval, too.
+        self._throttle.admit()
         self._progress = Progress() if progress is None else progress
         self._idle_since: float | None = None
         self.over = False
 
     def waits_for(self, what: str) -> None:
         """Set what the application waits for; call it repeatedly. It is logged every few seconds."""
-        now = self._clock()
         if self.over:
             return
         self._progress.waiting_for = what
-        if now - self._told < _EVERY_S:
-            return
-        self._told = now
-        logger.info("starting, %.0f s so far: waiting for %s", now - self._begun, what)
+        if self._throttle.admit():
+            logger.info("starting, %.0f s so far: waiting for %s", self._clock() - self._begun, what)
 
     def finish(self) -> None:
         """Log no more about the start."""

@@ -9,7 +9,7 @@ from streamrt.records import TopicPartition
 from streamrt.runtime.barriers import Barrier
 from streamrt.runtime.event_time import EventTime, Peer
 from streamrt.runtime.metadata import CommittedMetadata, sent_before
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 logger = logging.getLogger("streamrt")
 
@@ -47,11 +47,11 @@ class TimeRequests:
             return None
         return {place: high for place, (_, high) in found.items()}
 
-    def foreign(self, event_time: EventTime) -> set[TopicPartition]:
+    def foreign(self, event_time: EventTime) -> set[TaskId]:
         """Return the tasks of other instances whose commits must be requested now."""
         return event_time.foreign_tasks() if event_time.passes and time.monotonic() >= self._peers_at else set()
 
-    def peers(self, tasks: Collection[TopicPartition]) -> Mapping[TopicPartition, Peer]:
+    def peers(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Peer]:
         """Return the known state of other instances' tasks; nothing if no broker returns it now."""
         self._peers_at = time.monotonic() + _PEERS_EVERY_S
         places = [place for task in tasks for place in self._topology.inputs(task)]
@@ -69,7 +69,7 @@ class TimeRequests:
             offsets = {place: at for place in inputs if (at := committed[place].offset) is not None}
             pending = {
                 topic
-                for topic in self._topology.sends(task.topic)
+                for topic in self._topology.sends(task.stream)
                 for told in (notes[place].sent_into(topic) for place in inputs)
                 if told is not None and told.pending
             }

@@ -13,6 +13,7 @@ from streamrt.runtime.link import Stop, Time
 from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from streamrt.testing.memory import MemoryClients
 from streamrt.testing.resident import MemoryClock, MemoryFeed, MemoryLink, MemoryMember
+from streamrt.topology import TaskId
 
 __all__ = ["Feeding", "MicroBatches", "ResidentFeeding", "Take", "feeding_of"]
 
@@ -44,11 +45,11 @@ class Feeding(Protocol):
             SinkBackpressureError: if a sink pauses the partition.
         """
 
-    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> None:
+    def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records.
 
         Args:
-            places: the tasks.
+            due: the tasks.
             context: current time.
         """
 
@@ -92,9 +93,9 @@ class MicroBatches:
         _refuse_stalled(report)
         self._finish(report, context)
 
-    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> None:
+    def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
-        self._finish(self._tasks.tick(places, context), context)
+        self._finish(self._tasks.tick(due, context), context)
 
     def _finish(self, report: Report, context: BatchContext) -> None:
         """Handle a report, and let tasks finish what they had to leave unfinished."""
@@ -110,7 +111,7 @@ class MicroBatches:
 
 
 class ResidentFeeding:
-    """Runs a resident task, whose sessions stay open between calls.
+    """Runs a resident loop, whose tasks stay open between calls.
 
     After an error the task ends, as in an application; the next call starts another one.
 
@@ -149,7 +150,7 @@ class ResidentFeeding:
     def process(self, chunk: Chunk, context: BatchContext) -> None:
         """Process records of one partition."""
         place, end = TopicPartition(chunk.topic, chunk.partition), chunk.offsets[-1] + 1
-        inputs = self._tasks.inputs(self._tasks.place(place))
+        inputs = self._tasks.inputs(self._tasks.task_of(place))
         if not self._places.issuperset(inputs):
             # Tests need not declare the partitions that they use: the task sees a new assignment.
             self.close()
@@ -163,10 +164,10 @@ class ResidentFeeding:
             self._processing = False
             self._feed.forget()
 
-    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> None:
+    def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
         self.get_ready(context)
-        self._work(Time(context.watermarks, frozenset(places)), {})
+        self._work(Time(context.watermarks, frozenset(due)), {})
 
     def close(self) -> None:
         """End the task."""

@@ -13,40 +13,32 @@ A crashed broker keeps its data and its ports, as tests of failures require.
 
 import atexit
 import base64
-import contextlib
-import fcntl
 import logging
 import os
-import random
-import re
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from typing_extensions import Self
 
+from streamrt.common.file_lock import FileLock
+from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError, KafkaStartError
 from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
-from streamrt.testing import kafka_guard
+from streamrt.testing.guarded import HOST, GuardedProcess, error_in_log, free_port, is_free
 
 __all__ = ["EmbeddedKafka"]
 
 logger = logging.getLogger(__name__)
 
-_HOST = "127.0.0.1"
-# Below the system's port range for outgoing connections (32768 and up on Linux): otherwise a client that tries to
-# reach a killed broker could get that very port and connect to itself.
-_PORTS = range(20_000, 32_000)
 _START_ATTEMPTS = 3
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.02
@@ -108,7 +100,7 @@ class EmbeddedKafka:
         self._timeout_s = timeout_s
         self._dir: Path | None = None
         self._ports: dict[str, int] = {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: GuardedProcess | None = None
         self._owner = 0
         self._log_start = 0
 
@@ -145,11 +137,11 @@ class EmbeddedKafka:
         """
         if listener not in self._ports:
             raise KafkaStartError(f"the embedded Kafka broker has no listener {listener} before it is started")
-        return f"{_HOST}:{self._ports[listener]}"
+        return f"{HOST}:{self._ports[listener]}"
 
     def is_alive(self) -> bool:
         """Return whether the broker's process is running."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.is_alive()
 
     def logs(self, lines: int = 50) -> list[str]:
         """Return the last lines that the broker logged since its last start.
@@ -203,7 +195,7 @@ class EmbeddedKafka:
                 with _locked(self.data_dir) as lock:
                     self._format(tool, deadline)
                     command = [*java_command, *class_archive("kafka", java, jars).options]
-                    problem = self._run(command, lock, deadline)
+                    problem = self._run(command, lock.fileno(), deadline)
                 if problem is None:
                     return self
                 # Another process may take a port between the choice and the start of the broker.
@@ -264,24 +256,24 @@ class EmbeddedKafka:
         return f"<{type(self).__name__} {state}>"
 
     def _choose_ports(self) -> None:
-        if self._wanted_port is not None and not _is_free(self._wanted_port):
+        if self._wanted_port is not None and not is_free(self._wanted_port):
             raise KafkaStartError(
-                f"port {self._wanted_port} of {_HOST} is taken: choose another port or end the program that "
+                f"port {self._wanted_port} of {HOST} is taken: choose another port or end the program that "
                 "listens there"
             )
         ports = {} if self._wanted_port is None else {"PLAINTEXT": self._wanted_port}
         for listener in (*self._listeners, "CONTROLLER"):
             if listener not in ports:
-                ports[listener] = _free_port(set(ports.values()))
+                ports[listener] = free_port(set(ports.values()))
         self._ports = ports
 
     def _settings(self) -> dict[str, str]:
-        own = {name: f"{name}://{_HOST}:{port}" for name, port in self._ports.items()}
+        own = {name: f"{name}://{HOST}:{port}" for name, port in self._ports.items()}
         protocols = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
         settings: dict[str, str | int | bool] = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@{_HOST}:{self._ports['CONTROLLER']}",
+            "controller.quorum.voters": f"1@{HOST}:{self._ports['CONTROLLER']}",
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(own.values()),
             "advertised.listeners": ",".join(own[name] for name in self._listeners),
@@ -314,7 +306,7 @@ class EmbeddedKafka:
             "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         }
         settings.update(self._config)
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+        return {name: option_text(value) for name, value in settings.items()}
 
     def _format(self, command: list[str], deadline: float) -> None:
         settings = self._settings()
@@ -340,7 +332,7 @@ class EmbeddedKafka:
         except subprocess.TimeoutExpired as error:
             raise KafkaStartError(f"the embedded Kafka broker was not ready within {self._timeout_s:g} s") from error
         if done.returncode != 0:
-            reason = _cause(done.stdout.splitlines())
+            reason = error_in_log(done.stdout.splitlines())
             raise KafkaStartError(f"the embedded Kafka broker could not format {first_log_dir}: {reason}")
 
     def _run(self, command: list[str], lock: int, deadline: float) -> str | None:
@@ -349,27 +341,15 @@ class EmbeddedKafka:
         begun = time.monotonic()
         with log_file.open("ab") as log:
             self._log_start = log.tell()
-            # A separate session: Ctrl+C in the terminal goes to this process, which then stops the broker.
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [
-                    *(sys.executable, "-I", "-S", kafka_guard.__file__),
-                    *(str(os.getpid()), str(self._dir or ""), str(lock)),
-                    *command,
-                    *("kafka.Kafka", str(self.data_dir / "server.properties")),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(lock,),
-            )
+            command = [*command, "kafka.Kafka", str(self.data_dir / "server.properties")]
+            self._process = GuardedProcess(command, log, kept=lock, scratch=self._dir)
         while not any(_STARTED in line for line in self.logs(lines=1000)):
             if not self.is_alive():
-                reason = _cause(self.logs(lines=1000))
+                reason = error_in_log(self.logs(lines=1000))
                 self._end(signal.SIGKILL)
                 return reason
             if time.monotonic() > deadline:
-                reason = _cause(self.logs(lines=1000))
+                reason = error_in_log(self.logs(lines=1000))
                 self._end(signal.SIGKILL)
                 return f"it was not ready within {self._timeout_s:g} s ({reason})"
             time.sleep(_POLL_S)
@@ -378,51 +358,20 @@ class EmbeddedKafka:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        end_guarded(process, how, _STOP_TIMEOUT_S, "Kafka broker")
+        if process is not None:
+            process.end(how, _STOP_TIMEOUT_S, "Kafka broker")
 
 
-def end_guarded(process: "subprocess.Popen[bytes]", how: signal.Signals, timeout_s: float, name: str) -> None:
-    """End a process that runs under the guard, and kill it if it does not end in time.
-
-    Args:
-        process: the process.
-        how: the signal that asks it to end.
-        timeout_s: time limit in seconds.
-        name: its name, for the log.
-    """
-    process.send_signal(how)
-    try:
-        process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        logger.warning("the %s did not shut down within %g s; killing it", name, timeout_s)
-        process.kill()
-        process.wait()
-    finally:
-        # Not before, because the guard takes the closing of this pipe for the end of this process.
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[int]:
+def _locked(directory: Path) -> FileLock:
     """Lock `directory` against a second broker; a process that inherits the descriptor keeps the lock.
 
     Kafka has its own lock, but a second broker takes it only after it has written into the metadata log of the
     first.
     """
-    descriptor = os.open(directory / "broker.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise KafkaStartError(f"{directory} is in use by another Kafka broker: end it or choose another") from None
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    lock = FileLock.try_acquire(directory / "broker.lock", mode=0o644)
+    if lock is None:
+        raise KafkaStartError(f"{directory} is in use by another Kafka broker: end it or choose another")
+    return lock
 
 
 def _escaped(value: str) -> str:
@@ -439,40 +388,3 @@ def _cluster_id() -> str:
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not name.startswith("-"):
             return name
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Java does; otherwise the closed connections of an earlier broker would make a port look taken.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_port(taken: set[int]) -> int:
-    # Random, so that brokers that start at the same moment rarely choose the same port.
-    for port in random.sample(_PORTS, k=200):
-        if port not in taken and _is_free(port):
-            return port
-    raise KafkaStartError(f"no free port was found on {_HOST} between {_PORTS.start} and {_PORTS.stop}")
-
-
-def _cause(lines: Sequence[str]) -> str:
-    """Return the line of a Java log that best explains why the program ended."""
-    causes = [line.partition("Caused by:")[2].strip() for line in lines if "Caused by:" in line]
-    if causes:
-        return causes[-1]
-    errors = [
-        line.strip()
-        for line in lines
-        if re.search(r"\b(ERROR|FATAL|Exception|Error)\b|Exception:|Error:", line)
-        and not line.lstrip().startswith("at ")
-    ]
-    # A stack trace begins with the exception; the line before it only names its reporter.
-    exceptions = [line for line in errors if re.match(r"(Exception in thread|[\w.$]+(Exception|Error)\b)", line)]
-    if exceptions or errors:
-        return (exceptions or errors)[-1].removeprefix('Exception in thread "main" ')
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it logged nothing")

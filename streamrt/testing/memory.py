@@ -9,6 +9,7 @@ from streamrt.kafka import CommittedOffset, OffsetMetadata
 from streamrt.records import Headers, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
+from streamrt.topology import TaskId
 
 __all__ = ["MemoryClients", "WrittenRecord"]
 
@@ -82,10 +83,10 @@ class MemoryClients:
         """Return the writer of at-least-once tasks."""
         return self
 
-    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
+    def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         """Return None: a new writer costs nothing here."""
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
+    def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         """Return the exactly-once writer of a task."""
         return _MemoryTransaction(self)
 
@@ -102,7 +103,7 @@ class MemoryClients:
     def send_pending(self) -> None:
         """Do nothing: there are no lingering records."""
 
-    def release(self, task: TopicPartition) -> None:
+    def release(self, task: TaskId) -> None:
         """Do nothing: there is no connection to close."""
 
     def committed(self, place: TopicPartition) -> int | None:

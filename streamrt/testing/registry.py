@@ -7,8 +7,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -21,14 +19,12 @@ from streamrt.errors import SchemaRegistryUnavailableError
 from streamrt.jvm.archive import cache_directory
 from streamrt.jvm.jars import fetch_jars, locked_jars
 from streamrt.jvm.java import find_java
-from streamrt.testing import kafka_guard
-from streamrt.testing.kafka import _cause, _free_port, end_guarded
+from streamrt.testing.guarded import HOST, GuardedProcess, error_in_log, free_port
 
 __all__ = ["EmbeddedSchemaRegistry"]
 
 logger = logging.getLogger(__name__)
 
-_HOST = "127.0.0.1"
 _API = "/apis/ccompat/v7"
 _JAVA = 21
 _STOP_TIMEOUT_S = 10.0
@@ -39,9 +35,9 @@ _JVM_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
     "-Djava.awt.headless=true",
-    f"-Dquarkus.http.host={_HOST}",
+    f"-Dquarkus.http.host={HOST}",
     # Health and metrics; port 0 selects any free port.
-    f"-Dquarkus.management.host={_HOST}",
+    f"-Dquarkus.management.host={HOST}",
     "-Dquarkus.management.port=0",
 )
 
@@ -66,7 +62,7 @@ class EmbeddedSchemaRegistry:
         self._timeout_s = timeout_s
         self._port: int | None = None
         self._dir: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: GuardedProcess | None = None
         self._owner = 0
 
     @property
@@ -87,11 +83,11 @@ class EmbeddedSchemaRegistry:
         """
         if self._port is None:
             raise SchemaRegistryUnavailableError("the embedded schema registry has no address before it is started")
-        return f"{_HOST}:{self._port}"
+        return f"{HOST}:{self._port}"
 
     def is_alive(self) -> bool:
         """Return whether the registry's process is running."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.is_alive()
 
     def logs(self, lines: int = 50) -> list[str]:
         """Return the last lines that the registry logged.
@@ -122,7 +118,7 @@ class EmbeddedSchemaRegistry:
         if self._dir is None:
             self._dir = Path(tempfile.mkdtemp(prefix="streamrt-registry-"))
         if self._port is None:
-            self._port = _free_port(set())
+            self._port = free_port()
         self._owner = os.getpid()
         atexit.register(self.stop)
         try:
@@ -171,28 +167,16 @@ class EmbeddedSchemaRegistry:
     def _run(self, command: list[str], directory: Path) -> None:
         begun = time.monotonic()
         with (directory / "registry.log").open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [
-                    *(sys.executable, "-I", "-S", kafka_guard.__file__),
-                    *(str(os.getpid()), str(directory), str(log.fileno())),
-                    *command,
-                ],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=directory,
-                start_new_session=True,
-                pass_fds=(log.fileno(),),
-            )
+            self._process = GuardedProcess(command, log, kept=log.fileno(), scratch=directory, working_dir=directory)
         while not self._answers():
             if not self.is_alive():
                 raise SchemaRegistryUnavailableError(
-                    f"the embedded schema registry did not start: {_cause(self.logs(lines=1000))}"
+                    f"the embedded schema registry did not start: {error_in_log(self.logs(lines=1000))}"
                 )
             if time.monotonic() - begun > self._timeout_s:
                 raise SchemaRegistryUnavailableError(
                     f"the embedded schema registry was not ready within {self._timeout_s:g} s "
-                    f"({_cause(self.logs(lines=1000))})"
+                    f"({error_in_log(self.logs(lines=1000))})"
                 )
             time.sleep(_POLL_S)
         logger.debug("schema registry %s ready after %.1f s", self.url, time.monotonic() - begun)
@@ -209,9 +193,8 @@ class EmbeddedSchemaRegistry:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        end_guarded(process, how, _STOP_TIMEOUT_S, "schema registry")
+        if process is not None:
+            process.end(how, _STOP_TIMEOUT_S, "schema registry")
 
 
 def _unpacked() -> Path:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from typing_extensions import Self
 
+from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
 from streamrt.kafka import TopicConfig, TopicDefinition
 from streamrt.serializers import DeserializerType, SerializerType
@@ -21,7 +22,7 @@ from streamrt.topics.internal import (
     required_text,
     topic_alias,
 )
-from streamrt.topics.settings import declared_config, option_text, refuse_different_counts, warn_of_differences
+from streamrt.topics.settings import declared_config, refuse_different_counts, warn_of_differences
 from streamrt.topics.topic import TimestampExtractor, Topic
 
 logger = logging.getLogger(__name__)

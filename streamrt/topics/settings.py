@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from streamrt.common.texts import option_text
 from streamrt.errors import TopicConfigurationError
 from streamrt.kafka import TopicConfig
 
@@ -69,11 +70,6 @@ def warn_of_differences(declared: Mapping[str, TopicConfig | None], actual: Mapp
                 name,
                 "; ".join(differences),
             )
-
-
-def option_text(value: object) -> str:
-    """Return the text form of a topic option in Kafka."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def refuse_different_counts(counts: Mapping[str, int | None]) -> None:

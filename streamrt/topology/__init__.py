@@ -16,6 +16,7 @@ from streamrt.topology.node import (
     WatermarkStrategy,
     WhenAllIdle,
 )
+from streamrt.topology.task_id import TaskId
 
 __all__ = [
     "ExchangeOperator",
@@ -27,6 +28,7 @@ __all__ = [
     "RecordHandler",
     "SourceOperator",
     "StateAccess",
+    "TaskId",
     "TaskStore",
     "Topology",
     "TopologyBuilder",

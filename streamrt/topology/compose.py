@@ -1,12 +1,11 @@
 """Composition of nodes into closures: one function for each topic of a stream."""
 
-import copy
-import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamrt.common.copies import copier
 from streamrt.records import Headers, Tick
 from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
     from streamrt.state import StoreSpec, Transaction
 
-_IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Each operator is one Python call below its parent; users' functions need additional frames.
 _FRAMES_PER_NODE = 3
 _FRAMES_FOR_USERS = 1_000
@@ -108,28 +106,3 @@ def _branch(children: Sequence[RecordHandler]) -> RecordHandler:
         last(value, key, timestamp, headers)
 
     return run
-
-
-def copier(value: Any) -> Callable[[], Any]:
-    """Return a function that makes a deep copy of the current `value` with each call.
-
-    Example:
-        >>> value = {"a": [1]}
-        >>> fresh = copier(value)
-        >>> value["a"].append(2)
-        >>> fresh()
-        {'a': [1]}
-    """
-    kind = type(value)
-    if kind in _IMMUTABLE:
-        return lambda: value
-    if kind is dict and _IMMUTABLE.issuperset(map(type, value.values())):
-        # Keys of a dict are hashable, and those of JSON objects are strings: a flat copy suffices.
-        snapshot: dict[Any, Any] = value.copy()
-        return snapshot.copy
-    try:
-        frozen = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001 - any failure of pickle falls back to deepcopy
-        original = copy.deepcopy(value)
-        return lambda: copy.deepcopy(original)
-    return lambda: pickle.loads(frozen)

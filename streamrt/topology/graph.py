@@ -16,6 +16,7 @@ from streamrt.topology.node import (
     SourceOperator,
     WatermarkStrategy,
 )
+from streamrt.topology.task_id import TaskId
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
@@ -128,16 +129,13 @@ class Topology:
         """Return the id of the stream of a node."""
         return self.stream_of_topic[topic_of(self.source_of(node))]
 
-    def task(self, place: TopicPartition) -> TopicPartition:
-        """Return the id of the task of an input partition: the id of its stream, and the partition number.
+    def task(self, partition: TopicPartition) -> TaskId:
+        """Return the task that an input partition belongs to."""
+        return TaskId(self.stream_of_topic[partition.topic], partition.partition)
 
-        For a stream with one topic, this is the input partition itself.
-        """
-        return TopicPartition(self.stream_of_topic[place.topic], place.partition)
-
-    def inputs(self, task: TopicPartition) -> tuple[TopicPartition, ...]:
+    def inputs(self, task: TaskId) -> tuple[TopicPartition, ...]:
         """Return the input partitions of a task, sorted by topic name."""
-        return tuple(TopicPartition(topic, task.partition) for topic in self.streams[task.topic])
+        return tuple(TopicPartition(topic, task.partition) for topic in self.streams[task.stream])
 
     def merge_order(self, stream: str) -> tuple[str, ...]:
         """Return the topics of a stream in the order of their records with equal timestamps.

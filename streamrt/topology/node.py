@@ -41,7 +41,7 @@ class OperatorContext(Protocol):
         """Return the function that passes a record to `sink`."""
 
     def on_tick(self, node: "Node", callback: Callable[[Tick], None]) -> None:
-        """Register a function to call when time has passed: at the start of each session, and between records."""
+        """Register a function to call when time has passed: before the first record of each cycle, and between records."""
 
     def begin_portion(self) -> Callable[[], bool]:
         """Begin work of unknown length; return a function that returns whether the operator must stop now.

@@ -25,9 +25,10 @@ class Aggregation:
         single: whether there is a single aggregation, with the result name `value`.
 
     Example:
-        >>> from streamrt.windows import Count, Sum
-        >>> Aggregation.named(total=Sum("price"), number=Count()).describe()
-        'total=Sum(price), number=Count'
+        >>> from streamrt.windows import Collect, Count
+        >>> aggregation = Aggregation.named(number=Count(), prices=Collect("price"))
+        >>> [name for name, _ in aggregation.aggregators], [name for name, _ in aggregation.collectors]
+        (['number'], ['prices'])
     """
 
     aggregators: tuple[tuple[str, Aggregator], ...]
@@ -64,13 +65,6 @@ class Aggregation:
         aggregators = tuple((name, item) for name, item in items.items() if isinstance(item, Aggregator))
         collectors = tuple((name, item) for name, item in items.items() if isinstance(item, Collector))
         return cls(aggregators, collectors, False)
-
-    def describe(self) -> str:
-        """Return a short description for drawings and messages."""
-        words = [(name, item.state_suffix) for name, item in (*self.aggregators, *self.collectors)]
-        if self.single:
-            return words[0][1]
-        return ", ".join(f"{name}={suffix.replace('/', '(', 1)}{')' * ('/' in suffix)}" for name, suffix in words)
 
     def unmergeable(self) -> list[str]:
         """Return the result names of the aggregations that cannot merge two states."""

@@ -1,10 +1,10 @@
 """When windows close: which clock closes them, and how due windows are found."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
+from streamrt.common.throttle import log_once
 from streamrt.errors import StateError, argument_error
 from streamrt.records import Headers, Tick
 from streamrt.state import StoreSpec, TimedTransaction
@@ -25,8 +25,6 @@ __all__ = [
 ]
 
 ClosingStrategy = Literal["key", "partition", "watermark"]
-
-logger = logging.getLogger("streamrt")
 
 Close = Callable[[TimedTransaction, bytes, Any, Any, int], None]
 """Closes the due windows of one head: takes transaction, prefix, head, record key and the time."""
@@ -208,15 +206,7 @@ class TimeWindowOperator(WindowOperator):
 
 def log_no_key(store: str) -> Callable[[], None]:
     """Return a function that logs, once, that records without a key are left out."""
-    told = False
-
-    def tell() -> None:
-        nonlocal told
-        if not told:
-            told = True
-            logger.debug("%r leaves out records without a key: they are in no window", store)
-
-    return tell
+    return log_once("%r leaves out records without a key: they are in no window", store)
 
 
 def note_observed(transaction: TimedTransaction, timestamp: int) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from streamrt.common.throttle import Throttle
 from streamrt.context import message_context
 
 __all__ = ["LateRecords", "OnLate"]
@@ -32,9 +33,7 @@ class LateRecords:
     def __init__(self, store: str, on_late: OnLate | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._on_late = on_late
-        self._clock = clock
-        self._next: float | None = None
-        self._left_out = 0
+        self._throttle = Throttle(_INTERVAL_S, clock)
 
     def __call__(self, value: Any, key: Any, timestamp: int, late_by: int, start: int, end: int) -> None:
         """Report a late record and one window that it missed.
@@ -52,11 +51,9 @@ class LateRecords:
         on_late = self._on_late
         if on_late is not None and not on_late(value, key, timestamp, late_by, start, end, self._store, *place):
             return
-        now = self._clock()
-        if self._next is not None and now < self._next:
-            self._left_out += 1
+        if not self._throttle.admit():
             return
-        others = f", like {self._left_out} more since the last warning" if self._left_out else ""
+        others = f", like {self._throttle.rejected} more since the last warning" if self._throttle.rejected else ""
         logger.warning(
             "the record of %s[%s] at offset %s with timestamp %s came %s ms too late for the window %s to %s of %r and "
             "was not counted in it%s; increase grace_ms to wait for such records",
@@ -68,5 +65,3 @@ class LateRecords:
             self._store,
             others,
         )
-        self._next = now + _INTERVAL_S
-        self._left_out = 0

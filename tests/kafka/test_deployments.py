@@ -15,7 +15,6 @@ from streamrt.config import ProcessingGuarantee
 from streamrt.kafka import ConnectionConfig, KafkaTransactionalWriter, partition_offsets, transactional_id
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, TaskExecutor
-from streamrt.runtime.commit import Session
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.state_setup import complete_spec
@@ -24,6 +23,7 @@ from streamrt.spark.launch import client_settings, fence
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.settings import RunSettings
 from streamrt.state import state_of
+from streamrt.topology import TaskId
 from tests.support import Kafka, unique
 from tests.unit.tasks import numbers
 
@@ -66,7 +66,6 @@ class Version:
         )
         self._metadata = spec.commit_metadata
         self.start: Start | None = None
-        self.carried: dict[TopicPartition, Session] = {}
 
     def begin(self, *places: TopicPartition) -> None:
         """Begin to work on partitions, as when the group has just given them to this process."""
@@ -78,7 +77,7 @@ class Version:
         assert self.start is not None
         positions = {**self.start.positions, place: start}
         context = BatchContext(positions, stateful=self.start.stateful, claims=self.start.claims)
-        batch = self.tasks.begin(context, self.carried)
+        batch = self.tasks.begin(context)
         records = numbers(
             end - start,
             start,
@@ -86,7 +85,7 @@ class Version:
             keys=[b"abcde"[each % 5 : each % 5 + 1] for each in range(start, end)],
         )
         batch.begin_slice()
-        left, _ = batch.take_turn(self.tasks.place(place), [records])
+        left, _ = batch.take_turn(self.tasks.task_of(place), [records])
         assert left == []
         assert not batch.report.interrupted
         return batch
@@ -105,18 +104,19 @@ class Version:
 
     def close(self) -> None:
         """Let go of the stores."""
-        while self.carried:
-            self.carried.popitem()[1].close()
+        for task in list(self.tasks.assigned.values()):
+            self.tasks.release(task)
 
     def state(self, place: TopicPartition, end: int) -> dict[str, int]:
         """Return the counters of a partition, as a process finds them that opens its store now."""
         self.close()
         assert self.start is not None
-        context = BatchContext({place: end}, stateful=self.start.stateful, claims=self.start.claims)
-        report = self.tasks.restore([place], context, self.carried)
+        task = self.tasks.assign(self.tasks.task_of(place), {place: end})
+        task.stateful = self.start.stateful
+        report = self.tasks.restore([task.id], BatchContext(claims=self.start.claims))
         assert report.failure is None, report.failure
         assert not report.interrupted, report.interrupted
-        transaction = self.carried[place].stores.transaction("default")
+        transaction = task.stores.transaction("default")
         found = {key: state_of("default", transaction)(key.encode(), 0).get("n", 0) for key in "abcde"}
         self.close()
         return found
@@ -191,12 +191,13 @@ def test_fault_6_a_version_with_a_merge_fences_tasks_of_single_inputs(
     assert former.settle(former.work(place, 0, 10)).interrupted == {}
     standing = former.work(place, 10, 20)
     # Its outputs are there, and wait for their commit.
-    former.carried[place].writer.flush()
+    task = former.tasks.task_of(place)
+    former.tasks.assigned[task].writer.flush()
     latter = Version(world, merged, "1")
     latter.begin(world.first, world.second)
     assert latter.settle(latter.work(place, 10, 30)).interrupted == {}
     report = former.settle(standing)
-    assert "another producer has taken its id" in report.interrupted[place]
+    assert "another producer has taken its id" in report.interrupted[task]
     assert world.committed(place) == 30
     assert len(world.outputs(30)) == 30
 
@@ -205,12 +206,12 @@ def test_fault_6_a_version_without_a_merge_fences_the_merged_task(kafka: Kafka, 
     world = World(kafka, "exactly-once", stack)
     former = Version(world, merged, "0")
     former.begin(world.first, world.second)
-    task = TopicPartition(f"{world.first.topic}--{world.second.topic}", 0)
+    task = TaskId(f"{world.first.topic}--{world.second.topic}", 0)
     assert former.settle(former.work(world.second, 0, 10)).interrupted == {}
     note = kafka.admin.committed_stable(world.group, [world.second])[world.second].metadata
     assert CommittedMetadata.decode(note).owner == world.first.topic
     standing = former.work(world.second, 10, 20)
-    former.carried[task].writer.flush()
+    former.tasks.assigned[task].writer.flush()
     # It has nothing to do with the input whose id moves the offset.
     latter = Version(world, second_alone, "1")
     latter.begin(world.second)
@@ -256,8 +257,9 @@ def test_fault_6_a_former_version_that_wakes_up_does_not_pass_new_stores_by(
     latter = Version(world, counted_twice, "2")
     latter.begin(world.first)
     assert claimed_for_a_version(world)
-    woken = sleeper.tasks.restore([world.first], BatchContext(sleeper.start.positions), sleeper.carried)
-    assert "was taken over by another version of the application" in woken.interrupted[world.first]
+    task = sleeper.tasks.task_of(world.first)
+    woken = sleeper.tasks.restore([task], BatchContext(sleeper.start.positions))
+    assert "was taken over by another version of the application" in woken.interrupted[task]
     assert latter.settle(latter.work(world.first, 10, 30)).interrupted == {}
     assert len(world.outputs(30)) == 30
     assert not claimed_for_a_version(world), "its stores tell of it now"
@@ -277,7 +279,7 @@ def test_fault_7_at_least_once_an_owner_that_wakes_up_too_late_loses_nothing(
     latter.settle(latter.work(place, 10, 30))
     # It has found the partition as it left it, and appends what it had made of it.
     report = former.settle(standing)
-    assert "was reassigned to another process" in report.interrupted[place]
+    assert "was reassigned to another process" in report.interrupted[former.tasks.task_of(place)]
     if reopened:
         assert latter.state(place, 30) == dict.fromkeys("abcde", 6)
     kafka.produce(place.topic, [30])

@@ -10,7 +10,7 @@ from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.sent import Sent
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.topics import Topic
-from streamrt.topology import SourceOperator, TopologyBuilder
+from streamrt.topology import SourceOperator, TaskId, TopologyBuilder
 from tests.support import Kafka, unique, wait_until
 from tests.unit.test_event_time import Waiting
 
@@ -24,7 +24,7 @@ def test_an_instance_knows_what_others_hold_back(kafka: Kafka) -> None:
     builder.add(builder.add_source(SourceOperator(Topic(grouped))), Waiting(100))
     topology = builder.build()
     event_time = EventTime(topology, {source: 3, grouped: 2})
-    event_time.assign([TopicPartition(source, 0)])
+    event_time.assign([TaskId(source, 0)])
     for partition, count in ((1, 5), (2, 7)):
         kafka.produce(source, list(range(count)), partition=partition)
     behind, ended = TopicPartition(source, 1), TopicPartition(source, 2)
@@ -39,11 +39,11 @@ def test_an_instance_knows_what_others_hold_back(kafka: Kafka) -> None:
     )
     requests = TimeRequests(TopicAdmin(ConnectionConfig(bootstrap_servers=kafka.address)), group, topology)
     foreign = requests.foreign(event_time)
-    assert foreign == {behind, ended}
+    assert foreign == {TaskId(source, 1), TaskId(source, 2)}
     # Nothing is known while no broker answers in time.
     assert wait_until(lambda: requests.peers(foreign), what="an answer") == {
-        behind: Peer(False, {grouped: 1_000}, frozenset(), {behind: 4}),
-        ended: Peer(True, {grouped: 2_000}, frozenset({grouped}), {ended: 7}),
+        TaskId(source, 1): Peer(False, {grouped: 1_000}, frozenset(), {behind: 4}),
+        TaskId(source, 2): Peer(True, {grouped: 2_000}, frozenset({grouped}), {ended: 7}),
     }
 
 
@@ -53,8 +53,8 @@ def test_watermarks_ask_for_the_ends_behind_all_open_transactions(kafka: Kafka) 
     builder.add(builder.add_source(SourceOperator(Topic(source))), Repartition(Topic(grouped), ColumnKey("k"), "k"))
     builder.add(builder.add_source(SourceOperator(Topic(grouped))), Waiting(100))
     event_time = EventTime(builder.build(), {source: 1, grouped: 2})
-    task = TopicPartition(source, 0)
-    event_time.assign([task, TopicPartition(grouped, 0), TopicPartition(grouped, 1)])
+    task = TaskId(source, 0)
+    event_time.assign([task, TaskId(grouped, 0), TaskId(grouped, 1)])
     requests = TimeRequests(
         TopicAdmin(ConnectionConfig(bootstrap_servers=kafka.address)), unique("group"), builder.build()
     )

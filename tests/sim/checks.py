@@ -9,6 +9,7 @@ from streamrt.kafka import partition_for
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.state import POSITION_KEY, Position
+from streamrt.topology import TaskId
 from tests.sim.app import REPARTITION, Model, merged, unique_id, visible_state
 from tests.sim.broker import Entry, Log
 from tests.sim.driver import Wrong
@@ -72,22 +73,22 @@ class Checks:
 
     def _check_exactly_once(self, stream: str, *, final: bool) -> None:
         """Each input has its outputs once, and those of a key are in order; before the end, some may be missing behind."""
-        expected: dict[tuple[TopicPartition, TopicPartition], list[Pair]] = {}
-        origins: dict[int, TopicPartition] = {}
-        for place in (task for task in self._sim.tasks if task.topic == stream):
-            for key, value in Model(self._sim.setup, stream).run(self._history(place)):
-                origins[value["u"]] = place
+        expected: dict[tuple[TaskId, TopicPartition], list[Pair]] = {}
+        origins: dict[int, TaskId] = {}
+        for task in (each for each in self._sim.tasks if each.stream == stream):
+            for key, value in Model(self._sim.setup, stream).run(self._history(task)):
+                origins[value["u"]] = task
                 for sink in self._sim.setup.sinks(stream):
                     target = orjson.dumps(value["g"]) if sink == REPARTITION else key
                     at = TopicPartition(sink, partition_for(target, self._sim.broker.topics[sink]))
-                    expected.setdefault((place, at), []).append((target, value))
-        found: dict[tuple[TopicPartition, TopicPartition], list[Pair]] = {}
+                    expected.setdefault((task, at), []).append((target, value))
+        found: dict[tuple[TaskId, TopicPartition], list[Pair]] = {}
         for sink in self._sim.setup.sinks(stream):
             for at in self._places(sink):
                 for entry in self._sim.broker.logs[at].history():
                     value = orjson.loads(entry.value or b"")
-                    place = origins.get(value["u"], TopicPartition("nowhere", 0))
-                    found.setdefault((place, at), []).append((entry.key or b"", value))
+                    task = origins.get(value["u"], TaskId("nowhere", 0))
+                    found.setdefault((task, at), []).append((entry.key or b"", value))
         for name in {**expected, **found}:
             want, got = expected.get(name, []), found.get(name, [])
             if got != want[: len(got)] or (final and len(got) != len(want)):
@@ -125,20 +126,20 @@ class Checks:
                 entries, stamp = machine.content(name)
                 if stamp is None or stamp.input_offset is None or name in machine.damaged:
                     continue
-                place = TopicPartition(name[0], name[2])
+                task = TaskId(name[0], name[2])
                 end = self._sim.broker.logs[TopicPartition(self._sim.changelogs[name[0], name[1]], name[2])].end
-                found = {each: (stamp.inputs or {}).get(each.topic, stamp.input_offset) for each in inputs(place)}
+                found = {each: (stamp.inputs or {}).get(each.topic, stamp.input_offset) for each in inputs(task)}
                 if machine is fresh:
-                    self._check_position(place, name[1], found, positions)
+                    self._check_position(task, name[1], found, positions)
                 if stamp.changelog_offset == end:
-                    self._compare(machine, name[1], place, visible_state(entries, stamp), found)
+                    self._compare(machine, name[1], task, visible_state(entries, stamp), found)
         for machine in self._sim.machines:
             self._restore_all(machine, positions)
             for name in machine.partitions():
                 entries, stamp = machine.content(name)
                 if stamp is not None:
-                    place = TopicPartition(name[0], name[2])
-                    self._compare(machine, name[1], place, visible_state(entries, stamp), positions)
+                    task = TaskId(name[0], name[2])
+                    self._compare(machine, name[1], task, visible_state(entries, stamp), positions)
                     self._agree(machine, fresh, name)
 
     def _agree(self, machine: Machine, fresh: Machine, name: Name) -> None:
@@ -152,39 +153,39 @@ class Checks:
 
     def _restore_all(self, machine: Machine, positions: Mapping[TopicPartition, int]) -> None:
         """Restore all stores on a machine, from whatever lies there."""
-        for place in self._sim.tasks:
+        for task in self._sim.tasks:
             for _ in range(3):
                 with self._sim.running(process := self._sim.new_process(machine), None):
                     # Nobody has claimed the partitions later.
                     claims = dict.fromkeys(positions, 1 << 40)
-                    report = process.tasks.restore([place], BatchContext(dict(positions), claims=claims))
+                    report = process.tasks.restore([task], BatchContext(dict(positions), claims=claims))
                 self.failure(report)
                 if not report.interrupted and not report.locked:
                     break
             if report.failure is not None or not report.complete:
                 trouble = report.failure or report.interrupted or report.locked
-                raise Wrong(f"{place} cannot be restored on machine {machine.number}: {trouble}")
+                raise Wrong(f"{task} cannot be restored on machine {machine.number}: {trouble}")
 
     def _check_position(
         self,
-        place: TopicPartition,
+        task: TaskId,
         store: str,
         found: Mapping[TopicPartition, int],
         positions: Mapping[TopicPartition, int],
     ) -> None:
         """The position in the changelog is the committed offset of each input, or there are only markers in between."""
-        log = self._sim.broker.logs[TopicPartition(self._sim.changelogs[place.topic, store], place.partition)]
+        log = self._sim.broker.logs[TopicPartition(self._sim.changelogs[task.stream, store], task.partition)]
         records = [entry for entry in log.read(0, log.end) if entry.key == POSITION_KEY]
         last = Position.decode(records[-1].value or b"") if records else Position(0, None, 1, None)
         if last.inputs is not None and sum(last.inputs.values()) != last.input_offset:
-            raise Wrong(f"the position of store {store} of {place} is inconsistent: {last}")
+            raise Wrong(f"the position of store {store} of {task} is inconsistent: {last}")
         for each, reached in found.items():
             position, committed = (last.inputs or {}).get(each.topic, last.input_offset), positions[each]
             history = self._sim.broker.logs[each].history(committed)
             missing = [unique_id(entry) for entry in history if entry.offset >= position]
             if missing or position != reached or (self._sim.setup.transactional and position > committed):
                 raise Wrong(
-                    f"store {store} of {place} is at {reached} of {each}, its changelog at {position}, and the group at "
+                    f"store {store} of {task} is at {reached} of {each}, its changelog at {position}, and the group at "
                     f"{committed}; the records {missing} are in between"
                 )
 
@@ -192,14 +193,14 @@ class Checks:
         self,
         machine: Machine,
         store: str,
-        place: TopicPartition,
+        task: TaskId,
         found: dict[bytes, bytes],
         offsets: Mapping[TopicPartition, int],
     ) -> None:
         """Compare what is visible in a store partition with the model's state at offsets of the inputs."""
-        model = Model(self._sim.setup, place.topic)
-        model.run(self._history(place, offsets))
-        offset = {each: offsets[each] for each in self._sim.spec.topology.inputs(place)}
+        model = Model(self._sim.setup, task.stream)
+        model.run(self._history(task, offsets))
+        offset = {each: offsets[each] for each in self._sim.spec.topology.inputs(task)}
         expected = model.dump(store)
         if self._sim.setup.transactional:
             if found != expected:
@@ -209,16 +210,16 @@ class Checks:
                     if found.get(key) != expected.get(key)
                 }
                 raise Wrong(
-                    f"store {store} of {place} at {offset} on machine {machine.number}: found, expected {different}"
+                    f"store {store} of {task} at {offset} on machine {machine.number}: found, expected {different}"
                 )
             return
         for key, data in expected.items():
             if key.endswith(b'"n"') and int(found.get(key, b"0")) < int(data):
                 raise Wrong(
-                    f"store {store} of {place} at {offset} on machine {machine.number}: {found.get(key)!r} < {data!r}"
+                    f"store {store} of {task} at {offset} on machine {machine.number}: {found.get(key)!r} < {data!r}"
                 )
 
-    def _history(self, task: TopicPartition, ends: Mapping[TopicPartition, int] | None = None) -> list[Entry]:
+    def _history(self, task: TaskId, ends: Mapping[TopicPartition, int] | None = None) -> list[Entry]:
         """Return the records of a task in the order in which they are to be processed, up to offsets of its inputs."""
         logs, inputs = self._sim.broker.logs, self._sim.spec.topology.inputs(task)
         return merged(logs[place].history(None if ends is None else ends[place]) for place in inputs)

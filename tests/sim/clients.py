@@ -9,6 +9,7 @@ from streamrt.kafka import CommittedOffset, KafkaRequestError, OffsetMetadata, W
 from streamrt.records import Headers, TimestampType, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
+from streamrt.topology import TaskId
 from tests.sim.broker import Entry
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class SimClients:
         self._sim = sim
         self._process = process
         self._writer = SimWriter(sim, process)
-        self._transactional: dict[TopicPartition, SimTransaction] = {}
+        self._transactional: dict[TaskId, SimTransaction] = {}
         self._claiming: list[SimTransaction] = []
 
     @property
@@ -245,11 +246,11 @@ class SimClients:
     def writer(self) -> RecordWriter:
         return self._writer
 
-    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
+    def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         writer = self._transactional.get(task)
         return writer if writer is not None and writer.usable else None
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
+    def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         self.release(task)
         writer = self._transactional[task] = self._begin(owner)
         self._sim.step(self._process, "initiated", aborted)
@@ -278,7 +279,7 @@ class SimClients:
     def send_pending(self) -> None:
         self._writer.send_pending()
 
-    def release(self, task: TopicPartition) -> None:
+    def release(self, task: TaskId) -> None:
         if self._process.dead:
             return
         writer = self._transactional.get(task)

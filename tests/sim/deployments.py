@@ -25,6 +25,7 @@ from streamrt.runtime.metadata import CommitMetadata, without_store
 from streamrt.runtime.report import Report
 from streamrt.state import State
 from streamrt.topics import changelog_topic_name
+from streamrt.topology import TaskId
 from tests.sim.app import GROUP, OTHER, OUT, SECOND, SOURCE, Paced, Setup, unique_id, visible_state
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Log
 from tests.sim.checks import Checks
@@ -172,7 +173,7 @@ class DeploymentSimulation(Simulation):
         }
         numbers = range(self.partitions)
         self.inputs = [TopicPartition(topic, number) for topic in version.sources for number in numbers]
-        self.tasks = [TopicPartition(stream, number) for stream in version.streams for number in numbers]
+        self.tasks = [TaskId(stream, number) for stream in version.streams for number in numbers]
         self._homes.clear()
 
     def deploy(self, version: Version) -> None:
@@ -210,7 +211,7 @@ class DeploymentSimulation(Simulation):
         self.credited[scope, store].clear()
         self._use(self.version)
 
-    def process(self, task: TopicPartition) -> Process:
+    def process(self, task: TaskId) -> Process:
         for process in [one for one in self._processes if not one.busy and one.tasks.spec is not self.spec]:
             self.kill(process)
         return super().process(task)

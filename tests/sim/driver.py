@@ -14,6 +14,7 @@ from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.start import StartRules, plan_start
 from streamrt.spark.offsets import Start
 from streamrt.state import POSITION_KEY, Position
+from streamrt.topology import TaskId
 from tests.sim.broker import Log
 from tests.sim.clients import Crash, chunk_of, name_of
 
@@ -168,7 +169,7 @@ class Driver:
         self.inputs = list(sim.inputs)
         self.tasks = list(sim.tasks)
         self.positions: dict[TopicPartition, int] = {}
-        self.workers: dict[TopicPartition, str] = {}
+        self.workers: dict[TaskId, str] = {}
         self._pending: dict[TopicPartition, int] = {}
         self._purge: dict[TopicPartition, int] = {}
         self._stateful: frozenset[TopicPartition] = frozenset()
@@ -205,14 +206,14 @@ class Driver:
         for _ in range(_SLICES):
             if not left:
                 return True
-            place = left[0]
+            task = left[0]
             # A restore goes on in slices of time; without any, it ends after one batch of the changelog.
             seconds = float("inf") if self.sim.rng.random() < 0.7 else -1.0
             context = self._context(seconds, None)
-            process = self.sim.process(place)
+            process = self.sim.process(task)
             try:
                 with self.sim.running(process, None):
-                    report = process.tasks.restore([place], context)
+                    report = process.tasks.restore([task], context)
             except Crash:
                 return False
             except InjectedFaultError:
@@ -340,8 +341,8 @@ class Driver:
     def _note(self, report: Report) -> None:
         for place, done in report.ranges.items():
             self.positions[place] = max(done.end, self.positions[place])
-        for place in (*report.interrupted, *report.locked):
-            self.workers.pop(place, None)
+        for task in (*report.interrupted, *report.locked):
+            self.workers.pop(task, None)
         self.workers.update(report.workers)
         ends = {place: done.end for place, done in report.ranges.items()}
         if self.sim.setup.transactional:

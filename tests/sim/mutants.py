@@ -1,7 +1,6 @@
 """Deliberate mistakes in the protocol: a simulator that does not find them is worth nothing."""
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ import streamrt.runtime.restore as restore_module
 import streamrt.runtime.stores as stores_module
 import tests.sim.driver as driver_module
 from streamrt.models import TopicPartition
-from streamrt.runtime.commit import ExactlyOnceSession, Session, SessionStatus
+from streamrt.runtime.commit import ExactlyOnceCommit
 from streamrt.runtime.foreign import EpochFilter
 from streamrt.runtime.link import StartPositions
 from streamrt.runtime.membership import NO_ASSIGNMENT, Membership
@@ -24,6 +23,8 @@ from streamrt.runtime.resident_loop import ResidentLoop
 from streamrt.runtime.restore import RestorePlan
 from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.stores import TaskStores
+from streamrt.runtime.stream_task import StreamTask, TaskStatus
+from streamrt.runtime.task_executor import TaskExecutor
 from streamrt.runtime.turns import Turns
 from streamrt.runtime.work_cycle import WorkCycle
 from streamrt.state import POSITION_KEY
@@ -33,22 +34,21 @@ from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 
 _REAL_CLAIM = fencing_module._claim
-_REAL_OPEN = ExactlyOnceSession.open
+_REAL_BEGIN = ExactlyOnceCommit.begin
 _REAL_PREPARE = TaskStores.prepare
 _REAL_FLUSH = TaskStores.flush
 _REAL_PLAN = restore_module.plan_restore
 _REAL_COMMIT = Membership._commit
 _REAL_SETTLE = ResidentLoop._settle
-_REAL_CLOSE = ResidentLoop._close
+_REAL_REWIND = ResidentLoop._rewind
 _REAL_OBEY = ResidentLoop._obey
-_REAL_LET_GO = ResidentLoop._let_go
 _REAL_FOLLOW = ResidentLoop._follow
 _REAL_ABORT = WorkCycle._abort
 _REAL_START = plan_start
 _REAL_TAKE = Turns.take
 
 
-def _open_without_comparing(self: ExactlyOnceSession, **options: Any) -> None:
+def _begin_without_comparing(self: ExactlyOnceCommit, expected: Any, *, reuse: bool) -> dict[TopicPartition, int]:
     class Clients:
         """Says that the group is where the driver believes it to be."""
 
@@ -56,29 +56,28 @@ def _open_without_comparing(self: ExactlyOnceSession, **options: Any) -> None:
             return getattr(clients, name)
 
         def committed(self, place: Any) -> int:
-            return start[place]
+            return int(expected[place])
 
-    clients, start = self.clients, dict(self.start)
-    self.clients = Clients()
-    _REAL_OPEN(self, **options)
+    clients = self._clients
+    self._clients = Clients()
+    return _REAL_BEGIN(self, expected, reuse=reuse)
 
 
-def _publish_stores_first(self: ExactlyOnceSession) -> None:
-    self.stores.flush(self.end)
+def _publish_stores_first(self: ExactlyOnceCommit, stores: TaskStores, end: Any, sent: Any) -> None:
+    stores.flush(end)
     assert self._transaction is not None
-    self._transaction.commit(self.end, self._metadata.encode_all(self.end))
-    self._move(SessionStatus.PUBLISHED)
+    self._transaction.commit(end, self._metadata.encode_all(end))
 
 
-def _store_nothing(self: Session) -> None:
-    self._move(SessionStatus.COMMITTED)
+def _store_nothing(self: StreamTask) -> None:
+    self.start = dict(self.end)
+    self._move(TaskStatus.COMMITTED)
 
 
-def _publish_one_input(self: ExactlyOnceSession) -> None:
+def _publish_one_input(self: ExactlyOnceCommit, stores: TaskStores, end: Any, sent: Any) -> None:
     assert self._transaction is not None
-    first = self.inputs[0]
-    self._transaction.commit({first: self.end[first]}, self._metadata.encode_all([first]))
-    Session.publish(self)
+    first = next(iter(end))
+    self._transaction.commit({first: end[first]}, self._metadata.encode_all([first]))
 
 
 def _read_what_is_delivered(self: Any, delivered: Any) -> Any:
@@ -110,13 +109,15 @@ def _plan_without_age(*args: Any, longest_absence_ms: int, **options: Any) -> Re
 
 def _settle_before_flush(self: WorkCycle) -> None:
     prepared, self._prepared = self._prepared, []
-    for session in prepared:
-        self._commit(session, session.publish)
+    for task in prepared:
+        self._commit(task, task.publish)
     # The report goes to the driver before the outputs are durable.
 
 
-def _follow_a_spent_writer(self: ExactlyOnceSession) -> Any:
-    return Session.successor(self)
+def _proceed_with_a_spent_writer(self: StreamTask) -> bool:
+    self.stores.renew()
+    self._move(TaskStatus.RUNNING)
+    return True
 
 
 def _report_and_commit(self: ResidentLoop) -> None:
@@ -144,18 +145,18 @@ def _commit_is_believed(self: Membership, wanted: Any, metadata: Any) -> bool:
     return True
 
 
-def _close_without_seeking(self: ResidentLoop, tasks: Any, position: Any) -> None:
+def _rewind_without_seeking(self: ResidentLoop, cycle: WorkCycle) -> None:
     seek, self._feed.seek = self._feed.seek, lambda place, offset: None  # type: ignore[method-assign]
     try:
-        _REAL_CLOSE(self, tasks, position)
+        _REAL_REWIND(self, cycle)
     finally:
         self._feed.seek = seek  # type: ignore[method-assign]
 
 
-def _close_and_keep_what_is_left(self: ResidentLoop, tasks: Any, position: Any) -> None:
-    tasks = sorted(tasks)
-    left = {task: chunks for task, chunks in self._turns._queue.items() if task in tasks}
-    _REAL_CLOSE(self, tasks, position)
+def _rewind_and_keep_what_is_left(self: ResidentLoop, cycle: WorkCycle) -> None:
+    aborted = {task.id for task in cycle.aborted}
+    left = {task: chunks for task, chunks in self._turns._queue.items() if task in aborted}
+    _REAL_REWIND(self, cycle)
     self._turns._queue.update(left)
 
 
@@ -165,10 +166,9 @@ def _begin_whatever_it_answers(self: ResidentLoop, message: Any) -> None:
     _REAL_OBEY(self, message)
 
 
-def _let_go_without_closing(self: ResidentLoop, tasks: Any) -> None:
-    kept = {task: self._sessions.pop(task) for task in list(self._sessions) if task in tasks}
-    _REAL_LET_GO(self, tasks)
-    self._sessions.update(kept)
+def _release_without_closing(self: TaskExecutor, task: StreamTask) -> None:
+    self.clients.release(task.id)
+    self._registry.remove(task)
 
 
 def _go_on_after_any_generation(self: Parked, assignment: Any) -> bool:
@@ -181,16 +181,20 @@ def _park_what_is_lost(self: ResidentLoop) -> bool:
         self._parked = Parked(group.assignment.generation, self._clock())
         group.assignment = NO_ASSIGNMENT
         self._answered = False
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            batch.close()
+        cycle, self._cycle = self._cycle, None
+        if cycle is not None:
+            cycle.close()
+        for task in self._open_tasks():
+            task.suspend()
         group.accept_loss()
     return _REAL_FOLLOW(self)
 
 
 def _park_in_any_case(self: ResidentLoop) -> None:
     """Keep what is processed, and not committed."""
-    self._batch = None
+    self._cycle = None
+    for task in self._open_tasks():
+        task.suspend()
     self._parked = Parked(self._membership.assignment.generation, self._clock())
     self._membership.assignment = NO_ASSIGNMENT
     self._answered = False
@@ -200,17 +204,13 @@ def _work_while_parked(self: ResidentLoop) -> bool:
     return _REAL_FOLLOW(self) or self._parked is not None
 
 
-def _abort_and_go_on(self: WorkCycle, session: Session) -> None:
+def _abort_and_go_on(self: WorkCycle, task: StreamTask) -> None:
     """Take the work back but for the state: the same stores, with all that was read and written, serve the next attempt."""
-    stores = session.stores
+    stores = task.stores
     close, stores.close = stores.close, lambda: None  # type: ignore[method-assign]
-    _REAL_ABORT(self, session)
+    _REAL_ABORT(self, task)
     stores.close = close  # type: ignore[method-assign]
-    if session.status is SessionStatus.ABORTED and self._carried is not None:
-        following = copy.copy(session)
-        following.status = SessionStatus.OPEN
-        following.end = dict(session.start)
-        self._carried[session.place] = following
+    task.status = TaskStatus.RUNNING
 
 
 def _take_one_id(clients: Any, task: Any, inputs: Any, metadata: Any, *, reuse: bool) -> Any:
@@ -292,8 +292,8 @@ def _slice_without_end(self: WorkCycle) -> Limits:
     return Limits(float("inf"), self.context.output_limit)
 
 
-def _take_in_the_same_order(self: Turns, batch: WorkCycle) -> None:
-    _REAL_TAKE(self, batch)
+def _take_in_the_same_order(self: Turns, cycle: WorkCycle) -> None:
+    _REAL_TAKE(self, cycle)
     self._queue = dict(sorted(self._queue.items()))
 
 
@@ -303,12 +303,12 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "the committed offset is not compared": (
         "",
         True,
-        ((ExactlyOnceSession, "open", _open_without_comparing),),
+        ((ExactlyOnceCommit, "begin", _begin_without_comparing),),
     ),
     "stores are written before the transaction is committed": (
         "",
         True,
-        ((ExactlyOnceSession, "publish", _publish_stores_first), (ExactlyOnceSession, "store", _store_nothing)),
+        ((ExactlyOnceCommit, "publish", _publish_stores_first), (StreamTask, "store", _store_nothing)),
     ),
     "restores end at the last stable offset": ("bounds", True, ()),
     "a transactional id fences nobody": ("fencing", True, ()),
@@ -320,27 +320,27 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ((TaskStores, "flush", _flush_with_an_offset_too_high),),
     ),
     "a merge does not read ahead": ("", True, ((merge_module._Feed, "_read", _read_what_is_delivered),)),
-    "only one input's offset is committed": ("", True, ((ExactlyOnceSession, "publish", _publish_one_input),)),
+    "only one input's offset is committed": ("", True, ((ExactlyOnceCommit, "publish", _publish_one_input),)),
     "stores of any age are replayed": ("", True, ((stores_module, "plan_restore", _plan_without_age),)),
     "at least once, progress is reported before the flush": (
         "",
         False,
         ((WorkCycle, "_settle_prepared", _settle_before_flush),),
     ),
-    "resident, a session follows one whose producer is spent": (
+    "resident, a task goes on with a producer that is spent": (
         "",
         True,
-        ((ExactlyOnceSession, "successor", _follow_a_spent_writer),),
+        ((StreamTask, "proceed", _proceed_with_a_spent_writer),),
     ),
     "resident, the committed offset is not compared": (
         "",
         True,
-        ((ExactlyOnceSession, "open", _open_without_comparing),),
+        ((ExactlyOnceCommit, "begin", _begin_without_comparing),),
     ),
     "resident, stores are written before the transaction is committed": (
         "",
         True,
-        ((ExactlyOnceSession, "publish", _publish_stores_first), (ExactlyOnceSession, "store", _store_nothing)),
+        ((ExactlyOnceCommit, "publish", _publish_stores_first), (StreamTask, "store", _store_nothing)),
     ),
     "resident, a transactional id fences nobody": ("fencing", True, ()),
     "resident, a commit of the member that failed counts": (
@@ -348,11 +348,11 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((Membership, "_commit", _commit_is_believed),),
     ),
-    "resident, positions are not taken back": ("", True, ((ResidentLoop, "_close", _close_without_seeking),)),
-    "resident, records of a session that was given up are processed": (
+    "resident, positions are not taken back": ("", True, ((ResidentLoop, "_rewind", _rewind_without_seeking),)),
+    "resident, records of a task that was aborted are processed": (
         "",
         True,
-        ((ResidentLoop, "_close", _close_and_keep_what_is_left),),
+        ((ResidentLoop, "_rewind", _rewind_and_keep_what_is_left),),
     ),
     "resident, state that was given up is used": ("", True, ((WorkCycle, "_abort", _abort_and_go_on),)),
     "resident, an answer of any assignment is heard": (
@@ -360,7 +360,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((ResidentLoop, "_obey", _begin_whatever_it_answers),),
     ),
-    "resident, stores stay open when partitions go": ("", True, ((ResidentLoop, "_let_go", _let_go_without_closing),)),
+    "resident, stores stay open when partitions go": ("", True, ((TaskExecutor, "release", _release_without_closing),)),
     "resident, at least once, parked tasks go on after any generation": (
         "",
         False,

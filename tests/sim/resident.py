@@ -523,10 +523,9 @@ class ResidentSimulation(Simulation):
         done, turns = self._done.setdefault(process.name, (set(), {}))
         done.add(unique)
         turns[self.homes[unique]] = now
-        most = (len(resident.task._sessions) + 1) * (self.slow_ms + 1_000) + 3_000
-        for place, at in resident.task._positions.items():
-            if place not in resident.task._sessions:
-                continue
+        tasks = [task for task in resident.task._tasks.assigned.values() if task.is_open]
+        most = (len(tasks) + 1) * (self.slow_ms + 1_000) + 3_000
+        for place, at in [found for task in tasks for found in task.start.items()]:
             left = [entry for entry in self.broker.logs[place].read(at, 1 << 62) if unique_id(entry) not in done]
             waited = now - turns.setdefault(place, now)
             if not left:

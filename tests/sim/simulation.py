@@ -9,12 +9,13 @@ from typing import Any
 
 import orjson
 
-import streamrt.runtime.commit as commit_module
+import streamrt.runtime.faults as faults_module
 from streamrt.errors import SinkBackpressureError
 from streamrt.kafka import partition_for
 from streamrt.models import TopicPartition
 from streamrt.runtime import Report, TaskExecutor, TaskSpec
 from streamrt.runtime.faults import InjectedFaultError
+from streamrt.topology import TaskId
 from tests.sim.app import (
     OTHER,
     SOURCE,
@@ -143,9 +144,7 @@ class Simulation:
         self.inputs = [
             TopicPartition(topic, number) for topic in self.setup.sources for number in range(self.partitions)
         ]
-        self.tasks = [
-            TopicPartition(stream, number) for stream in self.setup.streams for number in range(self.partitions)
-        ]
+        self.tasks = [TaskId(stream, number) for stream in self.setup.streams for number in range(self.partitions)]
         self.machines = [Machine(number) for number in range(rng.choice((1, 2, 3)))]
         self.calm = True
         self.counts = Counts()
@@ -167,7 +166,7 @@ class Simulation:
         self.sunk: list[tuple[TopicPartition, int]] = []
         """What sinks have written: inputs with offsets."""
         self._processes: list[Process] = []
-        self._homes: dict[TopicPartition, Machine] = {}
+        self._homes: dict[TaskId, Machine] = {}
         self._stack: list[tuple[Process, Attempt | None]] = []
         self._input(rng, rng.randint(3, 30))
         if self.slow_ms:
@@ -183,7 +182,7 @@ class Simulation:
             Violation: with the seed and the last steps, if something was wrong.
         """
         try:
-            with replaced(commit_module, "reached", self._reached), replaced(Paced, "pause", self.pause):
+            with replaced(faults_module, "reached", self._reached), replaced(Paced, "pause", self.pause):
                 self._run()
         except (Exception, Wrong) as error:
             kind = "exactly-once" if self.setup.transactional else "at-least-once"
@@ -259,7 +258,7 @@ class Simulation:
 
     # -- Processes -----------------------------------------------------------------------------------------------
 
-    def process(self, task: TopicPartition) -> Process:
+    def process(self, task: TaskId) -> Process:
         """Return a process that is free to run a task, most often where it was before."""
         rng = self.rng
         home = self._homes.get(task)
@@ -486,7 +485,7 @@ class Simulation:
         place = self.broker.add_partition(SOURCE)
         self.partitions += 1
         self.inputs.append(place)
-        self.tasks.append(place)
+        self.tasks.append(self.spec.topology.task(place))
         self._happens("growth", f"{place} is added")
         self._input(self.growth, self.growth.randint(3, 12))
 

@@ -11,7 +11,7 @@ FOUND_WITH = {
     "the committed offset is not compared": 165,
     "a producer is used again after trouble": 4_317,
     "stores of any age are replayed": 859,
-    "resident, a session follows one whose producer is spent": 743,
+    "resident, a task goes on with a producer that is spent": 743,
     "resident, the committed offset is not compared": 76,
     "resident, at least once, parked tasks go on after any generation": 770,
     "resident, tasks do not take turns": 694,

@@ -24,6 +24,7 @@ from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.state_setup import complete_spec
 from streamrt.state import State
 from streamrt.testing import EmbeddedKafka
+from streamrt.topology import TaskId
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
 from tests.support import LONG, Kafka, RunningProgram, running, unique, wait_until
@@ -307,7 +308,7 @@ def test_after_an_exception_the_next_attempt_in_the_same_process_works(
         monkeypatch.setenv(name, value)
     tasks, clients = counting.tasks(tmp_path / "state")
     end = 0
-    workers: dict[TopicPartition, str] = {}
+    workers: dict[TaskId, str] = {}
     for point in POINTS:
         begin, end = end, end + 10
         chunk, context = counting.chunk(begin, end), BatchContext({counting.place: begin}, last_committer=workers)

@@ -20,12 +20,13 @@ from streamrt.runtime import (
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import POSITION_KEY, MemoryStore, State, Store, StorePartition, StoreSpec, state_of
 from streamrt.testing.memory import MemoryClients
-from streamrt.topology import TaskStore
+from streamrt.topology import TaskId, TaskStore
 from tests.unit.apps import application
-from tests.unit.tasks import PLACE, Process
+from tests.unit.tasks import PLACE, TASK, Process
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("in", 1)
+OTHER_TASK = TaskId("in", 1)
 
 
 class Clients(MemoryClients):
@@ -42,11 +43,11 @@ class Clients(MemoryClients):
         if name in self.troubles:
             raise self.troubles.pop(name)
 
-    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
+    def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         self.call("reuse")
         return Transaction(self)
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
+    def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         self.call("init")
         return Transaction(self)
 
@@ -54,7 +55,7 @@ class Clients(MemoryClients):
 
     def send_pending(self) -> None: ...
 
-    def release(self, task: TopicPartition) -> None:
+    def release(self, task: TaskId) -> None:
         self.call("release")
 
     def committed(self, place: TopicPartition) -> int | None:
@@ -204,7 +205,7 @@ class World:
         self._process = Process(self.tasks, app.config.processing_mode)
 
     def run(self, *chunks: Any, **context: Any) -> Report:
-        """Process chunks in one batch, whose sessions are the first ones of their tasks."""
+        """Process chunks in one batch, in which each task is opened for the first time."""
         calls = self.clients.calls
         try:
             return self._process.run(chunks, BatchContext(**context))
@@ -219,7 +220,7 @@ class World:
         """What the state of the key None says, which also shows that nobody holds the store."""
         spec = self.tasks.spec
         stores = TaskStores(
-            self.catalog, {"default": TaskStore("in", StoreSpec())}, PLACE, self.clients, transactional=False
+            self.catalog, {"default": TaskStore("in", StoreSpec())}, TASK, self.clients, transactional=False
         )
         assert spec.state is not None
         stores.open({PLACE: 0}, known=())

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.support import wait_until
-from tests.unit.resident_world import FIRST, World, counting
+from tests.unit.resident_world import FIRST, FIRST_TASK, World, counting
 
 
 def main(folder: Path, how: str) -> None:
@@ -39,7 +39,7 @@ def main(folder: Path, how: str) -> None:
         wait_until(lambda: listed() > before, 20, "what was due")
 
     # A store that is open, without anything in it yet.
-    world.until(lambda: FIRST in world.task._sessions)
+    world.until(lambda: world.is_open(FIRST_TASK))
     # The first commit of a store that is new is flushed at once.
     commit(1, flushed=True)
     commit(2)

@@ -34,13 +34,14 @@ from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.stores import StoreCatalog, TaskStores
 from streamrt.state import RocksDBOptions, State, Store, StorePartition, StoreSpec, state_of
 from streamrt.testing.memory import MemoryClients
-from streamrt.topology import TaskStore
+from streamrt.topology import TaskId, TaskStore
 from tests.support import wait_until
 from tests.unit import commit_world
 from tests.unit.apps import application
 
 FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
 BOTH = frozenset({FIRST, SECOND})
+FIRST_TASK, SECOND_TASK = TaskId("in", 0), TaskId("in", 1)
 METADATA = '{"streamrt":2,"stores":{"in":{"default":"1"}}}'
 """What is stored with the offsets of `in`."""
 GUARANTEES = pytest.mark.parametrize("transactional", [False, True], ids=["at-least-once", "exactly-once"])
@@ -70,11 +71,11 @@ class Clients(commit_world.Clients):
         super().__init__()
         self.spent = False
 
-    def kept(self, task: TopicPartition) -> TransactionalRecordWriter | None:
+    def kept(self, task: TaskId) -> TransactionalRecordWriter | None:
         super().kept(task)
         return Transaction(self)
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> TransactionalRecordWriter:
+    def transactional(self, task: TaskId, owner: TopicPartition) -> TransactionalRecordWriter:
         super().transactional(task, owner)
         return Transaction(self)
 
@@ -458,6 +459,11 @@ class World:
         self.member.assign(*(partitions or BOTH))
         self.until_begun()
 
+    def is_open(self, task_id: TaskId) -> bool:
+        """Return whether a task is assigned, and its stores are open."""
+        task = self.tasks.assigned.get(task_id)
+        return task is not None and task.is_open
+
     def until_begun(self) -> None:
         """Step until all that is assigned is open."""
         current = self.member.current
@@ -516,9 +522,9 @@ class World:
 
     def counted(self, partition: int = 0) -> int:
         """Return what the state of a partition says, which also shows that nobody holds the store."""
-        place = TopicPartition("in", partition)
+        place, task = TopicPartition("in", partition), TaskId("in", partition)
         stores = TaskStores(
-            self.catalog, {"default": TaskStore("in", StoreSpec())}, place, self.clients, transactional=False
+            self.catalog, {"default": TaskStore("in", StoreSpec())}, task, self.clients, transactional=False
         )
         stores.open({place: len(self.feed.logs.get(place, ()))}, known=())
         try:

@@ -9,11 +9,12 @@ from streamrt.config import ProcessingMode
 from streamrt.errors import ProducerError
 from streamrt.models import Headers, TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
-from streamrt.runtime.commit import Session
 from streamrt.runtime.turns import Turns
 from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskId
 
 PLACE = TopicPartition("in", 0)
+TASK = TaskId("in", 0)
 
 
 class Writer(MemoryClients):
@@ -71,7 +72,7 @@ def numbers(count: int, start: int = 0, **columns: Any) -> Chunk:
 
 
 class Process:
-    """Has tasks process chunks, one batch after the other: micro-batches, or batches that carry sessions on.
+    """Has tasks process chunks, one batch after the other: micro-batches, or cycles over tasks that stay open.
 
     Args:
         tasks: the tasks.
@@ -80,15 +81,15 @@ class Process:
 
     def __init__(self, tasks: TaskExecutor, mode: ProcessingMode) -> None:
         self._tasks = tasks
-        self._carried: dict[TopicPartition, Session] | None = {} if mode == "resident" else None
+        self._resident = mode == "resident"
 
     def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
         """Process chunks, and commit the work."""
-        if self._carried is None:
+        if not self._resident:
             return self._tasks.run(chunks, context)
-        batch = self._tasks.begin(context, self._carried)
+        batch = self._tasks.begin(context)
         try:
-            turns = Turns(self._tasks.place)
+            turns = Turns(self._tasks.task_of)
             turns.add(chunks)
             turns.take(batch)
             if turns:
@@ -97,24 +98,24 @@ class Process:
         finally:
             batch.close()
 
-    def tick(self, places: Iterable[TopicPartition], context: BatchContext) -> Report:
+    def tick(self, due: Iterable[TaskId], context: BatchContext) -> Report:
         """Let time pass for tasks, and commit the work."""
-        if self._carried is None:
-            return self._tasks.tick(places, context)
-        batch = self._tasks.begin(context, self._carried)
+        if not self._resident:
+            return self._tasks.tick(due, context)
+        batch = self._tasks.begin(context)
         try:
-            turns = Turns(self._tasks.place)
-            for place in places:
-                turns.want(place)
+            turns = Turns(self._tasks.task_of)
+            for task in due:
+                turns.want(task)
             turns.take(batch)
             return self._tasks.end(batch)
         finally:
             batch.close()
 
     def let_go(self) -> None:
-        """Close the sessions that are carried on, as when the partitions are given to others."""
-        while self._carried:
-            self._carried.popitem()[1].close()
+        """Release the tasks that stay open, as when the partitions are given to others."""
+        for task in list(self._tasks.assigned.values()):
+            self._tasks.release(task)
 
 
 def run(

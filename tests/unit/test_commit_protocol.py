@@ -1,7 +1,7 @@
-"""The order of a commit's steps, and what happens to a session when one of them fails."""
+"""The order of a commit's steps, and what happens to a task when one of them fails."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from streamrt.runtime import (
     StateSettings,
     TransactionalRecordWriter,
 )
-from streamrt.runtime.commit import Session, SessionStatus
+from streamrt.runtime.commit import AtLeastOnceCommit
 from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.runtime.stream_task import StreamTask, TaskStatus
 from streamrt.state import Stamp, StoreIdentity
+from streamrt.topology import TaskId
 from tests.unit.commit_world import OTHER, Clients, Transaction, World
-from tests.unit.tasks import PLACE, chunk, numbers
+from tests.unit.tasks import PLACE, TASK, chunk, numbers
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
@@ -49,7 +51,7 @@ def test_exactly_once_stores_are_written_last() -> None:
         "store",
     ]
     assert report.ranges == {PLACE: OffsetRange("in", 0, 0, 2)}
-    assert report.workers == {PLACE: world.clients.worker}
+    assert report.workers == {TASK: world.clients.worker}
 
 
 def test_at_least_once_stores_are_written_when_all_is_durable() -> None:
@@ -71,7 +73,7 @@ def test_a_process_that_made_the_last_commit_goes_on_with_its_producer() -> None
     world.clients.calls.clear()
     world.run(numbers(2, start=2), positions={PLACE: 2}, last_committer=first.workers)
     assert world.clients.calls[:2] == ["reuse", "committed"]
-    world.run(numbers(2, start=4), positions={PLACE: 4}, last_committer={PLACE: "another"})
+    world.run(numbers(2, start=4), positions={PLACE: 4}, last_committer={TASK: "another"})
     assert world.clients.calls.count("init") == 1
 
 
@@ -105,39 +107,96 @@ def test_an_offset_that_was_set_back_ends_the_application(committed: int | None)
     assert "offsets of the consumer group were set back" in report.failure.message
 
 
-def test_the_life_of_a_session() -> None:
-    assert {status: status.successors for status in SessionStatus} == {
-        SessionStatus.NEW: {SessionStatus.OPEN, SessionStatus.ABORTED},
-        SessionStatus.OPEN: {SessionStatus.PREPARED, SessionStatus.ABORTED},
-        SessionStatus.PREPARED: {SessionStatus.PUBLISHED, SessionStatus.ABORTED},
-        SessionStatus.PUBLISHED: {SessionStatus.COMMITTED, SessionStatus.ABORTED},
-        SessionStatus.COMMITTED: frozenset(),
-        SessionStatus.ABORTED: frozenset(),
+def test_the_life_of_a_task() -> None:
+    status = TaskStatus
+    assert {each: each.successors for each in status} == {
+        status.CREATED: {status.RESTORING, status.CLOSED},
+        status.RESTORING: {status.RUNNING, status.WAITING},
+        status.RUNNING: {status.PREPARED, status.SUSPENDED, status.WAITING},
+        status.PREPARED: {status.PUBLISHED, status.WAITING},
+        status.PUBLISHED: {status.COMMITTED, status.WAITING},
+        status.COMMITTED: {status.RUNNING, status.WAITING},
+        status.SUSPENDED: {status.RUNNING, status.WAITING},
+        status.WAITING: {status.RESTORING, status.CLOSED},
+        status.CLOSED: frozenset(),
     }
+    assert [each for each in status if each.is_open] == [
+        status.RUNNING,
+        status.PREPARED,
+        status.PUBLISHED,
+        status.COMMITTED,
+        status.SUSPENDED,
+    ]
 
 
-def test_a_session_refuses_another_order() -> None:
-    def session() -> Session:
-        clients = Clients()
-        catalog = StoreCatalog(StateSettings("group", Path("unused")))
-        return Session(PLACE, clients, TaskStores(catalog, {}, PLACE, clients, transactional=False), {PLACE: 0})
+def _nothing() -> None: ...
 
-    def nothing() -> None: ...
 
-    new = session()
-    with pytest.raises(RuntimeError, match="cannot go from new to prepared"):
-        new.prepare({PLACE: 1}, nothing)
-    with pytest.raises(RuntimeError, match="cannot go from new to published"):
-        session().publish()
-    done = session()
-    done.open(known=())
-    done.prepare({PLACE: 1}, nothing)
-    done.publish()
-    done.store()
-    done.close()
-    with pytest.raises(RuntimeError, match="cannot go from committed to open"):
-        done.open(known=())
-    assert done.status is SessionStatus.COMMITTED
+def _task(status: TaskStatus) -> tuple[StreamTask, TaskStores]:
+    """Return a task that has come to a status, and stores to open it with."""
+    clients = Clients()
+    catalog = StoreCatalog(StateSettings("group", Path("unused")))
+    stores = TaskStores(catalog, {}, TASK, clients, transactional=False)
+    task = StreamTask(TASK, {PLACE: 0}, AtLeastOnceCommit(clients), {})
+    way: list[tuple[TaskStatus, Callable[[], object]]] = [
+        (status.CREATED, lambda: None),
+        (status.RUNNING, lambda: task.open(stores)),
+        (status.PREPARED, lambda: task.prepare({PLACE: 1}, _nothing)),
+        (status.PUBLISHED, task.publish),
+        (status.COMMITTED, task.store),
+    ]
+    if status in (status.SUSPENDED, status.WAITING, status.CLOSED):
+        end: Mapping[TaskStatus, Callable[[], object]] = {
+            status.SUSPENDED: task.suspend,
+            status.WAITING: task.abort,
+            status.CLOSED: task.close,
+        }
+        way = [*way[:2], (status, end[status])]
+    for reached, step in way:
+        step()
+        if reached is status:
+            break
+    assert task.status is status
+    return task, stores
+
+
+@pytest.mark.parametrize("status", [each for each in TaskStatus if each is not TaskStatus.RESTORING])
+def test_a_task_refuses_each_step_that_its_status_does_not_allow(status: TaskStatus) -> None:
+    steps: Mapping[TaskStatus, Callable[[StreamTask, TaskStores], object]] = {
+        TaskStatus.RESTORING: lambda task, stores: task.open(stores),
+        TaskStatus.PREPARED: lambda task, stores: task.prepare({PLACE: 1}, _nothing),
+        TaskStatus.PUBLISHED: lambda task, stores: task.publish(),
+        TaskStatus.COMMITTED: lambda task, stores: task.store(),
+        TaskStatus.SUSPENDED: lambda task, stores: task.suspend(),
+    }
+    for wanted, step in steps.items():
+        if wanted in status.successors or status in (TaskStatus.CREATED, TaskStatus.CLOSED):
+            continue
+        task, stores = _task(status)
+        with pytest.raises(RuntimeError, match=f"cannot go from {status.value} to {wanted.value}"):
+            step(task, stores)
+        assert task.status is status
+    for end in (StreamTask.abort, StreamTask.close):
+        task, _ = _task(status)
+        assert end(task) is None
+        assert not task.is_open
+
+
+def test_a_task_goes_on_from_commit_to_commit_and_through_rebalances() -> None:
+    task, stores = _task(TaskStatus.COMMITTED)
+    assert task.start == {PLACE: 1}
+    assert task.proceed()
+    task.suspend()
+    task.resume()
+    task.prepare({PLACE: 2}, _nothing)
+    task.abort()
+    assert task.start == task.end == {PLACE: 1}
+    task.open(stores)
+    assert task.is_open
+    task.close()
+    assert task.status is TaskStatus.CLOSED
+    with pytest.raises(RuntimeError, match="cannot go from closed to restoring"):
+        task.open(stores)
 
 
 # -- Trouble that passes ---------------------------------------------------------------------------------------------
@@ -159,7 +218,7 @@ def test_exactly_once_trouble_at_a_step_leaves_everything_as_it_was(
     world.clients.troubles[step] = trouble()
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert report.failure is None
-    assert [*report.interrupted, *report.locked] == [PLACE]
+    assert [*report.interrupted, *report.locked] == [TASK]
     assert not report.complete
     assert report.ranges.get(PLACE, OffsetRange("in", 0, 2, 2)).end == 2
     assert (report.records, report.outputs, report.collected, report.workers) == (0, 0, [], {})
@@ -182,7 +241,7 @@ def test_a_transaction_that_fails_while_outputs_are_produced_is_tried_again() ->
         world.clients.troubles["out"] = TransactionError("fenced", fenced=True)
         report = world.run(numbers(3))
         assert report.failure is None
-        assert report.interrupted == {PLACE: "fenced"}
+        assert report.interrupted == {TASK: "fenced"}
         assert world.counted == 0
     assert not asked
 
@@ -192,7 +251,7 @@ def test_at_least_once_a_lock_that_somebody_holds_is_waited_for() -> None:
     world.clients.troubles["store open"] = StoreLockedError("somebody has it still")
     report = world.run(numbers(2))
     assert report.failure is None
-    assert report.locked == {PLACE: "somebody has it still"}
+    assert report.locked == {TASK: "somebody has it still"}
     assert world.run(numbers(2)).ranges[PLACE].end == 2
 
 
@@ -207,7 +266,7 @@ def test_a_damaged_store_is_restored_from_its_changelog(step: str, transactional
     world.clients.troubles[step] = StoreCorruptedError("a block is damaged")
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     if step != "store open":
-        assert report.interrupted == {PLACE: "a block is damaged"}
+        assert report.interrupted == {TASK: "a block is damaged"}
         report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert report.failure is None
     assert report.ranges[PLACE].end == 5
@@ -221,9 +280,9 @@ def test_damage_that_shows_during_a_restore_is_repaired_too() -> None:
     world.run(numbers(2))
     world.catalog.disk.destroy(0)
     world.clients.troubles["store scan"] = StoreCorruptedError("a block is damaged")
-    report = world.tasks.restore([PLACE], BatchContext({PLACE: 2}))
-    assert report.interrupted == {PLACE: "a block is damaged"}
-    assert world.tasks.restore([PLACE], BatchContext({PLACE: 2})).complete
+    report = world.tasks.restore([TASK], BatchContext({PLACE: 2}))
+    assert report.interrupted == {TASK: "a block is damaged"}
+    assert world.tasks.restore([TASK], BatchContext({PLACE: 2})).complete
     assert world.counted == 2
 
 
@@ -253,7 +312,7 @@ def test_state_that_cannot_be_produced_ends_the_application(step: str, transacti
     world.clients.troubles[step] = ProducerError("the record is too large")
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert report.failure is not None
-    assert (report.failure.kind, report.failure.partition) == ("producer", PLACE)
+    assert (report.failure.kind, report.failure.partition) == ("producer", TASK)
     assert "the record is too large" in report.failure.message
     assert report.ranges[PLACE].end == 2
     assert world.counted == 2 if transactional else world.counted >= 2
@@ -393,14 +452,14 @@ def test_if_the_first_part_is_lost_the_second_one_is_not_processed(stateful: boo
     assert report.collected == []
 
 
-@pytest.mark.only_mode("micro-batch", reason="all parts that a partition has in a batch are one session")
+@pytest.mark.only_mode("micro-batch", reason="all parts that a partition has in a cycle are committed at once")
 def test_if_the_second_part_fails_the_first_one_stays() -> None:
     world = World()
     world.clients.troubles["release"] = AssertionError("a writer without trouble is kept")
     first = numbers(2)
     calls = 0
 
-    def second(task: TopicPartition, owner: TopicPartition | None = None) -> TransactionalRecordWriter:
+    def second(task: TaskId, owner: TopicPartition | None = None) -> TransactionalRecordWriter:
         nonlocal calls
         calls += 1
         if calls == 3:
@@ -412,7 +471,7 @@ def test_if_the_second_part_fails_the_first_one_stays() -> None:
     assert report.ranges[PLACE] == OffsetRange("in", 0, 0, 2)
     assert [(output.partition, output.offset) for output in report.collected] == [(0, 0), (0, 1), (1, 0)]
     assert (report.records, report.outputs) == (3, 3)
-    assert report.interrupted == {PLACE: "fenced"}
+    assert report.interrupted == {TASK: "fenced"}
 
 
 # -- Deliveries ------------------------------------------------------------------------------------------------------
@@ -444,19 +503,21 @@ def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
 
     for transactional in (True, False):
         world = World(transactional=transactional)
-        world.tasks._sinks = Sinks()  # type: ignore[assignment]
+        world.tasks._registry.sinks = Sinks()  # type: ignore[assignment]
         report = world.run(numbers(2))
-        assert report.stalled == {PLACE: 2.0}
+        assert report.stalled == {TASK: 2.0}
         assert report.ranges[PLACE].end == 0
         assert world.counted == 0
 
 
-def test_the_writer_of_a_session_is_none_before_it_is_open() -> None:
+def test_there_is_no_writer_before_a_transaction_is_open() -> None:
     world = World()
-    session = world.tasks.session(PLACE, BatchContext())
-    writer: RecordWriter = session.writer
+    task = world.tasks.assign(TASK, {PLACE: 0})
+    writer: RecordWriter = task.writer
     assert writer.flush() == []
-    with pytest.raises(RuntimeError, match="no session is open"):
+    with pytest.raises(RuntimeError, match="no task is open"):
         writer.produce("out", b"", None, 0, None)
-    session.close()
-    assert session.status is SessionStatus.ABORTED
+    with pytest.raises(RuntimeError, match="has no stores before it is opened"):
+        _ = task.stores
+    world.tasks.release(task)
+    assert task.status is TaskStatus.CLOSED

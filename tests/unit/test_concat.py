@@ -21,7 +21,7 @@ from streamrt.state import POSITION_KEY, MemoryStore, Position, RocksDBStore, St
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.memory import MemoryClients
 from streamrt.topics import Topic, changelog_topic_name
-from streamrt.topology import Node, SourceOperator, Topology, TopologyBuilder, compose_stream
+from streamrt.topology import Node, SourceOperator, TaskId, Topology, TopologyBuilder, compose_stream
 from streamrt.topology.describe import as_text
 from tests.unit.apps import Surroundings, application
 from tests.unit.tasks import Process, numbers
@@ -59,9 +59,9 @@ def test_merged_sources_are_one_stream() -> None:
         "a--b": ("a", "b"),
         "a--c": ("a", "c"),
     }
-    assert topology.task(TopicPartition("b", 3)) == TopicPartition("a--b--c", 3)
-    assert topology.inputs(TopicPartition("a--b--c", 3)) == tuple(TopicPartition(name, 3) for name in "abc")
-    assert topology.task(TopicPartition("d", 1)) == TopicPartition("d", 1)
+    assert topology.task(TopicPartition("b", 3)) == TaskId("a--b--c", 3)
+    assert topology.inputs(TaskId("a--b--c", 3)) == tuple(TopicPartition(name, 3) for name in "abc")
+    assert topology.task(TopicPartition("d", 1)) == TaskId("d", 1)
     assert [node.label for node in topology.members("d")] == ["source-3"]
     assert not frames_only("a").merged
     assert pickle.loads(pickle.dumps(topology)).streams.keys() == topology.streams.keys()
@@ -81,7 +81,7 @@ def test_a_merged_frame_tells_its_topics() -> None:
     assert repr(merged) == "StreamingDataFrame(a, b, at concat-2)"
 
 
-def test_a_merge_has_no_single_input() -> None:
+def test_a_node_with_several_inputs_builds_one_function_for_each() -> None:
     a, b = frames(application(), "a", "b")
     node = branch_of(a.concat(b)).node
     assert node.parents == (0, 1)
@@ -219,7 +219,7 @@ def test_topics_of_different_numbers_of_partitions_are_streams_of_their_own_wher
         "c": ["source-2"],
     }
     assert [separated.task_stores(stream).keys() for stream in "abc"] == [{"default"}, set(), set()]
-    assert separated.task(TopicPartition("b", 2)) == TopicPartition("b", 2)
+    assert separated.task(TopicPartition("b", 2)) == TaskId("b", 2)
     assert pickle.loads(pickle.dumps(separated)).streams.keys() == separated.streams.keys()
     assert topology.separate({"a": 3, "b": 3, "c": 1}) is topology
     c.concat(b)
@@ -293,7 +293,7 @@ def test_stamps_and_positions_of_several_inputs() -> None:
     )
 
 
-A, B, TASK = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("a--b", 0)
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 class World:
@@ -365,7 +365,8 @@ def test_state_is_restored_and_compared_with_each_input() -> None:
         world.run(world.tasks(), numbers(1, start=3, topic="b"), a=2, b=3)
     # The sum is the same, and it is not the same state.
     world.clients.offsets.update({A: 3, B: 3})
-    with pytest.raises(StateError, match=r"store 'default' of a\[0\] contains the records up to offset 2, .* is at 3"):
+    missed = r"store 'default' of a--b\[0\] contains the records of a\[0\] up to offset 2, .* is at 3"
+    with pytest.raises(StateError, match=missed):
         world.run(world.tasks(), numbers(1, start=3, topic="a"), a=3, b=3)
 
 

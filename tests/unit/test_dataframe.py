@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from streamrt import Topic
+from streamrt.common.copies import copier
 from streamrt.errors import InvalidOperationError, ProcessingError, ProducerError
 from streamrt.models import Headers
 from streamrt.operators.metadata import checked_headers
-from streamrt.topology.compose import copier
 from tests.unit.apps import START, Stage, fails, through
 
 pytestmark = pytest.mark.usefixtures("processing_mode")

@@ -21,8 +21,10 @@ from streamrt.runtime.progress import Progress
 from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.state import Position, RocksDBStore, Stamp, StoreIdentity, epoch_of
 from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskId
 
 A, B, C = (TopicPartition(topic, 0) for topic in "abc")
+TASK_A, TASK_B = TaskId("a", 0), TaskId("b", 0)
 DAY = 86_400.0
 NONE = CommitMetadata()
 MERGED = CommitMetadata(owners={"b": "a"})
@@ -58,9 +60,9 @@ class Clients(MemoryClients):
         super().__init__(lambda: 0)
         self.ids: list[TopicPartition] = []
         self.claims: list[tuple[TopicPartition, dict[TopicPartition, int]]] = []
-        self.released: list[TopicPartition] = []
+        self.released: list[TaskId] = []
 
-    def transactional(self, task: TopicPartition, owner: TopicPartition) -> Any:
+    def transactional(self, task: TaskId, owner: TopicPartition) -> Any:
         self.ids.append(owner)
         return Taken(self, owner)
 
@@ -70,7 +72,7 @@ class Clients(MemoryClients):
         self.ids.append(owner)
         return contextlib.nullcontext(Taken(self, owner))
 
-    def release(self, task: TopicPartition) -> None:
+    def release(self, task: TaskId) -> None:
         self.released.append(task)
 
 
@@ -80,18 +82,18 @@ def clients() -> Clients:
 
 
 def test_fault_6_a_single_input_takes_its_own_id_and_claims_nothing(clients: Clients) -> None:
-    take_inputs(clients, A, [A], NONE, reuse=False)
+    take_inputs(clients, TASK_A, [A], NONE, reuse=False)
     assert clients.ids == [A]
     assert clients.claims == []
 
 
 def test_fault_6_a_merged_task_takes_all_ids_and_claims_its_inputs_once(clients: Clients) -> None:
-    task = TopicPartition("a--b", 0)
+    task = TaskId("a--b", 0)
     clients.offsets = {A: 3, B: 4}
     clients.metadata = {B: MERGED.followed(B, '{"streamrt":2,"stores":{"b":{"default":"x1"}}}')}
     writer = take_inputs(clients, task, [A, B], MERGED, reuse=False)
     # That of the merged task itself is what versions before this one had.
-    assert clients.ids == [A, B, task]
+    assert clients.ids == [A, B, TopicPartition("a--b", 0)]
     assert clients.claims == [(B, {B: 4})]
     note = CommittedMetadata.decode(clients.metadata[B])
     assert note.owner == "a"
@@ -106,7 +108,7 @@ def test_fault_6_a_merged_task_takes_all_ids_and_claims_its_inputs_once(clients:
 
 def test_fault_6_whoever_claims_an_input_is_fenced(clients: Clients) -> None:
     clients.offsets, clients.metadata = {B: 4}, {B: NONE.followed(B, claimed(None, owner="a"))}
-    take_inputs(clients, B, [B], NONE, reuse=False)
+    take_inputs(clients, TASK_B, [B], NONE, reuse=False)
     assert clients.ids == [B, A]
     assert clients.claims == [(B, {B: 4})]
     assert CommittedMetadata.decode(clients.metadata[B]).owner is None
@@ -115,19 +117,19 @@ def test_fault_6_whoever_claims_an_input_is_fenced(clients: Clients) -> None:
 def test_fault_6_a_task_that_was_followed_gives_up(clients: Clients) -> None:
     former = CommitMetadata({"b": {"default": "x1"}})
     clients.offsets, clients.metadata = {B: 4}, {B: former.encode(B) or ""}
-    take_inputs(clients, B, [B], former, reuse=False)
+    take_inputs(clients, TASK_B, [B], former, reuse=False)
     latter = CommitMetadata({"b": {"default": "x1", "more": "x2"}})
     fence_owners(clients, [B], latter)
     assert CommittedMetadata.decode(clients.metadata[B]).stores == {"b": {"default": "x1"}}, (
         "nothing was processed since"
     )
-    take_inputs(clients, B, [B], latter, reuse=False)
+    take_inputs(clients, TASK_B, [B], latter, reuse=False)
     with pytest.raises(TransactionError, match=r"b\[0\] was taken over by another version of the application"):
-        take_inputs(clients, B, [B], former, reuse=False)
-    assert clients.released == [B]
+        take_inputs(clients, TASK_B, [B], former, reuse=False)
+    assert clients.released == [TASK_B]
     # The first one comes back.
     fence_owners(clients, [B], former)
-    take_inputs(clients, B, [B], former, reuse=False)
+    take_inputs(clients, TASK_B, [B], former, reuse=False)
 
 
 def test_fault_6_the_names_of_format_1_tell_of_merged_tasks(clients: Clients) -> None:
@@ -145,8 +147,8 @@ def test_fault_6_claims_that_change_all_the_time_are_given_up(clients: Clients) 
 
     clients.noted = noted  # type: ignore[method-assign]
     with pytest.raises(TransactionError, match="other processes claim the inputs of a\\[0\\] at the same time"):
-        take_inputs(clients, A, [A], NONE, reuse=False)
-    assert clients.released == [A]
+        take_inputs(clients, TASK_A, [A], NONE, reuse=False)
+    assert clients.released == [TASK_A]
 
 
 # -- 7: whose changelog records count ----------------------------------------------------------------------------------------

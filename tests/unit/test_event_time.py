@@ -21,15 +21,17 @@ from streamrt.topology import (
     OperatorContext,
     RecordHandler,
     SourceOperator,
+    TaskId,
     TopologyBuilder,
     WatermarkStrategy,
     WhenAllIdle,
 )
 
 STORE = "windows"
-FIRST, SECOND = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+FIRST, SECOND = TaskId("clicks", 0), TaskId("clicks", 1)
 GROUPED = "repartition__shop--clicks--user"
-BEHIND = TopicPartition(GROUPED, 0), TopicPartition(GROUPED, 1)
+BEHIND = TaskId(GROUPED, 0), TaskId(GROUPED, 1)
+GROUPED_PARTITIONS = TopicPartition(GROUPED, 0), TopicPartition(GROUPED, 1)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Merged(Waiting, MergeOperator):
         return (child, child)
 
 
-def begin(event_time: EventTime, tasks: Iterable[TopicPartition]) -> EventTime:
+def begin(event_time: EventTime, tasks: Iterable[TaskId]) -> EventTime:
     """Have tasks that can be ticked and are at their ends."""
     known = list(tasks)
     event_time.assign(known)
@@ -77,17 +79,17 @@ def begin(event_time: EventTime, tasks: Iterable[TopicPartition]) -> EventTime:
     return event_time
 
 
-def make(idle_ms: int | None = 100, tasks: Iterable[TopicPartition] = (FIRST, SECOND), **options: Any) -> EventTime:
+def make(idle_ms: int | None = 100, tasks: Iterable[TaskId] = (FIRST, SECOND), **options: Any) -> EventTime:
     builder = TopologyBuilder()
     builder.add(builder.add_source(SourceOperator(Topic("clicks"))), Waiting(idle_ms, **options))
     return begin(EventTime(builder.build(), {"clicks": 2}), tasks)
 
 
-def see(event_time: EventTime, task: TopicPartition, observed: int | None, deadline: int | None = None) -> None:
+def see(event_time: EventTime, task: TaskId, observed: int | None, deadline: int | None = None) -> None:
     event_time.report({(task, STORE): StoreTime(observed, deadline)}, {})
 
 
-def at(event_time: EventTime, task: TopicPartition = FIRST) -> int | None:
+def at(event_time: EventTime, task: TaskId = FIRST) -> int | None:
     return event_time.watermarks()[task].get(STORE)
 
 
@@ -283,7 +285,7 @@ def test_a_long_gap_counts_for_a_second_unless_nothing_happened_in_it() -> None:
 @given(st.data())
 def test_a_watermark_is_the_lowest_time_of_all_that_are_not_idle(idle_ms: int | None, data: Any) -> None:
     event_time = make(idle_ms)
-    newest: dict[TopicPartition, int] = {}
+    newest: dict[TaskId, int] = {}
     quiet = {FIRST: 0, SECOND: 0}
     ends = {FIRST, SECOND}
     for _ in range(data.draw(st.integers(1, 20))):
@@ -312,7 +314,7 @@ def test_a_watermark_is_the_lowest_time_of_all_that_are_not_idle(idle_ms: int | 
 def grouped(
     idle_ms: int | None = 100,
     before: Operator | None = None,
-    tasks: Iterable[TopicPartition] = (FIRST, SECOND, *BEHIND),
+    tasks: Iterable[TaskId] = (FIRST, SECOND, *BEHIND),
     **options: Any,
 ) -> EventTime:
     """Return event time of windows behind a `group_by`."""
@@ -322,20 +324,20 @@ def grouped(
     builder.add(node, Repartition(Topic(GROUPED), ColumnKey("user"), "user"))
     builder.add(builder.add_source(SourceOperator(Topic(GROUPED))), Waiting(idle_ms, **options))
     event_time = begin(EventTime(builder.build(), {"clicks": 2, GROUPED: 2}), tasks)
-    event_time.processed(dict.fromkeys(BEHIND, 0))
+    event_time.processed(dict.fromkeys(GROUPED_PARTITIONS, 0))
     for task in BEHIND:
         see(event_time, task, None, deadline=1)
     return event_time
 
 
-def send(event_time: EventTime, task: TopicPartition, time: int) -> None:
+def send(event_time: EventTime, task: TaskId, time: int) -> None:
     event_time.report({}, {(task, GROUPED): time})
 
 
 def let_pass(event_time: EventTime, *ends: int) -> bool:
     barrier = event_time.barrier()
     if barrier is not None:
-        event_time.add_barrier(barrier, dict(zip(BEHIND, ends, strict=True)))
+        event_time.add_barrier(barrier, dict(zip(GROUPED_PARTITIONS, ends, strict=True)))
     return barrier is not None
 
 
@@ -346,9 +348,9 @@ def test_fault_0_a_watermark_holds_behind_an_exchange_when_all_that_it_stands_fo
     send(event_time, SECOND, 3_000)
     assert let_pass(event_time, 7, 9)
     assert [at(event_time, task) for task in BEHIND] == [None, None]
-    event_time.processed({BEHIND[0]: 6, BEHIND[1]: 9})
+    event_time.processed({GROUPED_PARTITIONS[0]: 6, GROUPED_PARTITIONS[1]: 9})
     assert [at(event_time, task) for task in BEHIND] == [None, 3_000]
-    event_time.processed({BEHIND[0]: 7})
+    event_time.processed({GROUPED_PARTITIONS[0]: 7})
     assert [at(event_time, task) for task in BEHIND] == [3_000, 3_000]
     assert not let_pass(event_time, 0, 0), "nothing new"
 
@@ -383,15 +385,16 @@ def test_partitions_of_other_instances_count_by_what_they_have_committed() -> No
     send(event_time, FIRST, 5_000)
     event_time.elapse(1_000)
     assert not let_pass(event_time, 0, 0), "nothing is known of the other instance"
-    peer = Peer(at_end=False, sent={GROUPED: 2_000}, pending=frozenset(), positions={SECOND: 4})
+    partition = TopicPartition("clicks", 1)
+    peer = Peer(at_end=False, sent={GROUPED: 2_000}, pending=frozenset(), positions={partition: 4})
     event_time.peers({SECOND: peer})
     event_time.elapse(1_000)
     assert let_pass(event_time, 0, 0)
     assert at(event_time, BEHIND[0]) == 2_000
-    event_time.peers({SECOND: Peer(True, {GROUPED: 2_000}, frozenset({GROUPED}), {SECOND: 5})})
+    event_time.peers({SECOND: Peer(True, {GROUPED: 2_000}, frozenset({GROUPED}), {partition: 5})})
     event_time.elapse(1_000)
     assert not let_pass(event_time, 0, 0), "it has open windows"
-    event_time.peers({SECOND: Peer(True, {GROUPED: 2_000}, frozenset(), {SECOND: 5})})
+    event_time.peers({SECOND: Peer(True, {GROUPED: 2_000}, frozenset(), {partition: 5})})
     event_time.elapse(100)
     assert let_pass(event_time, 0, 0)
     assert at(event_time, BEHIND[0]) == 6_100
@@ -399,7 +402,7 @@ def test_partitions_of_other_instances_count_by_what_they_have_committed() -> No
 
 def test_what_a_partition_has_sent_before_it_came_here_is_known() -> None:
     event_time = grouped(tasks=[FIRST, BEHIND[0]])
-    event_time.peers({SECOND: Peer(False, {GROUPED: 2_000}, frozenset(), {SECOND: 4})})
+    event_time.peers({SECOND: Peer(False, {GROUPED: 2_000}, frozenset(), {TopicPartition("clicks", 1): 4})})
     send(event_time, FIRST, 5_000)
     event_time.assign([FIRST, SECOND, BEHIND[0]])
     assert event_time.foreign_tasks() == set()
@@ -426,9 +429,9 @@ def test_time_passes_two_exchanges_less_what_operators_hold_back(hold_ms: int) -
     node = builder.add(builder.add_source(SourceOperator(Topic(GROUPED))), Waiting(100, hold_ms=hold_ms))
     builder.add(node, Repartition(Topic("again"), ColumnKey("shop"), "shop"))
     builder.add(builder.add_source(SourceOperator(Topic("again"))), Waiting(100))
-    last = TopicPartition("again", 0)
+    last = TaskId("again", 0)
     event_time = begin(EventTime(builder.build(), {"clicks": 1, GROUPED: 2, "again": 1}), [FIRST, *BEHIND, last])
-    event_time.processed(dict.fromkeys((*BEHIND, last), 0))
+    event_time.processed(dict.fromkeys((*GROUPED_PARTITIONS, TopicPartition("again", 0)), 0))
     see(event_time, last, None, deadline=1)
     send(event_time, FIRST, 5_000)
     for end in (0, 0):
@@ -445,11 +448,11 @@ def test_a_partition_far_behind_passes_the_last_of_many_barriers() -> None:
         send(event_time, FIRST, step)
         send(event_time, SECOND, step)
         assert let_pass(event_time, step, step)
-        event_time.processed({BEHIND[0]: step})
+        event_time.processed({GROUPED_PARTITIONS[0]: step})
         assert at(event_time, BEHIND[0]) == step
     found = []
     for step in range(100):
-        event_time.processed({BEHIND[1]: step})
+        event_time.processed({GROUPED_PARTITIONS[1]: step})
         found.append(at(event_time, BEHIND[1]))
     known = [time for time in found if time is not None]
     assert known == sorted(known)
@@ -466,13 +469,13 @@ def test_a_stream_that_feeds_itself_through_an_exchange_does_not_wait_for_itself
     builder.add_merge((again, source), Merged(100))
     topology = builder.build()
     (stream,) = topology.streams
-    tasks = [TopicPartition(stream, number) for number in (0, 1)]
+    tasks = [TaskId(stream, number) for number in (0, 1)]
     event_time = begin(EventTime(topology, {"clicks": 2, GROUPED: 2}), tasks)
-    event_time.processed(dict.fromkeys(BEHIND, 0))
+    event_time.processed(dict.fromkeys(GROUPED_PARTITIONS, 0))
     for task in tasks:
         seen = {(task, "before"): StoreTime(5_000, None), (task, STORE): StoreTime(5_000, 9_000)}
         event_time.report(seen, {(task, GROUPED): 4_000})
     assert event_time.watermarks()[tasks[0]] == {"before": 5_000}
     assert let_pass(event_time, 3, 3)
-    event_time.processed(dict.fromkeys(BEHIND, 3))
+    event_time.processed(dict.fromkeys(GROUPED_PARTITIONS, 3))
     assert event_time.watermarks()[tasks[0]] == {"before": 5_000, STORE: 4_000}

@@ -24,6 +24,7 @@ from streamrt.runtime.report import Report
 from streamrt.runtime.stores import StoreCatalog
 from streamrt.testing.memory import MemoryClients
 from streamrt.topics import TopicConfig
+from streamrt.topology import TaskId
 from tests.support import LONG
 
 PARTITIONS = 3
@@ -39,8 +40,8 @@ class Instance:
     def __init__(self, world: "World") -> None:
         self.event_time = EventTime(world.topology, world.partitions)
         self.tasks = TaskExecutor(world.spec, world.clients, world.catalog)
-        self.owned: set[TopicPartition] = set()
-        self.paused: set[TopicPartition] = set()
+        self.owned: set[TaskId] = set()
+        self.paused: set[TaskId] = set()
 
 
 class World:
@@ -75,8 +76,8 @@ class World:
         self.taken: Counter[str] = Counter()
         # What the group has: offsets, and the metadata of event time.
         self.committed: dict[TopicPartition, int] = defaultdict(int)
-        self.sent: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
-        self.pending: dict[TopicPartition, frozenset[str]] = {}
+        self.sent: dict[TaskId, dict[str, int]] = defaultdict(dict)
+        self.pending: dict[TaskId, frozenset[str]] = {}
         self.inputs = [TopicPartition(topic, n) for topic in self.topology.sources for n in range(PARTITIONS)]
         self.work = sorted({self.topology.task(place) for place in self.inputs})
         self.instances = [Instance(self) for _ in range(2)]
@@ -124,7 +125,7 @@ class World:
 
     def move(self) -> None:
         """Give tasks to other instances, at random; those that leave are committed."""
-        owned: list[set[TopicPartition]] = [set() for _ in self.instances]
+        owned: list[set[TaskId]] = [set() for _ in self.instances]
         number = self.rng.randrange(len(self.instances))
         for task in self.work:
             if self.rng.random() < 0.4:
@@ -191,17 +192,17 @@ class World:
 
     # -- Helpers -----------------------------------------------------------------------------------------------------
 
-    def _inputs(self, tasks: set[TopicPartition]) -> list[TopicPartition]:
+    def _inputs(self, tasks: set[TaskId]) -> list[TopicPartition]:
         return [place for task in sorted(tasks) for place in self.topology.inputs(task)]
 
-    def _is_at_end(self, task: TopicPartition) -> bool:
+    def _is_at_end(self, task: TaskId) -> bool:
         return all(self.committed[place] == len(self.logs[place]) for place in self.topology.inputs(task))
 
     def _tell_ends(self) -> None:
         for instance in self.instances:
             instance.event_time.at_end(task for task in instance.owned if self._is_at_end(task))
 
-    def _peer(self, task: TopicPartition) -> Peer:
+    def _peer(self, task: TaskId) -> Peer:
         positions = {place: self.committed[place] for place in self.topology.inputs(task)}
         return Peer(self._is_at_end(task), self.sent[task], self.pending.get(task, frozenset()), positions)
 

@@ -13,7 +13,7 @@ from streamrt.models import OffsetRange
 from streamrt.runtime import RecordWriter
 from tests.unit.commit_world import World
 from tests.unit.mock_cluster import MockCluster, mock_cluster
-from tests.unit.tasks import PLACE, numbers
+from tests.unit.tasks import PLACE, TASK, numbers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the mock cluster is found by way of /proc")
 
@@ -136,7 +136,7 @@ def test_fault_10_no_callback_is_asked_and_the_work_is_done_again(brokers: MockC
     report = world.run(numbers(3, start=2), positions={PLACE: 2})
     assert skip.asked == []
     assert report.failure is None
-    assert "fatal error" in report.interrupted[PLACE]
+    assert "fatal error" in report.interrupted[TASK]
     assert report.ranges[PLACE].end == 2
     assert (report.records, report.outputs, report.collected) == (0, 0, [])
     assert world.counted == 2

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, ConfigurationError, InvalidOperationError, SerializationError
 from streamrt.joins import AsOfJoin, IntervalJoin, OnMerge, merge_of
 from streamrt.joins.notes import Warnings
-from streamrt.joins.values import deep_copy
 from streamrt.state import StorePartition
 from tests.unit.joined import SPEC, Joined, pair
 

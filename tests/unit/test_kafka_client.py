@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamrt.kafka import KafkaRequestError, partition_offsets, partitions_of
-from streamrt.kafka.client import ClientLogger, Throttle, is_retriable, log_error_to, request_error
+from streamrt.kafka.client import ClientLogger, is_retriable, log_error_to, request_error
 from streamrt.models import TopicPartition
 
 LOGGER = logging.getLogger("streamrt.kafka.test")
@@ -66,23 +66,6 @@ def test_a_broker_that_is_not_there_is_one_warning(caplog: pytest.LogCaptureFixt
                 on_error(KafkaError(code, "0/2 brokers are down"))
     assert levels(caplog) == ["WARNING", "DEBUG"] * 2
     assert caplog.messages[2] == "Kafka client: no broker can be reached; it keeps trying"
-
-
-def test_a_throttle_lets_through_after_its_interval() -> None:
-    now = [0.0]
-    throttle = Throttle(10.0, clock=lambda: now[0])
-    assert throttle.ready("a")
-    now[0] = 9.9
-    assert not throttle.ready("a")
-    now[0] = 10.0
-    assert throttle.ready("a")
-
-
-def test_a_throttle_does_not_grow_for_ever() -> None:
-    throttle = Throttle(10.0, clock=lambda: 0.0)
-    for number in range(10_000):
-        assert throttle.ready(number)
-    assert len(throttle._last) <= 256
 
 
 def test_errors_tell_what_failed_and_whether_to_try_again() -> None:

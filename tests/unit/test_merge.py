@@ -18,6 +18,7 @@ from streamrt.runtime.merge import Merge
 from streamrt.serializers import Deserializer, SerializationContext
 from streamrt.state import State
 from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskId
 from tests.unit.apps import application
 from tests.unit.tasks import Process, chunk
 
@@ -167,7 +168,7 @@ def test_nothing_is_read_ahead_where_nobody_waits_for_it() -> None:
 
 # -- Tasks -----------------------------------------------------------------------------------------------------------
 
-A, B, TASK = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("a--b", 0)
+A, B, TASK = TopicPartition("a", 0), TopicPartition("b", 0), TaskId("a--b", 0)
 
 
 class Milliseconds(Deserializer):

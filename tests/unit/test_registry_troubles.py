@@ -17,7 +17,7 @@ from streamrt.serializers import (
 )
 from tests.unit.apps import Stage
 from tests.unit.registries import Answer, RegistryDouble, always
-from tests.unit.tasks import PLACE, Writer, chunk, end, run, values
+from tests.unit.tasks import TASK, Writer, chunk, end, run, values
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
@@ -74,8 +74,8 @@ def test_a_registry_that_is_away_interrupts_the_partition(side: str) -> None:
     report = run(stage(side, AWAY, asked).app, records)
     assert asked == []
     assert report.failure is None
-    assert report.interrupted == {PLACE: str(AWAY)}
-    # Nothing of the session counts: it begins again at what is committed.
+    assert report.interrupted == {TASK: str(AWAY)}
+    # Nothing of the work counts: it begins again at what is committed.
     assert (end(report), values(report), report.records) == (0, [], 0)
 
 
@@ -88,7 +88,7 @@ def test_a_registry_that_refuses_ends_the_application(side: str) -> None:
     assert report.interrupted == {}
     failure = report.failure
     assert failure is not None
-    assert (failure.kind, failure.partition, failure.message) == ("registry", PLACE, str(REFUSAL))
+    assert (failure.kind, failure.partition, failure.message) == ("registry", TASK, str(REFUSAL))
     assert type(failure.error()) is SchemaRegistryError
 
 
@@ -113,7 +113,7 @@ def test_records_are_not_skipped_while_the_registry_is_away() -> None:
         records = chunk(b"\0\0\0\0\7\2", b"\0\0\0\0\6\2", b"\0\0\0\0\7\4")
         away = run(made.app, records)
         assert (skipped, values(away), end(away)) == ([], [], 0)
-        assert "could not get the schema with id 7: HTTP 503" in away.interrupted[PLACE]
+        assert "could not get the schema with id 7: HTTP 503" in away.interrupted[TASK]
         broken[0] = False
         back = run(made.app, records)
         # The id that the registry does not know is bad input.

@@ -33,6 +33,7 @@ from tests.support import wait_until
 from tests.unit.resident_world import (
     BOTH,
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     METADATA,
     SECOND,
@@ -355,7 +356,7 @@ def test_no_time_passes_while_partitions_are_given_back(transactional: bool) -> 
     world.begin(FIRST)
     world.until(lambda: seen(world) == 1)
     with world.member.revoking() as thread:
-        world.link.idle.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST})))
+        world.link.idle.append(Time({FIRST_TASK: {waiting_store(world): 2_000}}, frozenset({FIRST_TASK})))
         world.link.idle.append(Ack(1))
         while thread.is_alive():
             world.task.step()
@@ -391,9 +392,9 @@ def test_a_question_that_was_asked_twice_is_answered_once(transactional: bool) -
     world.link.begins = False
     settle = world.tasks.end
 
-    def settle_too_slowly(batch: WorkCycle) -> Report:
+    def settle_too_slowly(cycle: WorkCycle) -> Report:
         # The member has let go, and has an assignment again, before the task finds out.
-        report = settle(batch)
+        report = settle(cycle)
         world.task._membership._lost.set()
         world.member.assign(FIRST)
         return report

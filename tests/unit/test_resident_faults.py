@@ -15,10 +15,12 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.link import Ack, AssignmentRequest, BatchDone, ProgressUpdate, Time
+from streamrt.topology import TaskId
 from tests.support import LONG
 from tests.unit.resident_world import FIRST, SECOND, World, committed, tally
 
 PLACES = (FIRST, SECOND, TopicPartition("in", 2))
+TASKS = tuple(TaskId("in", place.partition) for place in PLACES)
 SEEDS = range(1_000 if LONG else 24)
 
 
@@ -101,8 +103,8 @@ class Ordeal:
 
     def assign(self) -> None:
         self.event_time.assign(())
-        self.event_time.assign(PLACES)
-        self.event_time.ready(PLACES)
+        self.event_time.assign(TASKS)
+        self.event_time.ready(TASKS)
 
     def build(self, app: Application) -> None:
         sdf = app.dataframe(app.topic("in"))

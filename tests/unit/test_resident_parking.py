@@ -7,9 +7,11 @@ from streamrt.kafka import GroupAssignment, KafkaRequestError
 from streamrt.models import TopicPartition
 from streamrt.runtime.link import AssignmentRequest, ProgressUpdate, StartPositions, Stop, Time, Welcome
 from streamrt.runtime.parking import PARKED_S
+from streamrt.topology import TaskId
 from tests.unit.resident_world import (
     BOTH,
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     SECOND,
     World,
@@ -178,7 +180,7 @@ def test_a_parked_task_does_nothing(transactional: bool) -> None:
     world.revoke()
     calls = list(world.clients.calls)
     world.put(FIRST, 2, timestamp=9_000)
-    world.link.inbox.append(Time({FIRST: {waiting_store(world): 5_000}}, frozenset({FIRST})))
+    world.link.inbox.append(Time({FIRST_TASK: {waiting_store(world): 5_000}}, frozenset({FIRST_TASK})))
     # An answer to a question of before.
     world.link.inbox.append(StartPositions(1, {FIRST: 0}))
     world.steps(5)
@@ -243,14 +245,14 @@ def test_a_parked_task_is_not_at_the_end_of_its_input() -> None:
     world = World(windows)
     world.put(FIRST, 1, timestamp=1_500)
     world.begin(FIRST)
-    world.until(lambda: ended(world) == frozenset({FIRST}))
+    world.until(lambda: ended(world) == frozenset({FIRST_TASK}))
     world.revoke()
     assert ended(world) == frozenset(), "records may come, and nobody reads them"
     world.member.assign(FIRST, unbroken=True)
-    world.until(lambda: ended(world) == frozenset({FIRST}))
+    world.until(lambda: ended(world) == frozenset({FIRST_TASK}))
 
 
-def ended(world: World) -> frozenset[TopicPartition] | None:
+def ended(world: World) -> frozenset[TaskId] | None:
     """Return the tasks that were last told to be at the ends of their inputs."""
     told = [message.ended for message in world.link.told(ProgressUpdate) if message.ended is not None]
     return told[-1] if told else None

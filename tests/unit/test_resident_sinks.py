@@ -23,8 +23,10 @@ from streamrt.runtime.link import (
 from tests.unit.resident_world import (
     BOTH,
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     SECOND,
+    SECOND_TASK,
     World,
     committed,
     processed,
@@ -62,7 +64,7 @@ def test_a_sink_that_wants_a_pause_gets_it_from_its_partition_alone(transactiona
     world = World(sinking(sink), transactional=transactional)
     sink.moods = {0: [60.0]}
     world.begin()
-    # In the order in which their sessions begin.
+    # In the order in which they begin to work.
     second = SECOND if first == FIRST else FIRST
     world.put(first, 1)
     world.steps(2)
@@ -165,7 +167,7 @@ def test_a_sink_that_cannot_tell_partitions_apart_gets_one_after_the_other(trans
 
 
 @GUARANTEES
-def test_a_second_session_in_one_batch_takes_only_its_own_work_along(transactional: bool) -> None:
+def test_a_second_commit_in_one_cycle_takes_only_its_own_work_along(transactional: bool) -> None:
     sink = Whole()
     world = World(sinking(sink), transactional=transactional, on_message_processed=print)
     world.begin()
@@ -173,7 +175,7 @@ def test_a_second_session_in_one_batch_takes_only_its_own_work_along(transaction
     world.steps()
     world.put(SECOND, 2)
     world.steps()
-    # The first session of FIRST is settled when it comes again; this one's flush fails.
+    # The first work of FIRST is settled when it comes again; this one's flush fails.
     world.put(FIRST, 3)
     world.steps()
     sink.moods = [5.0]
@@ -184,14 +186,14 @@ def test_a_second_session_in_one_batch_takes_only_its_own_work_along(transaction
 
 
 @GUARANTEES
-def test_what_was_settled_in_a_batch_stays_so_when_later_sessions_are_given_up(transactional: bool) -> None:
+def test_what_was_settled_in_a_cycle_stays_so_when_later_work_is_aborted(transactional: bool) -> None:
     sink = Whole()
     world = World(sinking(sink), transactional=transactional)
     world.begin()
     for place, value in ((FIRST, 0), (SECOND, 0), (FIRST, 1)):
         world.put(place, value)
         world.steps()
-    # Each first session is settled. The second one of FIRST is flushed when the next record of SECOND comes.
+    # The first work of each is settled. The second one of FIRST is flushed when the next record of SECOND comes.
     sink.moods = [0.01]
     world.put(SECOND, 1)
     world.until(lambda: len(world.feed.resumed) == 2 and not world.feed.paused and not sink.moods)
@@ -206,7 +208,7 @@ def test_what_was_settled_in_a_batch_stays_so_when_later_sessions_are_given_up(t
 
 
 @GUARANTEES
-def test_sinks_of_the_driver_get_what_was_settled_when_later_sessions_are_given_up(transactional: bool) -> None:
+def test_sinks_of_the_driver_get_what_was_settled_when_later_work_is_aborted(transactional: bool) -> None:
     sink = Whole()
 
     def build(app: Application) -> None:
@@ -219,7 +221,7 @@ def test_sinks_of_the_driver_get_what_was_settled_when_later_sessions_are_given_
     for place, value in ((FIRST, 0), (SECOND, 10), (FIRST, 1)):
         world.put(place, value)
         world.steps()
-    # The second session of FIRST is flushed when the next record of SECOND comes.
+    # The second work of FIRST is flushed when the next record of SECOND comes.
     sink.moods = [0.01]
     world.put(SECOND, 11)
     world.until(lambda: committed(world) == {FIRST: 2, SECOND: 2})
@@ -255,7 +257,7 @@ def test_what_was_committed_in_a_batch_is_told_although_the_rest_of_it_is_lost(t
 
 @GUARANTEES
 @pytest.mark.parametrize("first", [FIRST, SECOND])
-def test_a_tick_after_a_session_was_given_up_opens_no_store_twice(transactional: bool, first: TopicPartition) -> None:
+def test_a_tick_after_work_was_aborted_opens_no_store_twice(transactional: bool, first: TopicPartition) -> None:
     sink = Whole()
 
     def build(app: Application) -> None:
@@ -270,8 +272,9 @@ def test_a_tick_after_a_session_was_given_up_opens_no_store_twice(transactional:
     world.put(first, 1, timestamp=1_600)
     world.steps()
     sink.moods = [1.0]
+    due = frozenset({FIRST_TASK, SECOND_TASK})
     for _ in range(60):
-        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in BOTH}, BOTH))
+        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in due}, due))
         world.steps(2)
     world.revoke()
     assert sorted(partition for items in sink.flushed for partition, _ in items) == [0, 1]
@@ -292,7 +295,7 @@ def test_a_sink_that_cannot_tell_partitions_apart_keeps_its_records_while_anothe
     other = TopicPartition("other", 0)
     world.put(FIRST, 1)
     world.put(other, 2)
-    # All sinks are flushed with each session.
+    # All sinks are flushed with each task.
     sink.moods = [1.0]
     world.begin(FIRST, other)
     world.until(lambda: committed(world) == {FIRST: 1, other: 1})
@@ -334,7 +337,7 @@ def test_a_sink_that_cannot_drop_records_ends_the_task_with_a_sentence(transacti
 
 
 @GUARANTEES
-def test_sinks_of_the_driver_get_each_record_once_although_sessions_are_done_again(transactional: bool) -> None:
+def test_sinks_of_the_driver_get_each_record_once_although_work_is_repeated(transactional: bool) -> None:
     def build(app: Application) -> None:
         sdf = app.dataframe(app.topic("in")).apply(_tally_plainly, stateful=True)
         sdf.sink(ListSink())

@@ -20,12 +20,14 @@ from streamrt.runtime.link import (
 )
 from streamrt.runtime.progress import Progress
 from streamrt.runtime.report import Report, StoreTime
+from streamrt.topology import TaskId
 from tests.unit.resident_world import (
-    BOTH,
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     METADATA,
     SECOND,
+    SECOND_TASK,
     World,
     committed,
     plain,
@@ -45,11 +47,11 @@ def test_ticks_let_windows_end(transactional: bool) -> None:
     world.begin()
     world.commit()
     assert world.clients.written("out") == []
-    assert world.reports[0].times[FIRST, waiting_store(world)] == StoreTime(1_500, 2_000)
-    world.link.inbox.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST, TopicPartition("in", 7)})))
+    assert world.reports[0].times[FIRST_TASK, waiting_store(world)] == StoreTime(1_500, 2_000)
+    world.link.inbox.append(Time({FIRST_TASK: {waiting_store(world): 2_000}}, frozenset({FIRST_TASK, TaskId("in", 7)})))
     world.commit()
     assert len(world.clients.written("out")) == 1
-    assert world.reports[1].times[FIRST, waiting_store(world)].next_deadline is None
+    assert world.reports[1].times[FIRST_TASK, waiting_store(world)].next_deadline is None
 
 
 def test_a_tick_reaches_a_task_whose_session_has_no_successor() -> None:
@@ -60,7 +62,7 @@ def test_a_tick_reaches_a_task_whose_session_has_no_successor() -> None:
     world.commit()
     world.clients.spent = False
     for _ in range(20):
-        world.link.inbox.append(Time({FIRST: {waiting_store(world): 2_000}}, frozenset({FIRST})))
+        world.link.inbox.append(Time({FIRST_TASK: {waiting_store(world): 2_000}}, frozenset({FIRST_TASK})))
         world.steps(2)
     assert len(world.clients.written("out")) == 1
 
@@ -72,7 +74,7 @@ def test_event_time_is_told_before_the_commit() -> None:
     world.until(lambda: seen(world) == 1)
     world.steps(10)
     told = [message.report.times for message in world.link.told(ProgressUpdate)]
-    assert any(times.get((FIRST, waiting_store(world))) == StoreTime(1_500, 2_000) for times in told)
+    assert any(times.get((FIRST_TASK, waiting_store(world))) == StoreTime(1_500, 2_000) for times in told)
     assert world.reports == []
 
 
@@ -91,7 +93,7 @@ def test_records_that_are_processed_again_are_not_late_for_what_they_have_brough
         world.put(FIRST, 1, timestamp=timestamp)
     world.until(lambda: seen(world) == 3)
     # Watermarks are made of what is told before it is committed.
-    watermarks = {FIRST: {waiting_store(world): 4_500}}
+    watermarks = {FIRST_TASK: {waiting_store(world): 4_500}}
     world.link.inbox.append(Time(watermarks, frozenset()))
     world.steps()
     if how == "aborted":
@@ -101,11 +103,11 @@ def test_records_that_are_processed_again_are_not_late_for_what_they_have_brough
         world.member.lose()
         world.steps()
         world.member.assign(FIRST)
-    world.until(lambda: FIRST in world.task._sessions)
-    world.link.inbox.append(Time(watermarks, frozenset({FIRST})))
+    world.until(lambda: world.is_open(FIRST_TASK))
+    world.link.inbox.append(Time(watermarks, frozenset({FIRST_TASK})))
     world.commit()
     # Read to its end, it hears of all time.
-    world.link.inbox.append(Time(watermarks, frozenset({FIRST})))
+    world.link.inbox.append(Time(watermarks, frozenset({FIRST_TASK})))
     world.until(lambda: _windows(world) == [1_000, 2_000])
 
 
@@ -117,7 +119,7 @@ def test_time_passes_for_a_partition_without_records_once_it_is_read_to_its_end(
     world.commit()
     world.revoke()
     world.begin(FIRST)
-    world.link.inbox.append(Time({FIRST: {waiting_store(world): 9_000}}, frozenset({FIRST})))
+    world.link.inbox.append(Time({FIRST_TASK: {waiting_store(world): 9_000}}, frozenset({FIRST_TASK})))
     world.until(lambda: _windows(world) == [1_000])
 
 
@@ -145,11 +147,11 @@ def test_what_waits_for_a_lookup_waits_from_its_own_time_on_and_not_from_that_of
     world.until(lambda: seen(world) == 2)
 
     def waiting() -> int | None:
-        return world.task._sessions[FIRST].stores.times()[waiting_store(world)].next_deadline
+        return world.tasks.assigned[FIRST_TASK].stores.times()[waiting_store(world)].next_deadline
 
     # The first one has waited for long enough.
     assert waiting() == pytest.approx(world.clients.now() + 1_000, abs=300)
-    world.link.inbox.append(Time({}, frozenset({FIRST})))
+    world.link.inbox.append(Time({}, frozenset({FIRST_TASK})))
     world.steps()
     assert waiting() == pytest.approx(world.clients.now() + 1_000, abs=300)
 
@@ -166,8 +168,9 @@ def test_ticks_that_fail_with_sinks_open_no_store_twice() -> None:
     world.begin()
     world.commit()
     world.clients.troubles["store scan"] = StoreCorruptedError("injected")
+    due = frozenset({FIRST_TASK, SECOND_TASK})
     for _ in range(30):
-        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in BOTH}, BOTH))
+        world.link.inbox.append(Time({task: {waiting_store(world): 2_000} for task in due}, due))
         world.steps(2)
     assert not world.clients.troubles
     sunk = [batch.partition for report in world.reports for _, batch in report.sunk]

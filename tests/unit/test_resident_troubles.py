@@ -1,4 +1,4 @@
-"""The resident task in trouble: sessions that fail, stores that are damaged, offsets that are gone."""
+"""The resident loop in trouble: tasks that fail, stores that are damaged, offsets that are gone."""
 
 import itertools
 from pathlib import Path
@@ -25,6 +25,7 @@ from streamrt.runtime.link import (
 from streamrt.state import RocksDBOptions, RocksDBStore, StorePartition
 from tests.unit.resident_world import (
     FIRST,
+    FIRST_TASK,
     GUARANTEES,
     SECOND,
     World,
@@ -254,15 +255,15 @@ def test_a_spent_writer_is_not_used_again() -> None:
     assert world.counts() == [(1, 1), (2, 2)]
 
 
-def test_the_next_session_takes_the_writer_that_there_is_then() -> None:
+def test_the_next_cycle_takes_the_writer_that_there_is_then() -> None:
     world = World(plain, commits={"commit_every": 1})
     world.begin()
     for place in (FIRST, SECOND):
         world.put(place, 1)
         world.commit()
     # The producer of before has met a fatal error meanwhile.
-    for session in world.task._sessions.values():
-        session.writer = no_writer
+    for task in world.tasks.assigned.values():
+        task._commit.writer = no_writer  # type: ignore[misc]
     world.put(FIRST, 2)
     world.put(SECOND, 2)
     world.until(lambda: committed(world) == {FIRST: 2, SECOND: 2})
@@ -345,7 +346,7 @@ def test_fault_23_a_locked_store_lets_its_task_wait_and_no_other(tmp_path: Path,
     world.until(lambda: committed(world).get(SECOND) == 2 and world.clock() > begun + 10)
     assert FIRST not in committed(world)
     told = [message.report.locked for message in world.link.told(ProgressUpdate) if message.report.locked]
-    assert all(list(locked) == [FIRST] and "is in use by another process" in locked[FIRST] for locked in told)
+    assert all(list(locked) == [FIRST_TASK] and "is in use by another process" in locked[FIRST_TASK] for locked in told)
     # One trial each three seconds.
     assert 2 <= len(told) <= (world.clock() - 1_000) / 3 + 1
     held.close()

@@ -8,7 +8,11 @@ import pytest
 
 from streamrt import Application
 from streamrt.models import TopicPartition
+from streamrt.runtime.commit import AtLeastOnceCommit
+from streamrt.runtime.stream_task import StreamTask
 from streamrt.runtime.turns import Turns
+from streamrt.testing.memory import MemoryClients
+from streamrt.topology import TaskId
 from tests.unit.resident_world import BOTH, FIRST, GUARANTEES, SECOND, Clock, World, committed
 from tests.unit.tasks import numbers
 
@@ -34,7 +38,7 @@ def slow_world(transactional: bool, partitions: int = 2, commit_every: int = 0) 
     """Return a resident task with a slow function, and the clock by which it is slow."""
     slow = Slow()
     world = World(slow, transactional=transactional, partitions=partitions, commits={"commit_every": commit_every})
-    world.tasks.clock = slow.clock
+    world.tasks._registry.clock = slow.clock
     return world, slow.clock
 
 
@@ -49,8 +53,8 @@ def test_fault_9_a_record_waits_for_a_slice_of_each_busy_partition_and_not_for_a
     world.steps(5)
 
     def processed(offset: int) -> bool:
-        batch = world.task._batch
-        return batch is not None and batch.position(THIRD) > offset
+        cycle = world.task._cycle
+        return cycle is not None and cycle.position(THIRD) > offset
 
     for number in range(10):
         before = clock.seconds
@@ -140,7 +144,7 @@ def test_fault_9_revoking_waits_for_a_slice_at_most(transactional: bool) -> None
     world.member.assign()
     world.steps()
     assert not world.task._turns
-    assert not world.task._crowded
+    assert not world.task._turns._crowded
     world.begin()
     world.until(lambda: committed(world) == {FIRST: 1_000, SECOND: 1_000}, 3_000)
     assert sorted(world.outputs()) == [*range(2_000)]
@@ -178,18 +182,27 @@ def test_fault_11_closing_is_committed_between_portions_and_goes_on_without_reco
 
 
 def test_turns_hold_records_in_order_and_know_what_is_crowded() -> None:
-    turns = Turns(lambda place: place)
+    clients = MemoryClients(lambda: 0)
+    first, second = (
+        StreamTask(TaskId("in", partition.partition), {partition: 0}, AtLeastOnceCommit(clients), {})
+        for partition in (FIRST, SECOND)
+    )
+    third = TaskId("in", 2)
+    turns = Turns(lambda partition: TaskId(partition.topic, partition.partition))
     assert not turns
     turns.add([numbers(3), numbers(2, partition=1)])
-    turns.want(THIRD)
+    turns.want(third)
     assert turns.records == 5
-    assert THIRD in turns
+    assert third in turns
     # No turn has shown yet how much one can do.
-    assert turns.crowded() == {FIRST, SECOND}
+    assert turns.crowding() == ({FIRST, SECOND}, set())
+    assert turns.crowding() == (set(), set())
     assert turns.room == 9_995
     turns.add([numbers(20_000, start=3)])
     assert turns.room == 100
-    turns.drop(FIRST)
+    turns.drop(first)
     assert turns.records == 2
-    turns.clear()
-    assert not turns
+    assert turns.crowding() == (set(), set())
+    turns.drop(second)
+    assert turns.records == 0
+    assert third in turns

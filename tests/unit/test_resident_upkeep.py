@@ -41,11 +41,11 @@ def test_fault_16_a_clock_that_was_set_back_does_not_hold_changes_back(tmp_path:
     world.begin(FIRST)
     world.put(FIRST, 1)
     world.commit()
-    (session,) = world.task._sessions.values()
-    assert not session.stores.flush_held_back()
+    (task,) = world.tasks.assigned.values()
+    assert not task.stores.flush_held_back()
     wall[0] = 5
-    assert session.stores.flush_held_back()
-    assert not session.stores.flush_held_back()
+    assert task.stores.flush_held_back()
+    assert not task.stores.flush_held_back()
     world.task._drop()
 
 

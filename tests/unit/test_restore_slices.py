@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
 from streamrt.runtime.report import RestoredPart
 from streamrt.spark.restore import restore_in_slices
-from tests.unit.commit_world import OTHER, World
-from tests.unit.tasks import PLACE
+from streamrt.topology import TaskId
+from tests.unit.commit_world import OTHER, OTHER_TASK, World
+from tests.unit.tasks import PLACE, TASK
 
-TASKS = [TopicPartition("orders", number) for number in range(200)]
-Shares = Sequence[Sequence[TopicPartition]]
+TASKS = [TaskId("orders", number) for number in range(200)]
+Shares = Sequence[Sequence[TaskId]]
 
 
 class Slots:
@@ -23,12 +23,12 @@ class Slots:
         slice_s: when a slot stops to begin, or to go on with, tasks.
     """
 
-    def __init__(self, seconds: dict[TopicPartition, float], slice_s: float = 2.0) -> None:
+    def __init__(self, seconds: dict[TaskId, float], slice_s: float = 2.0) -> None:
         self.needs = dict(seconds)
         self.longest = 0.0
-        self.begun: list[TopicPartition] = []
+        self.begun: list[TaskId] = []
         self.slices: list[Shares] = []
-        self.locked: set[TopicPartition] = set()
+        self.locked: set[TaskId] = set()
         self._slice_s = slice_s
 
     def run(self, shares: Shares) -> Report:
@@ -103,8 +103,8 @@ def test_fault_17_tasks_that_time_is_not_enough_for_are_not_begun(transactional:
     """Not even opened, where there is nothing to restore: exactly once, that takes the transactional id."""
     world = World(transactional=transactional)
     context = BatchContext({PLACE: 0, OTHER: 0}, time_limit_s=-1.0)
-    report = world.tasks.restore([PLACE, OTHER], context)
-    assert report.restored == {PLACE}
+    report = world.tasks.restore([TASK, OTHER_TASK], context)
+    assert report.restored == {TASK}
     assert not report.complete
     assert world.clients.calls.count("init") == int(transactional)
-    assert world.tasks.restore([PLACE, OTHER], BatchContext({PLACE: 0, OTHER: 0})).restored == {PLACE, OTHER}
+    assert world.tasks.restore([TASK, OTHER_TASK], BatchContext({PLACE: 0, OTHER: 0})).restored == {TASK, OTHER_TASK}

@@ -41,11 +41,12 @@ from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.settings import StopConditions
 from streamrt.spark.time_requests import TimeRequests
 from streamrt.topics import Topic
-from streamrt.topology import SourceOperator, TopologyBuilder
+from streamrt.topology import SourceOperator, TaskId, TopologyBuilder
 from tests.support import wait_until
 from tests.unit.test_event_time import STORE, Waiting
 
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+TASK_ZERO, TASK_ONE = TaskId("clicks", 0), TaskId("clicks", 1)
 SOON_S = 5.0
 
 
@@ -146,8 +147,8 @@ def expect(link: DriverLink, kind: type[Any]) -> Any:
     return received[0]
 
 
-def seen(place: TopicPartition, observed: int | None, deadline: int | None = None) -> ProgressUpdate:
-    return ProgressUpdate(Report(times={(place, STORE): StoreTime(observed, deadline)}))
+def seen(task: TaskId, observed: int | None, deadline: int | None = None) -> ProgressUpdate:
+    return ProgressUpdate(Report(times={(task, STORE): StoreTime(observed, deadline)}))
 
 
 def test_tasks_are_told_where_to_begin_and_progress_shows_all_of_them(make: Callable[..., Driver]) -> None:
@@ -271,12 +272,12 @@ def test_a_task_begins_with_a_partition_when_the_one_before_has_let_go_of_it(mak
 def test_a_task_is_told_nothing_of_partitions_that_it_goes_on_with(make: Callable[..., Driver]) -> None:
     driver = make(1)
     link = driver.task(0, ZERO)
-    link.send(seen(ZERO, 1_000))
+    link.send(seen(TASK_ZERO, 1_000))
     link.send(BatchDone(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 9)})))
     expect(link, Ack)
     driver.slots.tick()
     marks = expect(link, Time).watermarks
-    assert marks[ZERO] == {STORE: 1_000}
+    assert marks[TASK_ZERO] == {STORE: 1_000}
     link.send(AssignmentRequest(2, frozenset({ZERO}), frozenset({ZERO})))
     assert expect(link, StartPositions) == StartPositions(2)
     assert driver.progress.snapshot().positions == {ZERO: 9}
@@ -356,26 +357,26 @@ def test_the_task_that_was_lost_first_is_to_blame(make: Callable[..., Driver]) -
 def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Callable[..., Driver]) -> None:
     driver = make()
     first = driver.task(0, ZERO)
-    first.send(seen(ZERO, 1_000, deadline=1_500))
+    first.send(seen(TASK_ZERO, 1_000, deadline=1_500))
     first.send(BatchDone(1, Report()))
     expect(first, Ack)
     driver.slots.tick()
     assert first.receive(0.05) == [], "the other task may have records that are older"
     second = driver.task(1, ONE)
-    second.send(seen(ONE, 2_000))
+    second.send(seen(TASK_ONE, 2_000))
     second.send(BatchDone(1, Report()))
     expect(second, Ack)
     driver.slots.tick()
-    for link, task in ((first, ZERO), (second, ONE)):
+    for link, task in ((first, TASK_ZERO), (second, TASK_ONE)):
         assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset())
     driver.slots.tick()
     assert first.receive(0.05) == [], "nothing is new"
-    first.send(seen(ZERO, 3_000, deadline=1_500))
+    first.send(seen(TASK_ZERO, 3_000, deadline=1_500))
     first.send(BatchDone(2, Report()))
     expect(first, Ack)
     driver.slots.tick()
-    assert expect(first, Time) == Time({ZERO: {STORE: 2_000}}, frozenset({ZERO}))
-    assert expect(second, Time) == Time({ONE: {STORE: 2_000}}, frozenset())
+    assert expect(first, Time) == Time({TASK_ZERO: {STORE: 2_000}}, frozenset({TASK_ZERO}))
+    assert expect(second, Time) == Time({TASK_ONE: {STORE: 2_000}}, frozenset())
 
 
 def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_time(make: Callable[..., Driver]) -> None:
@@ -385,36 +386,36 @@ def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_ti
     expect(second, StartPositions)
     first.send(AssignmentRequest(2, frozenset({ZERO})))
     expect(first, StartPositions)
-    first.send(seen(ZERO, 9_000))
+    first.send(seen(TASK_ZERO, 9_000))
     first.send(BatchDone(1, Report()))
     expect(first, Ack)
     driver.slots.tick()
-    assert expect(first, Time).watermarks == {ZERO: {STORE: 9_000}}
+    assert expect(first, Time).watermarks == {TASK_ZERO: {STORE: 9_000}}
     second.send(AssignmentRequest(2, frozenset({ONE})))
     expect(second, StartPositions)
     driver.slots.tick()
-    assert expect(second, Time) == Time({ONE: {}}, frozenset({ONE})), "nobody knows yet where it is"
-    second.send(seen(ONE, 5_000))
+    assert expect(second, Time) == Time({TASK_ONE: {}}, frozenset({TASK_ONE})), "nobody knows yet where it is"
+    second.send(seen(TASK_ONE, 5_000))
     second.send(BatchDone(1, Report()))
     expect(second, Ack)
     driver.slots.tick()
-    assert expect(second, Time).watermarks == {ONE: {STORE: 5_000}}
+    assert expect(second, Time).watermarks == {TASK_ONE: {STORE: 5_000}}
 
 
 def test_a_quiet_partition_is_idle_while_another_task_is_busy(make: Callable[..., Driver]) -> None:
     driver = make()
     first, second = driver.task(0, ZERO), driver.task(1, ONE)
-    for link, task in ((first, ZERO), (second, ONE)):
+    for link, task in ((first, TASK_ZERO), (second, TASK_ONE)):
         link.send(seen(task, 1_000))
-    second.send(ProgressUpdate(Report(), ended=frozenset({ONE})))
+    second.send(ProgressUpdate(Report(), ended=frozenset({TASK_ONE})))
     watermarks: list[int] = []
 
     def busy() -> bool:
-        first.send(seen(ZERO, 2_000 + len(watermarks)))
+        first.send(seen(TASK_ZERO, 2_000 + len(watermarks)))
         driver.slots.tick()
         for message in first.receive(0.02):
             assert isinstance(message, Time)
-            watermarks.extend(message.watermarks[ZERO].values())
+            watermarks.extend(message.watermarks[TASK_ZERO].values())
         return bool(watermarks) and watermarks[-1] >= 2_000
 
     # Its idle timeout is 100 ms.
@@ -446,12 +447,12 @@ def test_an_answer_to_the_attempt_before_changes_nothing(make: Callable[..., Dri
     driver.offsets.first_answer.set()
     wait_until(lambda: threads_of_tasks() == 1, SOON_S)
     assert driver.progress.snapshot().positions == {ZERO: 5, ONE: 15}
-    second.send(seen(ZERO, 1_000))
-    second.send(seen(ONE, 1_000, deadline=500))
+    second.send(seen(TASK_ZERO, 1_000))
+    second.send(seen(TASK_ONE, 1_000, deadline=500))
     second.send(BatchDone(1, Report()))
     expect(second, Ack)
     driver.slots.tick()
-    assert expect(second, Time).due == {ONE}
+    assert expect(second, Time).due == {TASK_ONE}
 
 
 def threads_of_tasks() -> int:
@@ -493,8 +494,8 @@ def test_what_a_dead_attempt_has_committed_is_told_before_what_the_next_one_does
 def test_those_who_are_there_go_on_without_a_task_that_never_begins(make: Callable[..., Driver]) -> None:
     driver = make()
     link = driver.task(0, ZERO, ONE)
-    for place, observed in ((ZERO, 3_000), (ONE, 1_000)):
-        link.send(seen(place, observed))
+    for task, observed in ((TASK_ZERO, 3_000), (TASK_ONE, 1_000)):
+        link.send(seen(task, observed))
     link.send(IdleChanged(True))
     link.send(BatchDone(1, Report(ranges={ZERO: OffsetRange(*ZERO, 5, 6)})))
     expect(link, Ack)
@@ -504,7 +505,7 @@ def test_those_who_are_there_go_on_without_a_task_that_never_begins(make: Callab
     driver.slots._patient_until = time.monotonic()
     wait_until(lambda: driver.slots.quiet, SOON_S)
     driver.slots.tick()
-    assert expect(link, Time).watermarks == {ZERO: {STORE: 1_000}, ONE: {STORE: 1_000}}
+    assert expect(link, Time).watermarks == {TASK_ZERO: {STORE: 1_000}, TASK_ONE: {STORE: 1_000}}
     link.close()
     assert driver.slots.empty(SOON_S)
     assert driver.slots.moved()
@@ -539,7 +540,7 @@ def test_restores_that_another_instance_goes_on_with_are_shown_no_longer(make: C
     driver = make(1)
     link = driver.task(0, ZERO, ONE)
     display = driver.slots._restores
-    link.send(ProgressUpdate(Report(restores={(ONE, STORE): RestoredPart(50, 100, 50, finished=False)})))
+    link.send(ProgressUpdate(Report(restores={(TASK_ONE, STORE): RestoredPart(50, 100, 50, finished=False)})))
     link.send(AssignmentRequest(2, frozenset({ZERO, ONE})))
     expect(link, StartPositions)
     assert driver.slots._restores is display

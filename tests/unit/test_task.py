@@ -49,7 +49,7 @@ def test_a_batch_may_hold_several_partitions_and_topics_in_several_chunks(proces
     }
     assert (report.records, report.outputs) == (6, 6)
     collected = [("in", 0, 0), ("in", 0, 1), ("in", 0, 2), ("in", 0, 3), ("second", 0, 0)]
-    # A session for each chunk, or one for each partition.
+    # A commit for each chunk, or one for each partition.
     collected.insert(2 if processing_mode == "micro-batch" else 4, ("in", 1, 0))
     assert [(output.topic, output.partition, output.offset) for output in report.collected] == collected
 

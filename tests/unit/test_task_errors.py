@@ -24,7 +24,7 @@ from streamrt.models import OffsetRange, RawRecord, Record, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
 from streamrt.serializers import Deserializer, JSONSerializer, SerializationContext, Serializer
 from tests.unit.apps import Stage
-from tests.unit.tasks import PLACE, Writer, chunk, end, numbers, run, values
+from tests.unit.tasks import PLACE, TASK, Writer, chunk, end, numbers, run, values
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
@@ -413,7 +413,7 @@ def test_a_lost_delivery_takes_the_progress_of_the_batch_back() -> None:
     assert (report.complete, report.processed) == (False, {})
     failure = report.failure
     assert failure is not None
-    assert (failure.kind, failure.partition, failure.offset) == ("producer", PLACE, None)
+    assert (failure.kind, failure.partition, failure.offset) == ("producer", TASK, None)
     assert failure.message == "the broker lost it (while processing in[0], in[1])"
 
 

@@ -7,10 +7,10 @@ from streamrt.runtime import Report
 from streamrt.runtime.unfinished import Unfinished
 from streamrt.spark.query import QuerySettings
 from streamrt.spark.routing import waves
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 from tests.unit.apps import application
 
-FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
+FIRST, SECOND = TaskId("in", 0), TaskId("in", 1)
 
 
 def topology(closing: str) -> Topology:

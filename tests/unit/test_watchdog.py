@@ -105,6 +105,34 @@ def test_a_deserializer_and_a_callback_are_interrupted_too() -> None:
     assert "the callback on_consumer_error itself failed" in str(caught.value)
 
 
+def test_the_timestamp_extractor_of_merged_topics_is_interrupted_too(processing_mode: str) -> None:
+    skipped: list[Any] = []
+
+    def skip(error: Exception, record: Any, logger: Any) -> bool:
+        skipped.append((str(error.__cause__), record.offset()))
+        return True
+
+    def when(value: Any, headers: Any, timestamp: float, timestamp_type: Any) -> int:
+        # Merging asks for the time of a record before it is processed.
+        return int(timestamp) if wait(value) else 0
+
+    app = Application(
+        "localhost:9092",
+        processing_timeout=TIMEOUT_S,
+        loglevel=None,
+        on_consumer_error=skip,
+        processing_mode=processing_mode,  # type: ignore[arg-type]
+    )
+    first = app.dataframe(app.topic("a", timestamp_extractor=when))
+    first.concat(app.dataframe(app.topic("b"))).apply(lambda value, state: value, stateful=True)
+    with TopologyTestDriver(app) as driver:
+        for value in ("one", "sleep", "two"):
+            driver.pipe("a", value, timestamp=1_000)
+        driver.pipe("b", "three", timestamp=2_000)
+        assert [output[0] for output in driver.outputs()] == ["one", "two", "three"]
+    assert skipped == [("took longer than 0.2 s (processing_timeout)", 1)]
+
+
 class Task:
     """A task at a record."""
 

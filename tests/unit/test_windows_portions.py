@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import streamrt.runtime.commit as commit_module
+import streamrt.runtime.faults as faults_module
 import streamrt.runtime.resident_loop as resident_module
 import streamrt.testing.driver as driver_module
 from streamrt import message_context
@@ -26,6 +26,7 @@ from streamrt.runtime.stores import StoreCatalog
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.driver import TopologyTestDriver
 from streamrt.testing.memory import MemoryClients, WrittenRecord
+from streamrt.topology import TaskId
 from tests.sim.simulation import replaced
 from tests.support import LONG
 from tests.unit.apps import application
@@ -37,6 +38,7 @@ from tests.unit.window_model import Record, Window, side_by_side
 PARTITIONS = 2
 LOOK_S = 0.001
 PLACES = [TopicPartition("in", number) for number in range(PARTITIONS)]
+TASKS = [TaskId("in", number) for number in range(PARTITIONS)]
 GUARANTEES = pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 CLOSINGS = pytest.mark.parametrize("closing", ["partition", "watermark"])
 WATERMARK = {"closing_strategy": "watermark", "idle_timeout_ms": 10_000}
@@ -113,7 +115,7 @@ class World:
         self.spec = replace(spec, state=state)
         self.clients = MemoryClients(lambda: 0)
         self.positions = dict.fromkeys(PLACES, 0)
-        self.watermarks: dict[TopicPartition, dict[str, int]] = {}
+        self.watermarks: dict[TaskId, dict[str, int]] = {}
         self.portions = self.crashes = 0
         self._transactional = guarantee == "exactly-once"
         self._mode = mode
@@ -143,7 +145,7 @@ class World:
     def pass_time(self, watermark: int) -> None:
         """Tell all tasks of a watermark, and let them do what is due then."""
         stores = self.spec.topology.watermarks("in")
-        self.watermarks = {place: dict.fromkeys(stores, watermark) for place in PLACES}
+        self.watermarks = {task: dict.fromkeys(stores, watermark) for task in TASKS}
         self._tick()
 
     def close(self) -> None:
@@ -162,17 +164,17 @@ class World:
         return found
 
     def _tick(self) -> None:
-        unfinished = set(PLACES)
+        unfinished = set(TASKS)
         for _ in range(5_000):
             report = self._run(partial(self._process_tick, sorted(unfinished)))
             # Who had no turn in the slice is not reported.
-            left = dict.fromkeys(PLACES, True) if report is None else report.unfinished
-            unfinished = {task for task in PLACES if left.get(task, task in unfinished)}
+            left = dict.fromkeys(TASKS, True) if report is None else report.unfinished
+            unfinished = {task for task in TASKS if left.get(task, task in unfinished)}
             if not unfinished:
                 return
         raise AssertionError("what is due is never finished")
 
-    def _process_tick(self, tasks: Sequence[TopicPartition], context: BatchContext) -> Report:
+    def _process_tick(self, tasks: Sequence[TaskId], context: BatchContext) -> Report:
         return self._process.tick(tasks, context)
 
     def _run(self, run: Callable[[BatchContext], Report]) -> Report | None:
@@ -188,7 +190,7 @@ class World:
                 raise InjectedFaultError(point)
 
         try:
-            with replaced(commit_module, "reached", reached):
+            with replaced(faults_module, "reached", reached):
                 report = run(BatchContext(dict(self.positions), cut.looks * LOOK_S, watermarks=self.watermarks))
         except InjectedFaultError:
             self.crashes += 1
@@ -330,17 +332,17 @@ def test_fault_11_one_record_closes_windows_in_portions_with_commits_in_between(
     chunk = chunk_of(0, records, 50, 1)
     report = process.run([chunk], BatchContext(dict(world.positions), time_limit_s=5 * LOOK_S))
     # The record is processed and its offset committed, and some of the windows are not closed yet.
-    assert report.unfinished[PLACES[0]]
+    assert report.unfinished[TASKS[0]]
     assert report.ranges[PLACES[0]].end == 51
     closed = len(world.written())
     assert 0 < closed < 20
     world.positions[PLACES[0]] = 51
     world._start(wipe=True)
     for _ in range(100):
-        report = world._process.tick([PLACES[0]], BatchContext(dict(world.positions), time_limit_s=5 * LOOK_S))
+        report = world._process.tick([TASKS[0]], BatchContext(dict(world.positions), time_limit_s=5 * LOOK_S))
         before, closed = closed, len(world.written())
         assert closed - before < 20
-        if not report.unfinished[PLACES[0]]:
+        if not report.unfinished[TASKS[0]]:
             break
     assert closed == 50
     world.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import streamrt.runtime.commit as commit_module
+import streamrt.runtime.faults as faults_module
 from streamrt import message_context
 from streamrt.kafka import TopicConfig
 from streamrt.models import TimestampType, TopicPartition
@@ -123,7 +123,7 @@ class World:
             for number, size in enumerate(step.sizes)
         ]
         try:
-            with replaced(commit_module, "reached", reached):
+            with replaced(faults_module, "reached", reached):
                 report = self._process.run([chunk for chunk in chunks if chunk.offsets], self._context())
         except InjectedFaultError:
             self.crashes += 1

@@ -97,6 +97,7 @@ class PostgresLookup(SQLLookup):
 
     _fields: ClassVar[tuple[type[SQLField], ...]] = (PostgresLookupField, PostgresLookupQueryField)
     _mark: ClassVar[str] = "%s"
+    _parameter: ClassVar[re.Pattern[str]] = _PARAMETER
 
     def __init__(
         self,
@@ -227,10 +228,6 @@ class PostgresLookup(SQLLookup):
 
     def _quoted(self, name: str) -> str:
         return quoted(name).replace("%", "%%")
-
-    def _query(self, field: Any) -> tuple[str, tuple[str, ...]]:
-        names = dict.fromkeys(found[1] for found in _PARAMETER.finditer(field.query) if found[1])
-        return field.query, tuple(names)
 
     def _select(self, connection: Any, sql: str, bound: Any, first: bool) -> tuple[Any, ...]:
         with connection.execute(sql, bound if isinstance(bound, dict) else (bound,)) as cursor:

@@ -6,6 +6,7 @@ the schema of the database, and quoted.
 
 import abc
 import os
+import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 import tenacity
 from cachetools import TLRUCache
 
+from streamrt.common.copies import deep_copy
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
-from streamrt.joins.values import deep_copy
 from streamrt.records import Headers
 
 __all__ = ["CacheInfo", "Direction", "QueryField", "SQLLookup", "TableField"]
@@ -287,7 +288,8 @@ class SQLLookup(BaseLookup[Any]):
             names = " or ".join(kind.__name__ for kind in self._fields)
             raise ArgumentTypeError(f"{type(self).__name__} needs fields of {names}, got {type(field).__name__}")
         if isinstance(field, QueryField):
-            return _Plan(*self._query(field))
+            parameters = dict.fromkeys(found[1] for found in self._parameter.finditer(field.query) if found[1])
+            return _Plan(field.query, tuple(parameters))
         return _Plan(self._statement(field), None)
 
     def _statement(self, field: Any) -> str:
@@ -349,6 +351,8 @@ class SQLLookup(BaseLookup[Any]):
 
     _mark: ClassVar[str]
     """The placeholder of a bound value in a statement."""
+    _parameter: ClassVar[re.Pattern[str]]
+    """Matches the parameters of query fields; its group is the name."""
 
     @property
     @abc.abstractmethod
@@ -378,10 +382,6 @@ class SQLLookup(BaseLookup[Any]):
     @abc.abstractmethod
     def _table(self, field: Any) -> str:
         """Return the quoted name of a field's table."""
-
-    @abc.abstractmethod
-    def _query(self, field: Any) -> tuple[str, tuple[str, ...]]:
-        """Return the statement of a query field, and the names of its parameters."""
 
     @abc.abstractmethod
     def _select(self, connection: Any, sql: str, bound: Any, first: bool) -> tuple[Any, ...]:

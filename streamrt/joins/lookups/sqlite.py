@@ -95,6 +95,7 @@ class SQLiteLookup(SQLLookup):
 
     _fields: ClassVar[tuple[type[SQLField], ...]] = (SQLiteLookupField, SQLiteLookupQueryField)
     _mark: ClassVar[str] = "?"
+    _parameter: ClassVar[re.Pattern[str]] = _PARAMETER
 
     def __init__(self, path: str | Path, cache_size: int = 1000) -> None:
         self._path = str(path)
@@ -126,10 +127,6 @@ class SQLiteLookup(SQLLookup):
 
     def _table(self, field: Any) -> str:
         return self._quoted(field.table)
-
-    def _query(self, field: Any) -> tuple[str, tuple[str, ...]]:
-        names = dict.fromkeys(found[1] for found in _PARAMETER.finditer(field.query) if found[1])
-        return field.query, tuple(names)
 
     def _select(self, connection: sqlite3.Connection, sql: str, bound: Any, first: bool) -> tuple[Any, ...]:
         cursor = connection.execute(sql, bound if isinstance(bound, dict) else (bound,))

@@ -1,0 +1,114 @@
+"""The parts of the driver that both runners have, and what both do at the begin and the end of a run."""
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+
+from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
+from streamrt.records import TopicPartition
+from streamrt.runtime.event_time import EventTime
+from streamrt.spark.commits import RepartitionPurge
+from streamrt.spark.launch import client_settings, fence, look_for_strangers, remove_members, spark_cause
+from streamrt.spark.offsets import StartOffsets
+from streamrt.spark.report_handler import ReportHandler
+from streamrt.spark.session import SparkEnvironment
+from streamrt.spark.settings import RunContext
+from streamrt.spark.time_requests import TimeRequests
+
+__all__ = ["DriverServices"]
+
+logger = logging.getLogger("streamrt")
+
+_RESTARTS = 3
+
+
+class DriverServices:
+    """The services of the driver during one run.
+
+    Args:
+        run: the application and its environment.
+
+    Attributes:
+        clients: settings of the tasks' Kafka clients.
+        closing: set when the run ends; ends the search for other applications in the group.
+        event_time: the event time of all tasks.
+        offsets: finds the offsets at which tasks begin.
+        purge: deletes processed records of repartition topics.
+        results: handles the reports of tasks.
+        time_requests: asks Kafka for what event time needs.
+    """
+
+    def __init__(self, run: RunContext) -> None:
+        topology = run.spec.topology
+        self._context = run
+        self.clients = client_settings(run.config, run.settings)
+        self.closing = threading.Event()
+        self.event_time = EventTime(topology, run.settings.partitions)
+        self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence)
+        self.purge = RepartitionPurge(run.admin, topology.exchanges)
+        self.results = ReportHandler(
+            topology, run.conditions, run.stop, run.progress, run.display, run.settings.on_message_processed
+        )
+        self.time_requests = TimeRequests(run.admin, run.config.consumer_group, topology)
+
+    def begin(self, environment: SparkEnvironment) -> None:
+        """Start the sinks, and search the group for other applications until the run ends.
+
+        Raises:
+            SinkError: if a sink cannot be started.
+        """
+        run = self._context
+        self.results.start(environment.session)
+        logger.info("Spark is ready with %d slots", environment.slots)
+        look_for_strangers(environment, run.config, run.settings, run.topics, self.closing)
+
+    def leave(self, instance_ids: Sequence[str]) -> None:
+        """Remove static members from the group, if Spark has been started, so that no instance waits for them."""
+        environment = self._context.spark.environment
+        if instance_ids and environment is not None:
+            remove_members(environment, self._context.config, self._context.settings, instance_ids)
+
+    def fence(self, places: Iterable[TopicPartition]) -> None:
+        """End the transactions that dead tasks left open, and take over the claims of other versions.
+
+        Raises:
+            TransactionError: if Kafka does not allow it.
+            KafkaRequestError: if the group's offsets cannot be read.
+        """
+        fence(self.clients, self._context.spec.commit_metadata, places)
+
+    def wait_for_broker(self) -> None:
+        """Wait until a broker is available.
+
+        Raises:
+            KafkaBrokerUnavailableError: if none becomes available in time.
+        """
+        self._context.admin.wait_for_broker(self._context.config.broker_availability_timeout)
+
+    def allow_restart(self, what: str, error: Exception, restarts: int) -> None:
+        """Log that work which Spark gave up is started again.
+
+        Args:
+            what: the work, such as "query".
+            error: the error from Spark.
+            restarts: number of earlier restarts without progress.
+
+        Raises:
+            RunnerError: if there were too many.
+        """
+        cause = spark_cause(error)
+        if restarts >= _RESTARTS:
+            raise RunnerError(f"Spark gave the {what} up {restarts} times without progress: {cause}") from error
+        logger.warning("Spark gave the %s up (%s); restarting from the committed offsets", what, cause)
+
+    def is_stopped_pause(self, error: BaseException) -> bool:
+        """Return whether an error is no failure: the application was stopped while a sink paused.
+
+        The records of the sink are not committed.
+        """
+        paused = isinstance(error, SinkError) and isinstance(error.__cause__, SinkBackpressureError)
+        return paused and self._context.stop.is_set()
+
+    def warn_of_running_tasks(self) -> None:
+        """Log that tasks are interrupted in the middle of their work."""
+        logger.warning("the running tasks did not reach a boundary in time; uncommitted records will be reprocessed")

@@ -1,0 +1,71 @@
+"""What both runners on Spark share."""
+
+import threading
+
+import pytest
+
+from streamrt import ConnectionConfig
+from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
+from streamrt.kafka import TopicAdmin
+from streamrt.runtime.display import Display
+from streamrt.runtime.progress import Progress
+from streamrt.spark.resident import ResidentRunner
+from streamrt.spark.runner import SparkRunner
+from streamrt.spark.services import DriverServices
+from streamrt.spark.settings import RunContext, RunSettings, StopConditions
+from streamrt.spark.start import SparkStart
+from tests.unit.apps import Stage, completed
+
+
+@pytest.fixture
+def run() -> RunContext:
+    stage = Stage()
+    stage.sdf.to_topic(stage.out)
+    spec, config, progress = completed(stage.app), stage.app.config, Progress()
+    connection = ConnectionConfig(bootstrap_servers="unused.invalid:9092")
+    return RunContext(
+        config,
+        RunSettings(connection, {}, {}, {}, "shop-0", None, {"in": 1}),
+        spec,
+        SparkStart(config, connection, {}, None, progress),
+        TopicAdmin(connection),
+        StopConditions(),
+        threading.Event(),
+        threading.Event(),
+        progress,
+        Display(spec.topology),
+    )
+
+
+def paused() -> SinkError:
+    error = SinkError("the sink paused")
+    error.__cause__ = SinkBackpressureError(1.0)
+    return error
+
+
+def test_a_pause_of_a_sink_is_no_failure_once_the_application_is_stopped(run: RunContext) -> None:
+    services = DriverServices(run)
+    assert not services.is_stopped_pause(paused())
+    run.stop.set()
+    assert services.is_stopped_pause(paused())
+    assert not services.is_stopped_pause(SinkError("the disk is full"))
+    assert not services.is_stopped_pause(RuntimeError())
+
+
+def test_work_that_spark_gives_up_is_started_again_three_times(
+    run: RunContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    services = DriverServices(run)
+    for restarts in range(3):
+        services.allow_restart("query", OSError("disk full"), restarts)
+    assert caplog.messages == ["Spark gave the query up (disk full); restarting from the committed offsets"] * 3
+    with pytest.raises(RunnerError, match="Spark gave the tasks up 3 times without progress: disk full"):
+        services.allow_restart("tasks", OSError("disk full"), 3)
+
+
+@pytest.mark.parametrize("runner", [SparkRunner, ResidentRunner])
+def test_runners_contact_nobody_before_they_run(
+    runner: type[SparkRunner] | type[ResidentRunner], run: RunContext
+) -> None:
+    runner(run)
+    run.admin.close()
