@@ -73,7 +73,7 @@ class AsOfJoin(MergeOperator):
                 if timestamp < now - grace:
                     too_late.note(key, timestamp, grace, now)
                 else:
-                    item = transaction.latest_item(transaction.prefix(key), timestamp)
+                    item = transaction.timelines.latest(transaction.prefix(key), timestamp)
                     if item is not None:
                         found = item[1]
             if found is not None:
@@ -94,7 +94,7 @@ class AsOfJoin(MergeOperator):
                 late.note(key, timestamp, grace, now)
                 return
             prefix = transaction.prefix(key)
-            transaction.add_item(prefix, timestamp, value)
+            transaction.timelines.add(prefix, timestamp, value)
             retention.keep(transaction, prefix, timestamp)
 
         return left, right

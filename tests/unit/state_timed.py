@@ -148,7 +148,7 @@ def act(op: Op, transaction: TimedTransaction) -> Any:
     if op.name == "due":
         return list(_due(op, transaction))
     if op.name == "add":
-        return transaction.add_item(prefix, op.first, copy.deepcopy(op.value))
+        return transaction.timelines.add(prefix, op.first, copy.deepcopy(op.value))
     if op.name == "advance":
         transaction.advance(op.first)
         return transaction.stream_time
@@ -156,11 +156,11 @@ def act(op: Op, transaction: TimedTransaction) -> Any:
         "head": lambda: transaction.head(prefix),
         "delete_head": lambda: transaction.delete_head(prefix),
         "next": lambda: transaction.next_deadline,
-        "items": lambda: [list(item) for item in transaction.items(prefix, low, high)],
-        "arrivals": lambda: [list(item) for item in transaction.items_with_arrival(prefix, low, high)],
-        "latest": lambda: transaction.latest_item(prefix, op.first),
-        "delete": lambda: transaction.delete_items(prefix, low, high),
-        "delete_front": lambda: transaction.delete_items(prefix, 0, op.first),
+        "items": lambda: [list(item) for item in transaction.timelines.items(prefix, low, high)],
+        "arrivals": lambda: [list(item) for item in transaction.timelines.items_with_arrival(prefix, low, high)],
+        "latest": lambda: transaction.timelines.latest(prefix, op.first),
+        "delete": lambda: transaction.timelines.delete(prefix, low, high),
+        "delete_front": lambda: transaction.timelines.delete(prefix, 0, op.first),
         "delete_parts": lambda: _delete_in_parts(op, transaction),
     }
     return simple[op.name]()
@@ -169,9 +169,9 @@ def act(op: Op, transaction: TimedTransaction) -> Any:
 def _delete_in_parts(op: Op, transaction: TimedTransaction) -> int:
     """Delete some items from the front, and then the others; return how many they were."""
     prefix, most = transaction.prefix(KEYS[op.key]), 1 + op.second % 3
-    some = transaction.delete_items(prefix, 0, op.first, most)
-    rest = len(transaction.items(prefix, 0, op.first))
-    others = transaction.delete_items(prefix, 0, op.first)
+    some = transaction.timelines.delete(prefix, 0, op.first, most)
+    rest = len(transaction.timelines.items(prefix, 0, op.first))
+    others = transaction.timelines.delete(prefix, 0, op.first)
     assert (others, rest > 0) == (rest, some >= most and rest > 0)
     return some + others
 

@@ -67,7 +67,7 @@ def empty(run: Run) -> None:
     transaction = run.begin()
     for key in KEYS:
         transaction.delete_head(transaction.prefix(key))
-        transaction.delete_items(transaction.prefix(key), 0, 1_000)
+        transaction.timelines.delete(transaction.prefix(key), 0, 1_000)
     assert transaction.next_deadline is None
     run.commit(transaction)
     assert [key for key, _ in contents(run.partition) if key[0] != 4] == []
