@@ -25,6 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
+from streamrt.backoff import Backoff
 from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
     OffsetMetadata,
@@ -520,6 +521,7 @@ class GroupMember:
     def _commit_until(
         self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: OffsetMetadata
     ) -> None:
+        backoff = Backoff(_RETRY_S, deadline)
         while True:
             error = self._request_commit(offsets, generation, deadline, metadata)
             if error is None:
@@ -528,9 +530,8 @@ class GroupMember:
             if is_fenced(error):
                 raise GroupFencedError(f"{what}: {error.str()} ({error.name()}); another member may own them")
             passing = is_retriable(error) or error.code() == KafkaError.REBALANCE_IN_PROGRESS
-            if not passing or time.monotonic() + _RETRY_S >= deadline:
+            if not passing or not backoff.pause():
                 raise request_error(what, error)
-            time.sleep(_RETRY_S)
             with self._changed:
                 self._check_owned(offsets, generation)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+from streamrt.backoff import Backoff
 from streamrt.errors import KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
     build_client,
@@ -240,13 +241,11 @@ def retry(what: str, ask: Callable[[], R], deadline: float) -> R:
     Raises:
         KafkaRequestError: if it did not succeed.
     """
-    pause_s = _FIRST_RETRY_S
+    backoff = Backoff(_FIRST_RETRY_S, deadline, longest_s=RETRY_S)
     while True:
         try:
             return ask()
         except KafkaException as error:
             failure = request_error(what, error)
-        if not failure.retriable or time.monotonic() + pause_s >= deadline:
+        if not failure.retriable or not backoff.pause():
             raise failure
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, RETRY_S)
