@@ -2,9 +2,10 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamrt.kafka.admin import TopicAdmin, TopicConfig, TopicDefinition
+from streamrt.kafka.admin import TopicAdmin
 from streamrt.kafka.changelog import ChangelogBatch, ChangelogReader
 from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, partition_offsets, partitions_of
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
 from streamrt.kafka.feed import PartitionFeed
@@ -13,9 +14,10 @@ from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupS
 from streamrt.kafka.inputs import InputBatch, InputReader
 from streamrt.kafka.java import ConsumerOptions, java_client_options
 from streamrt.kafka.java_connection import java_system_properties
-from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName
+from streamrt.kafka.offsets import IsolationLevelName
 from streamrt.kafka.partitioner import murmur2, partition_for
 from streamrt.kafka.producer import Producer
+from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
 from streamrt.kafka.transactions import KafkaTransactionalWriter, WriterState, transactional_id
 from streamrt.kafka.writer import KafkaRecordWriter, WriterFailedError
 

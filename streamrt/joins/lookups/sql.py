@@ -313,9 +313,7 @@ class SQLLookup(BaseLookup[Any]):
         Raises:
             LookupUnavailableError: if the last attempt fails.
         """
-        backoff = Backoff(
-            _FIRST_PAUSE_S, time.monotonic() + _LONGEST_S, longest_s=_LONGEST_PAUSE_S, attempts=_ATTEMPTS
-        )
+        backoff = Backoff(_FIRST_PAUSE_S, time.monotonic() + _LONGEST_S, longest_s=_LONGEST_PAUSE_S, attempts=_ATTEMPTS)
         while True:
             try:
                 if self._connection is None:
