@@ -13,7 +13,8 @@ from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperat
 from streamrt.models import MessageContext
 from streamrt.operators import Apply
 from streamrt.operators.expression import METADATA, Call, Expression, Input, InState
-from streamrt.state import DEFAULT_STORE, StoreSpec
+from streamrt.state.spec import StoreSpec
+from streamrt.state.store import DEFAULT_STORE
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import (
     MergeOperator,

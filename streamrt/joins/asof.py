@@ -8,7 +8,8 @@ from streamrt.joins.notes import Once, Warnings
 from streamrt.joins.retention import Retention
 from streamrt.joins.values import deep_copy
 from streamrt.models import Headers
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
 __all__ = ["AsOfHow", "AsOfJoin"]
@@ -33,7 +34,7 @@ class AsOfJoin(MergeOperator):
 
     Example:
         >>> from streamrt.joins.merging import merge_of
-        >>> from streamrt.state import TimedTransaction
+        >>> from streamrt.state.timed import TimedTransaction
         >>> store = StoreSpec("limits", transaction=TimedTransaction)
         >>> AsOfJoin("inner", merge_of("join_asof", "raise"), 60_000, store).describe()
         'inner'

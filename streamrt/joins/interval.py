@@ -8,7 +8,8 @@ from streamrt.joins.notes import Once, Warnings
 from streamrt.joins.retention import Retention
 from streamrt.joins.values import deep_copy
 from streamrt.models import Headers
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
 __all__ = ["IntervalHow", "IntervalJoin"]

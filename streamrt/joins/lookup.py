@@ -11,7 +11,8 @@ from streamrt.joins.notes import Warnings
 from streamrt.joins.values import deep_copy
 from streamrt.models import Headers, Tick
 from streamrt.operators.columns import column_of
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 __all__ = ["BufferedLookupJoin", "LookupJoin"]

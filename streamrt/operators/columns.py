@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.models import Headers
 from streamrt.operators.expression import Expression
-from streamrt.state import StoreSpec
+from streamrt.state.spec import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 

@@ -27,7 +27,7 @@ from streamrt.errors import (
     TransactionError,
     ValueDeserializationError,
 )
-from streamrt.kafka import WriterFailedError
+from streamrt.kafka.writer import WriterFailedError
 from streamrt.models import (
     Headers,
     MessageContext,

@@ -21,7 +21,7 @@ from streamrt.runtime.stores import RestoreInterrupted, StoreCatalog, TaskStores
 from streamrt.runtime.troubles import HANDLED_ERRORS, close_session, note_trouble
 from streamrt.runtime.watchdog import Watchdog
 from streamrt.runtime.work_cycle import WorkCycle
-from streamrt.state import load_rocksdb
+from streamrt.state.rocksdb import load_rocksdb
 
 PRINTED = -1
 """Node id of lines that no operator showed."""

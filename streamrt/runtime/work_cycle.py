@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamrt.connectors import SinkBatch
 from streamrt.errors import ProducerError, SinkError
-from streamrt.kafka import WriterFailedError
+from streamrt.kafka.writer import WriterFailedError
 from streamrt.models import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk

@@ -17,11 +17,9 @@ import time
 from collections.abc import Iterable
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError, TransactionError
-from streamrt.kafka import (
-    GroupFencedError,
-    GroupMember,
-    KafkaRequestError,
-)
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.group import GroupMember
+from streamrt.kafka.group_state import GroupFencedError
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Output, Report
 from streamrt.runtime.event_time import EventTime
@@ -51,7 +49,7 @@ from streamrt.spark.routing import WholeTasks
 from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import RunContext
 from streamrt.spark.time_requests import TimeRequests
-from streamrt.state import load_rocksdb
+from streamrt.state.rocksdb import load_rocksdb
 
 logger = logging.getLogger("streamrt")
 

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
-from streamrt.kafka import TopicConfig, TopicDefinition
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.topic_config import TopicDefinition
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.topics.internal import (
     changelog_config,

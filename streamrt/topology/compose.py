@@ -14,7 +14,8 @@ from streamrt.topology.node import MergeOperator, Node, OperatorContext, RecordH
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
-    from streamrt.state import StoreSpec, Transaction
+    from streamrt.state.base import Transaction
+    from streamrt.state.spec import StoreSpec
 
 _IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Each operator is one Python call below its parent; users' functions need additional frames.

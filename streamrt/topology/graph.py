@@ -19,7 +19,7 @@ from streamrt.topology.node import (
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
-    from streamrt.state import StoreSpec
+    from streamrt.state.spec import StoreSpec
 
 
 class TaskStore(NamedTuple):

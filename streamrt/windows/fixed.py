@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.models import Headers
-from streamrt.state import TimedTransaction
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
 from streamrt.windows.late import LateRecords

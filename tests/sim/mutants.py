@@ -26,7 +26,7 @@ from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.stores import TaskStores
 from streamrt.runtime.turns import Turns
 from streamrt.runtime.work_cycle import WorkCycle
-from streamrt.state import POSITION_KEY
+from streamrt.state.changelog import POSITION_KEY
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation

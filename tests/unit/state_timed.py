@@ -6,19 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from streamrt.state import (
-    POSITION_KEY,
-    MemoryStore,
-    Position,
-    RocksDBOptions,
-    Stamp,
-    Store,
-    StoreIdentity,
-    StorePartition,
-    TimedTransaction,
-    restore_changes,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, Stamp, Store, StoreIdentity, StorePartition
+from streamrt.state.changelog import POSITION_KEY, Position, restore_changes
 from streamrt.state.layout import FIRST_KEY
+from streamrt.state.timed import TimedTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 AT_ONCE = RocksDBOptions(open_max_retries=0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application
-from streamrt.kafka import partition_for
+from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, ScopeInfo, StateSettings, TaskExecutor
 from streamrt.runtime.barriers import Barrier

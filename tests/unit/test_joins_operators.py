@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from streamrt.errors import ColumnTypeError, ConfigurationError, InvalidOperationError, SerializationError
-from streamrt.joins import AsOfJoin, IntervalJoin, OnMerge, merge_of
+from streamrt.joins import OnMerge
+from streamrt.joins.asof import AsOfJoin
+from streamrt.joins.interval import IntervalJoin
+from streamrt.joins.merging import merge_of
 from streamrt.joins.notes import Warnings
 from streamrt.joins.values import deep_copy
 from streamrt.state import StorePartition

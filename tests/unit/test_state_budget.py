@@ -5,17 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.state import (
-    MemoryStore,
-    RocksDBOptions,
-    Stamp,
-    StoreIdentity,
-    StoreTransaction,
-    TimedTransaction,
-    Transaction,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, Stamp, StoreIdentity
 from streamrt.state import budget as budget_module
+from streamrt.state.base import Transaction
 from streamrt.state.budget import CacheBudget, cache_budget
+from streamrt.state.timed import TimedTransaction
+from streamrt.state.transaction import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 

@@ -18,24 +18,14 @@ from streamrt.errors import (
     StoreVersionError,
 )
 from streamrt.operators import Apply
-from streamrt.state import (
-    NEVER,
-    MemoryStore,
-    RocksDBOptions,
-    RocksDBStore,
-    Stamp,
-    StoreIdentity,
-    StorePartition,
-    StoreSpec,
-    StoreTransaction,
-    TimedTransaction,
-    TransactionStatus,
-    budget,
-    restore_changes,
-    state_of,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, StoreIdentity, StorePartition, budget
+from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import FIRST_KEY, expiry_key
+from streamrt.state.spec import StoreSpec
+from streamrt.state.status import TransactionStatus
+from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.state.timeline import Timelines
+from streamrt.state.transaction import StoreTransaction, state_of
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TopologyBuilder
 from tests.support import LONG

@@ -11,22 +11,16 @@ from typing_extensions import Self
 from streamrt.dataframe.frame import Frame
 from streamrt.dataframe.merging import MergingFrame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
-from streamrt.joins import (
-    AsOfHow,
-    AsOfJoin,
-    BaseField,
-    BaseLookup,
-    BufferedLookupJoin,
-    IntervalHow,
-    IntervalJoin,
-    LookupBuffer,
-    LookupJoin,
-    OnMerge,
-    merge_of,
-)
+from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBuffer, OnMerge
+from streamrt.joins.asof import AsOfJoin
+from streamrt.joins.interval import IntervalJoin
+from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
+from streamrt.joins.merging import merge_of
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
-from streamrt.state import RocksDBStore, StoreSpec, TimedTransaction
+from streamrt.state import RocksDBStore
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import stream_id
 
 _GRACE = timedelta(days=7)
