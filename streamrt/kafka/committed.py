@@ -21,10 +21,10 @@ from streamrt.kafka.client import (
     ErrorCallback,
     OffsetMetadata,
     build_client,
+    commit_and_wait,
     error_in,
     is_connection_error,
     is_retriable,
-    partition_offsets,
     request_error,
 )
 from streamrt.kafka.requests import retry, seconds_left
@@ -241,10 +241,7 @@ def commit_offsets(
     """
     client = build_client(ConfluentConsumer, {**options, "group.id": group, "enable.auto.commit": False})
     try:
-        entries = client.commit(offsets=partition_offsets(offsets, metadata), asynchronous=False) or []
-        error = next((entry.error for entry in entries if entry.error is not None), None)
-    except KafkaException as raised:
-        error = error_in(raised)
+        error = commit_and_wait(client.commit, offsets, metadata)
     finally:
         client.close()
     if error is not None:

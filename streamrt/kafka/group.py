@@ -29,6 +29,7 @@ from streamrt.backoff import Backoff
 from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
     OffsetMetadata,
+    commit_and_wait,
     error_in,
     is_retriable,
     log_error_to,
@@ -55,7 +56,7 @@ from streamrt.kafka.group_state import (
 )
 from streamrt.models import TopicPartition
 
-__all__ = ["GroupAssignment", "GroupFencedError", "GroupMember", "GroupState"]
+__all__ = ["GroupMember"]
 
 RevokeCallback = Callable[[frozenset[TopicPartition]], None]
 
@@ -573,15 +574,7 @@ class GroupMember:
         if self._away_since is not None:
             request.finish(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker answers"))
             return
-        try:
-            results = (
-                self._consumer.commit(offsets=partition_offsets(request.offsets, request.metadata), asynchronous=False)
-                or []
-            )
-        except KafkaException as error:
-            request.finish(error_in(error))
-        else:
-            request.finish(next((entry.error for entry in results if entry.error is not None), None))
+        request.finish(commit_and_wait(self._consumer.commit, request.offsets, request.metadata))
 
     def _settle(self) -> None:
         """Wait until no commit is in flight, inside a callback."""
