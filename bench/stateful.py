@@ -12,12 +12,13 @@ import time
 
 from bench import cases, common
 from streamrt.config import ProcessingGuarantee
-from streamrt.kafka import as_connection
+from streamrt.kafka.connection import as_connection
 from streamrt.models import TopicPartition
 from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.state import StoreSpec, state_of
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transaction import state_of
 from streamrt.topology import TaskId, TaskStore
 
 

@@ -45,5 +45,5 @@ class StoreSpec:
         if not (isinstance(self.transaction, type) and issubclass(self.transaction, Transaction)):
             raise ArgumentTypeError(
                 f"{self.transaction!r} is not a transaction class: use StoreTransaction, TimedTransaction or another "
-                "subclass of streamrt.state.Transaction"
+                "subclass of streamrt.state.base.Transaction"
             )

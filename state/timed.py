@@ -20,9 +20,9 @@ from typing import Any, Final
 import orjson
 
 from streamrt.errors import SerializationError, StateError, StoreCorruptedError
-from streamrt.state.base import BEFORE_ALL, Change
+from streamrt.state.base import BEFORE_ALL, Change, Transaction
 from streamrt.state.changelog import index_start
-from streamrt.state.encoding import dumps_exact, loads_exact
+from streamrt.state.encoding import dumps_exact, loads_exact, packing_of
 from streamrt.state.layout import (
     ARRIVAL_KEY,
     BYTES_KEY,
@@ -40,12 +40,7 @@ from streamrt.state.layout import (
 )
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.store import StorePartition
-from streamrt.state.timeline import (
-    ENTRY_BYTES,
-    Refusing,
-    Timeline,
-    TimelineTransaction,
-)
+from streamrt.state.timeline import ENTRY_BYTES, Refusing, Timelines
 
 __all__ = ["NEVER", "TimedTransaction"]
 
@@ -63,6 +58,7 @@ _GROWTH: Final = 8
 # due.
 _FIRST_LOOK, _LONGEST_LOOK = 8, 512
 _SMALL_HEAP: Final = 1024
+_DEFAULT_OPTIONS: Final = RocksDBOptions()
 
 
 class _Head:
@@ -96,7 +92,7 @@ class _Heads(dict[bytes, _Head]):
         return self.read(prefix)
 
 
-class TimedTransaction(TimelineTransaction):
+class TimedTransaction(Transaction):
     """Keep heads, timelines and deadlines of record keys.
 
     Nothing is deleted automatically: at its deadline, the operator processes a head again.
@@ -112,6 +108,7 @@ class TimedTransaction(TimelineTransaction):
             read it for each record. It may be lower than the earliest deadline until `due` or `next_deadline` is used.
         observed: the highest event time, in milliseconds, of the records that advance watermarks; operators set it. It
             is stored with the stamp.
+        timelines: the timelines of the record keys.
         pack: encodes a user's value as a cell, to be put into a head.
         unpack: decodes a cell, to a new object each time.
 
@@ -129,8 +126,8 @@ class TimedTransaction(TimelineTransaction):
         ...     print(deadline, transaction.key_of(prefix), head)
         ...     transaction.delete_head(prefix)
         60000 customer [1, 9.5]
-        >>> transaction.add_item(prefix, 1_000, {"price": 5})
-        >>> transaction.items(prefix, 0, 2_000)
+        >>> transaction.timelines.add(prefix, 1_000, {"price": 5})
+        >>> transaction.timelines.items(prefix, 0, 2_000)
         [(1000, {'price': 5})]
     """
 
@@ -140,33 +137,36 @@ class TimedTransaction(TimelineTransaction):
         "_heads",
         "_heap",
         "_heap_limit",
-        "_known",
         "_local",
         "_look",
         "_made",
         "_moved",
+        "_prepared",
         "_scan",
         "_written",
         "due_from",
         "observed",
+        "pack",
+        "timelines",
+        "unpack",
     )
 
     def __init__(
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> None:
         super().__init__(partition, options, changelog)
-        heads = _Heads()
+        options = _DEFAULT_OPTIONS if options is None else options
+        self.pack, self.unpack = packing_of(options)
+        heads, timelines = _Heads(), None
         stamp = partition.stamp
         self.observed: int | None = None if stamp is None else stamp.observed
         self.due_from: int = BEFORE_ALL
         # The stored bound of the index; None: not read yet.
         self._first: int | None = None
         if self._cache is not None:
-            heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed = self._cache
-            lines.owner = self
-            self._stored_arrival = self._arrival
-            self._lines = lines
+            heads, self._size, timelines, self.due_from, self._first, self.observed = self._cache
             self._cache = None
+        self.timelines = Timelines(partition, options, self._make_room, timelines)
         heads.read = self._read_head
         self._heads: dict[bytes, _Head] = heads
         # Only prefixes: pairs with the heads would cost more in garbage collection than the repeated look-up.
@@ -180,14 +180,14 @@ class TimedTransaction(TimelineTransaction):
         self._scan: Iterator[tuple[bytes, bytes]] | None = None
         self._look = _FIRST_LOOK
         self._made: list[Change] = []
-        # Heads and timelines of a prepared transaction, which must not be used.
-        self._known: tuple[dict[bytes, _Head], dict[bytes, Timeline]] = ({}, {})
+        # The heads of a prepared transaction, which must not be used.
+        self._prepared: dict[bytes, _Head] = {}
         # Changes that are local to the store: those of the index.
         self._local: list[Change] = []
 
     @property
     def dirty(self) -> bool:  # noqa: D102
-        return bool(self._written or self._touched or self._local)
+        return bool(self._written or self.timelines.dirty or self._local)
 
     @property
     def observed_time(self) -> int | None:  # noqa: D102
@@ -344,8 +344,7 @@ class TimedTransaction(TimelineTransaction):
 
     def _read_due(self, bound: int) -> None:
         """Read several of the next due heads at once."""
-        if self._size > self._limit:
-            self._fit()
+        self._make_room()
         heads = self._heads
         wanted = [prefix for deadline, prefix in self._ahead if deadline <= bound and prefix not in heads]
         stored = self._partition.get_many([_HEAD_START + prefix for prefix in wanted])
@@ -373,9 +372,17 @@ class TimedTransaction(TimelineTransaction):
 
     # -- Reading -------------------------------------------------------------------------------------------------
 
-    def _read_head(self, prefix: bytes) -> _Head:
-        if self._size > self._limit:
+    @property
+    def _used(self) -> int:
+        return self._size + self.timelines.size
+
+    def _make_room(self) -> None:
+        """Request more memory or drop unchanged reads, if necessary."""
+        if self._size + self.timelines.size > self._limit:
             self._fit()
+
+    def _read_head(self, prefix: bytes) -> _Head:
+        self._make_room()
         head = self._heads[prefix] = self._head_of(self._partition.get(_HEAD_START + prefix))
         return head
 
@@ -411,7 +418,7 @@ class TimedTransaction(TimelineTransaction):
                 self._size -= head.size
         for prefix in gone:
             del self._heads[prefix]
-        self._drop_lines(size)
+        self.timelines.drop(size)
 
     # -- The end -------------------------------------------------------------------------------------------------
 
@@ -451,20 +458,19 @@ class TimedTransaction(TimelineTransaction):
                 added.append((FIRST_KEY, self._first.to_bytes(8, "big")))
         # Deletions first, so that a deadline that a head gets back keeps its entry.
         self._local += removed + added
-        items = self._decide_items()
+        items = self.timelines.prepare(self._status)
         # The arrival counter comes first; see layout.py.
         counters = 1 if items and items[0][0] == ARRIVAL_KEY else 0
         self._made = items[:counters] + changes + items[counters:]
-        self._known = (self._heads, self._lines)
+        self._prepared = self._heads
         self._heads = Refusing(self._status)
-        self._lines = Refusing(self._status)
         return self._made
 
     def _decided(self) -> Iterable[Change]:
         return chain(self._made, self._local)
 
     def _keep(self) -> tuple[Any, ...] | None:
-        heads, lines = self._heads, self._lines = self._known
+        heads = self._heads = self._prepared
         for prefix in self._written:
             head = heads[prefix]
             if head.value is None:
@@ -474,25 +480,22 @@ class TimedTransaction(TimelineTransaction):
                 head.stored = head.deadline
                 head.exists = True
                 head.written = False
-        self._settle_items()
-        self._in_use = None
-        if self._size > self._limit:
-            self._fit()
-        # The cache outlives this transaction; its attributes would keep the transaction alive.
+        self.timelines.settle()
+        self._make_room()
+        # The cache outlives this transaction; its attribute would keep the transaction alive.
         vars(heads).clear()
-        vars(lines).clear()
-        return heads, lines, self._size, self._arrival, self.due_from, self._first, self.observed
+        return heads, self._size, self.timelines.keep(), self.due_from, self._first, self.observed
 
     def _release(self) -> None:
         self._heads = Refusing(self._status)
-        self._known = ({}, {})
+        self._prepared = {}
         self._written = []
         self._heap = []
         self._ahead = deque()
         self._scan = None
         self._made = []
         self._local = []
-        self._release_items()
+        self.timelines.end(self._status)
 
 
 def _prefix(key: Any) -> bytes:

@@ -9,28 +9,31 @@ Deletions at the front advance the start index; the list is cut only when half o
 
 import sys
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, NoReturn
 
 from streamrt.errors import StateError
-from streamrt.state.base import Change, Transaction
-from streamrt.state.encoding import PLAIN_TYPES, exact_of, packing_of
+from streamrt.state.base import Change
+from streamrt.state.encoding import PLAIN_TYPES, exact_of
 from streamrt.state.layout import ARRIVAL_KEY, LATEST_EXPIRY, PLAIN
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.status import TransactionStatus
 from streamrt.state.store import StorePartition
 
-__all__ = ["Item", "TimelineTransaction"]
+__all__ = ["Item", "KeptTimelines", "Timelines"]
 
 Item = tuple[int, int, Any]
 """Event time, arrival number and value."""
+
+KeptTimelines = tuple["_Lines", int, int]
+"""Timelines that pass to the next transaction, their approximate size in bytes, and the next arrival number."""
 
 # Python objects take several times their stored size.
 ENTRY_BYTES: Final = 300
 _ITEM_BYTES: Final = 150
 _GROWTH: Final = 4
 
-_DEFAULT_OPTIONS: Final = RocksDBOptions()
 # Later than all times.
 _END: Final = LATEST_EXPIRY + 1
 _UNREAD: Final = -1
@@ -114,19 +117,29 @@ class Refusing(dict[bytes, Any]):
         self.refuse()
 
 
-class _Timelines(dict[bytes, Timeline]):
+class _Lines(dict[bytes, Timeline]):
     """Timelines by prefix; a missing one starts without cached items."""
 
-    owner: "TimelineTransaction"
+    owner: "Timelines"
 
     def __missing__(self, prefix: bytes) -> Timeline:
         line = self[prefix] = Timeline()
-        self.owner._size += line.size
+        self.owner.size += line.size
         return line
 
 
-class TimelineTransaction(Transaction):
-    """The part of `TimedTransaction` that keeps timelines."""
+class Timelines:
+    """The timelines of a transaction.
+
+    Args:
+        partition: the open store partition.
+        options: `dumps` and `loads` apply to the values of items.
+        make_room: function that makes the transaction drop unchanged reads, if it holds too much memory.
+        kept: what `keep` of the previous transaction over the same open partition returned.
+
+    Attributes:
+        size: approximate size in bytes.
+    """
 
     __slots__ = (
         "_added",
@@ -134,40 +147,51 @@ class TimelineTransaction(Transaction):
         "_deleted",
         "_dumps",
         "_in_use",
+        "_kept",
         "_lines",
         "_loads",
+        "_make_room",
         "_own",
+        "_partition",
         "_stored_arrival",
         "_touched",
-        "pack",
-        "unpack",
+        "size",
     )
 
     def __init__(
-        self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
+        self,
+        partition: StorePartition,
+        options: RocksDBOptions,
+        make_room: Callable[[], None],
+        kept: KeptTimelines | None = None,
     ) -> None:
-        super().__init__(partition, options, changelog)
-        options = _DEFAULT_OPTIONS if options is None else options
+        self._partition = partition
+        self._make_room: Callable[[], None] | None = make_room
         self._dumps, self._loads = exact_of(options)
-        self.pack, self.unpack = packing_of(options)
         # With users' functions, every value makes the round trip, because it may be read back as a different object.
         self._own = _UNCHANGEABLE if options.dumps is None and options.loads is None else frozenset[type]()
-        lines = _Timelines()
-        lines.owner = self
-        self._lines: dict[bytes, Timeline] = lines
+        self._kept, self.size, self._arrival = (_Lines(), 0, _UNREAD) if kept is None else kept
+        self._kept.owner = self
+        # Those that may be used: not those of a prepared transaction.
+        self._lines: dict[bytes, Timeline] = self._kept
+        self._stored_arrival = self._arrival
         # The timeline that is being read, which must not be dropped.
         self._in_use: Timeline | None = None
-        self._arrival = self._stored_arrival = _UNREAD
         # Keys and values of items that are not in the store yet, by arrival number.
         self._added: dict[int, tuple[bytes, bytes]] = {}
         self._deleted: list[bytes] = []
         self._touched: list[tuple[bytes, Timeline]] = []
 
-    def add_item(self, prefix: bytes, timestamp: int, value: Any) -> None:
+    @property
+    def dirty(self) -> bool:
+        """Whether there are changes for a commit to store."""
+        return bool(self._touched)
+
+    def add(self, prefix: bytes, timestamp: int, value: Any) -> None:
         """Add an item to the timeline of a record key.
 
         Args:
-            prefix: result of `prefix` for the record key.
+            prefix: result of `TimedTransaction.prefix` for the record key.
             timestamp: its event time in milliseconds, 0 or more.
             value: the value; reads return an equal copy, with lists instead of tuples.
 
@@ -198,7 +222,7 @@ class TimelineTransaction(Transaction):
             insort(items, (timestamp, number, value), line.first)
         size = _ITEM_BYTES + _GROWTH * len(data)
         line.size += size
-        self._size += size
+        self.size += size
         if not line.written:
             line.written = True
             self._touched.append((prefix, line))
@@ -209,7 +233,7 @@ class TimelineTransaction(Transaction):
         Do not change the values.
 
         Args:
-            prefix: result of `prefix` for the record key.
+            prefix: result of `TimedTransaction.prefix` for the record key.
             start: first time, in milliseconds, inclusive. The earliest possible time of an item costs less than 0.
             end: last time, in milliseconds, exclusive.
         """
@@ -229,7 +253,7 @@ class TimelineTransaction(Transaction):
             return items[low:]
         return items[low : bisect_left(items, (end,), low)]
 
-    def latest_item(self, prefix: bytes, timestamp: int) -> tuple[int, Any] | None:
+    def latest(self, prefix: bytes, timestamp: int) -> tuple[int, Any] | None:
         """Return time and value of the last item that is not later than a timestamp; None if there is none.
 
         Of several items with the same time, it is the last to arrive.
@@ -245,11 +269,11 @@ class TimelineTransaction(Transaction):
                 return None if found is None else (found[0], found[2])
             self._reach(prefix, line, timestamp, 0 if found is None else found[0])
 
-    def delete_items(self, prefix: bytes, start: int, end: int, most: int = sys.maxsize) -> int:
+    def delete(self, prefix: bytes, start: int, end: int, most: int = sys.maxsize) -> int:
         """Delete the items in a time range.
 
         Args:
-            prefix: result of `prefix` for the record key.
+            prefix: result of `TimedTransaction.prefix` for the record key.
             start: first time, in milliseconds, inclusive.
             end: last time, in milliseconds, exclusive.
             most: maximum number of items, earliest first. Items that are not read are always deleted together with all
@@ -276,9 +300,73 @@ class TimelineTransaction(Transaction):
                 deleted.append(b"\x03" + prefix + _TIME_AND_NUMBER.pack(time, number))
         before = line.size
         line.cut(low, high)
-        self._size += line.size - before
+        self.size += line.size - before
         self._touch(prefix, line)
         return unread + high - low
+
+    # -- Called by the transaction -------------------------------------------------------------------------------
+
+    def prepare(self, status: TransactionStatus) -> list[Change]:
+        """Return the changes; the arrival counter comes first. Further use raises an error.
+
+        Args:
+            status: the status of the transaction, for this error.
+        """
+        changes: list[Change] = []
+        if self._arrival != self._stored_arrival:
+            changes.append((ARRIVAL_KEY, PLAIN + self._arrival.to_bytes(8, "big")))
+        changes += self._added.values()
+        changes += [(key, None) for key in self._deleted]
+        self._lines = Refusing(status)
+        return changes
+
+    def settle(self) -> None:
+        """Note that the prepared changes are in the store, and that no timeline is in use."""
+        self._lines = self._kept
+        for prefix, line in self._touched:
+            before = line.size
+            line.settle()
+            self.size += line.size - before
+            if not line.items:
+                # An empty timeline is not worth its memory.
+                del self._lines[prefix]
+                self.size -= line.size
+        self._in_use = None
+
+    def drop(self, excess: int) -> None:
+        """Drop timelines that are neither written nor in use, oldest first, until `excess` bytes are free."""
+        gone = []
+        for prefix, line in self._lines.items():
+            if excess <= 0:
+                break
+            if not line.written and line is not self._in_use:
+                gone.append(prefix)
+                excess -= line.size
+                self.size -= line.size
+        for prefix in gone:
+            del self._lines[prefix]
+
+    def keep(self) -> KeptTimelines:
+        """Return the timelines for the next transaction; call `end` afterwards."""
+        # They outlive this object; their attribute would keep it alive.
+        del self._kept.owner
+        return self._kept, self.size, self._arrival
+
+    def end(self, status: TransactionStatus) -> None:
+        """Release all data. Further use raises an error.
+
+        Args:
+            status: the status of the transaction, for this error.
+        """
+        self._lines = Refusing(status)
+        self._kept = _Lines()
+        self._make_room = None
+        self._added = {}
+        self._deleted = []
+        self._touched = []
+        self.size = 0
+
+    # -- Reading --------------------------------------------------------------------------------------------------
 
     def _touch(self, prefix: bytes, line: Timeline) -> None:
         if not line.written:
@@ -290,11 +378,11 @@ class TimelineTransaction(Transaction):
         start = max(start, line.begin)
         if start < line.complete:
             self._in_use = line
-            if self._size > self._limit:
-                self._fit()
+            if self._make_room is not None:
+                self._make_room()
             before = line.size
             line.merge(self._read(prefix, line, start), start)
-            self._size += line.size - before
+            self.size += line.size - before
 
     def _reach(self, prefix: bytes, line: Timeline, timestamp: int, least: int) -> None:
         """Read the items of one more span before a timestamp, but none before a least time.
@@ -338,42 +426,3 @@ class TimelineTransaction(Transaction):
         data = self._partition.get(ARRIVAL_KEY)
         self._stored_arrival = 0 if data is None else int.from_bytes(data[1:], "big")
         return self._stored_arrival
-
-    def _decide_items(self) -> list[Change]:
-        """Return the changes of the timelines; the arrival counter comes first."""
-        changes: list[Change] = []
-        if self._arrival != self._stored_arrival:
-            changes.append((ARRIVAL_KEY, PLAIN + self._arrival.to_bytes(8, "big")))
-        changes += self._added.values()
-        changes += [(key, None) for key in self._deleted]
-        return changes
-
-    def _settle_items(self) -> None:
-        """Note that the changes are in the store."""
-        for prefix, line in self._touched:
-            before = line.size
-            line.settle()
-            self._size += line.size - before
-            if not line.items:
-                # An empty timeline is not worth its memory.
-                del self._lines[prefix]
-                self._size -= line.size
-
-    def _drop_lines(self, excess: int) -> None:
-        """Drop timelines that are neither written nor in use, oldest first, until `excess` bytes are free."""
-        gone = []
-        for prefix, line in self._lines.items():
-            if excess <= 0:
-                break
-            if not line.written and line is not self._in_use:
-                gone.append(prefix)
-                excess -= line.size
-                self._size -= line.size
-        for prefix in gone:
-            del self._lines[prefix]
-
-    def _release_items(self) -> None:
-        self._lines = Refusing(self._status)
-        self._added = {}
-        self._deleted = []
-        self._touched = []

@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 
-from streamrt.kafka import Consumer, Producer, TopicAdmin, partition_for
+from streamrt.kafka import Consumer, Producer, TopicAdmin
+from streamrt.kafka.partitioner import partition_for
 from tests.support import RunningProgram, unique, wait_until
 from tests.unit.window_model import Model, Record, Window
 

@@ -14,7 +14,8 @@ from typing import Any
 from streamrt import Application, StreamingDataFrame, Topic
 from streamrt.connectors import ListSink
 from streamrt.joins import BaseField, BaseLookup, LookupBuffer
-from streamrt.kafka import TopicConfig, partition_for
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.partitioner import partition_for
 from streamrt.state import MemoryStore, State
 from streamrt.windows import Count, Last
 

@@ -153,26 +153,32 @@ class Transaction(abc.ABC):
     @property
     def held(self) -> int:
         """Approximate bytes of memory that this transaction keeps, or may keep without a request to its budget."""
-        return max(self._size, self._limit)
+        return max(self._used, self._limit)
 
     def give_back(self, size: int) -> None:
         """Drop about `size` bytes of unchanged reads; the budget calls this for other transactions."""
         # A prepared transaction is about to be written, and releases its memory then.
         if self._status is TransactionStatus.STARTED:
-            if self._limit > self._size:
-                size -= self._limit - self._size
+            if self._limit > self._used:
+                size -= self._limit - self._used
             if size > 0:
                 self._forget(size)
-            self._limit = self._size
+            self._limit = self._used
+
+    @property
+    def _used(self) -> int:
+        """Approximate bytes that it keeps in memory."""
+        return self._size
 
     def _fit(self) -> None:
         """Request more memory from the budget, or drop unchanged reads."""
-        granted = self._limit = self._budget.grow(self, self._size)
-        if self._size > granted:
+        used = self._used
+        granted = self._limit = self._budget.grow(self, used)
+        if used > granted:
             # Shrink to half, so that this does not happen for each object that is read.
-            self._forget(self._size - granted // 2)
+            self._forget(used - granted // 2)
             # Changes stay, whatever their size. The raised limit avoids a search through them for each object.
-            self._limit = max(granted, self._size + granted // 2)
+            self._limit = max(granted, self._used + granted // 2)
 
     def _forget(self, size: int) -> None:  # noqa: B027 - there need not be anything
         """Drop about `size` bytes of unchanged reads, oldest first, and subtract them from `_size`."""

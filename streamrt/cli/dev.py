@@ -167,7 +167,7 @@ def _create_topics(broker_address: str, topics: Sequence[tuple[str, int]]) -> di
     """Create missing topics; return the current partition counts of all topics."""
     if not topics:
         return {}
-    from streamrt.kafka.admin import TopicAdmin, TopicConfig
+    from streamrt.kafka import TopicAdmin, TopicConfig
 
     @dataclass(frozen=True)
     class Definition:

@@ -11,7 +11,11 @@ from typing_extensions import Self
 from streamrt.errors import ArgumentValueError
 from streamrt.operators import Apply
 from streamrt.operators.expression import METADATA, Call, Expression, Input, InState
-from streamrt.state import DEFAULT_STORE, RocksDBStore, StoreSpec, StoreTransaction, Transaction
+from streamrt.state import RocksDBStore
+from streamrt.state.base import Transaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.store import DEFAULT_STORE
+from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import (
     ExchangeOperator,

@@ -34,7 +34,8 @@ from streamrt.operators.expression import Call, Column, Expression, Input, has_c
 from streamrt.operators.expression import Literal as Constant
 from streamrt.operators.functions import require_callable, require_parameters
 from streamrt.records import MessageContext
-from streamrt.state import Store, StoreSpec
+from streamrt.state import Store
+from streamrt.state.spec import StoreSpec
 from streamrt.topics import Topic
 from streamrt.topology import Operator, RecordHandler
 from streamrt.topology.graph import topic_of

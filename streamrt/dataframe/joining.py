@@ -8,23 +8,16 @@ from typing import Any, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
-from streamrt.joins import (
-    AsOfHow,
-    AsOfJoin,
-    BaseField,
-    BaseLookup,
-    BufferedLookupJoin,
-    IntervalHow,
-    IntervalJoin,
-    LookupBuffer,
-    LookupJoin,
-    OnMerge,
-    merge_of,
-)
+from streamrt.joins import AsOfHow, BaseField, BaseLookup, IntervalHow, LookupBuffer, OnMerge
+from streamrt.joins.asof import AsOfJoin
+from streamrt.joins.interval import IntervalJoin
+from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
+from streamrt.joins.merging import merge_of
 from streamrt.operators import Concat
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Operator
 
 _GRACE = timedelta(days=7)

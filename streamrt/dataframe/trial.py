@@ -8,7 +8,10 @@ from streamrt.connectors import BaseSink
 from streamrt.operators.metadata import checked_headers, checked_timestamp
 from streamrt.records import Headers, MessageContext, MessageTimestamp, Tick, TimestampType
 from streamrt.serializers import MessageField
-from streamrt.state import MemoryStore, StoreSpec, Transaction, state_of
+from streamrt.state import MemoryStore
+from streamrt.state.base import Transaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transaction import state_of
 from streamrt.topics import Topic
 from streamrt.topology import Node, RecordHandler, StateAccess, Topology, compose_stream
 

@@ -13,7 +13,8 @@ from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWin
 from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import WindowOperator

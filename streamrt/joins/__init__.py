@@ -1,8 +1,7 @@
-"""Joins: of records of two streams with the same key, and of records with data outside Kafka."""
+"""Joins: lookups for `join_lookup`, and the types of the arguments of joins."""
 
-from streamrt.joins.asof import AsOfHow, AsOfJoin
-from streamrt.joins.interval import IntervalHow, IntervalJoin
-from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
+from streamrt.joins.asof import AsOfHow
+from streamrt.joins.interval import IntervalHow
 from streamrt.joins.lookups import (
     BaseField,
     BaseLookup,
@@ -15,18 +14,14 @@ from streamrt.joins.lookups import (
     SQLiteLookupField,
     SQLiteLookupQueryField,
 )
-from streamrt.joins.merging import OnMerge, merge_of
+from streamrt.joins.merging import OnMerge
 
 __all__ = [
     "AsOfHow",
-    "AsOfJoin",
     "BaseField",
     "BaseLookup",
-    "BufferedLookupJoin",
     "IntervalHow",
-    "IntervalJoin",
     "LookupBuffer",
-    "LookupJoin",
     "LookupUnavailableError",
     "OnMerge",
     "PostgresLookup",
@@ -35,5 +30,4 @@ __all__ = [
     "SQLiteLookup",
     "SQLiteLookupField",
     "SQLiteLookupQueryField",
-    "merge_of",
 ]

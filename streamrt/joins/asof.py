@@ -9,7 +9,8 @@ from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
 from streamrt.records import Headers
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
 __all__ = ["AsOfHow", "AsOfJoin"]
@@ -34,7 +35,7 @@ class AsOfJoin(MergeOperator):
 
     Example:
         >>> from streamrt.joins.merging import merge_of
-        >>> from streamrt.state import TimedTransaction
+        >>> from streamrt.state.timed import TimedTransaction
         >>> store = StoreSpec("limits", transaction=TimedTransaction)
         >>> AsOfJoin("inner", merge_of("join_asof", "raise"), 60_000, store).describe()
         'inner'
@@ -74,7 +75,7 @@ class AsOfJoin(MergeOperator):
                 if timestamp < now - grace:
                     too_late.note(key, timestamp, grace, now)
                 else:
-                    item = transaction.latest_item(transaction.prefix(key), timestamp)
+                    item = transaction.timelines.latest(transaction.prefix(key), timestamp)
                     if item is not None:
                         found = item[1]
             if found is not None:
@@ -95,7 +96,7 @@ class AsOfJoin(MergeOperator):
                 late.note(key, timestamp, grace, now)
                 return
             prefix = transaction.prefix(key)
-            transaction.add_item(prefix, timestamp, value)
+            transaction.timelines.add(prefix, timestamp, value)
             retention.keep(transaction, prefix, timestamp)
 
         return left, right

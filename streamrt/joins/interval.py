@@ -9,7 +9,8 @@ from streamrt.joins.merging import Merge
 from streamrt.joins.notes import Warnings
 from streamrt.joins.retention import Retention
 from streamrt.records import Headers
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
 __all__ = ["IntervalHow", "IntervalJoin"]
@@ -86,12 +87,12 @@ class IntervalJoin(MergeOperator):
                     own, other = transaction.prefix(own_byte + key), transaction.prefix(other_byte + key)
                 else:
                     own, other = transaction.prefix([own_side, key]), transaction.prefix([other_side, key])
-                met = transaction.items(other, max(timestamp - before, now - grace, 0), timestamp + after + 1)
+                met = transaction.timelines.items(other, max(timestamp - before, now - grace, 0), timestamp + after + 1)
                 # Make all outputs before storing anything: a merge that raises leaves the store unchanged.
                 outputs = [(pair(deep_copy(value), deep_copy(item)), max(time, timestamp)) for time, item in met]
                 if alone and not met:
                     outputs.append((pair(deep_copy(value), None), timestamp))
-                transaction.add_item(own, timestamp, value)
+                transaction.timelines.add(own, timestamp, value)
                 retention.keep(transaction, own, timestamp)
                 for output, time in outputs:
                     child(output, key, time, None)

@@ -11,7 +11,8 @@ from streamrt.joins.lookups import BaseField, BaseLookup, LookupBuffer
 from streamrt.joins.notes import Warnings
 from streamrt.operators.columns import column_of
 from streamrt.records import Headers, Tick
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 __all__ = ["BufferedLookupJoin", "LookupJoin"]
@@ -115,14 +116,14 @@ class BufferedLookupJoin(LookupJoin):
                 full.note(key, most)
             else:
                 first, following, count = waiting or (0, 0, 0)
-                transaction.add_item(prefix, following, [value, timestamp, _stored(headers), now])
+                transaction.timelines.add(prefix, following, [value, timestamp, _stored(headers), now])
                 since = _oldest(transaction, prefix, first, following + 1)[1][3]
                 transaction.set_head(prefix, [first, following + 1, count + 1], since + grace)
 
         def release(transaction: TimedTransaction, prefix: bytes, key: Any) -> None:
             """Repeat the lookup for the waiting records of a key, and pass on those that are resolved."""
             first, following, _ = transaction.head(prefix)
-            for number, (value, timestamp, headers, _) in transaction.items(prefix, first, following):
+            for number, (value, timestamp, headers, _) in transaction.timelines.items(prefix, first, following):
                 value, headers = deep_copy(value), _read(headers)
                 enrich(value, key, timestamp, headers)
                 if is_resolved(value):
@@ -132,7 +133,7 @@ class BufferedLookupJoin(LookupJoin):
         def take(transaction: TimedTransaction, prefix: bytes, number: int) -> None:
             """Remove a waiting record."""
             first, following, count = transaction.head(prefix)
-            transaction.delete_items(prefix, number, number + 1)
+            transaction.timelines.delete(prefix, number, number + 1)
             if count == 1:
                 transaction.delete_head(prefix)
             else:
@@ -186,7 +187,7 @@ def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) 
     """Return number and content of the first item in a non-empty range, without reading the whole range."""
     length = 1
     while True:
-        found = transaction.items(prefix, start, min(start + length, end))
+        found = transaction.timelines.items(prefix, start, min(start + length, end))
         if found:
             return found[0]
         start += length

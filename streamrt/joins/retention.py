@@ -8,7 +8,7 @@ all its expired records are deleted together.
 
 from itertools import islice
 
-from streamrt.state import TimedTransaction
+from streamrt.state.timed import TimedTransaction
 
 _SHARE = 8
 # Limits of keys and items that one record deletes, so that no record takes long after a jump of stream time. The rest
@@ -48,20 +48,20 @@ class Retention:
         most = _ITEMS_AT_ONCE
         for _, prefix, _ in islice(transaction.due(now), _KEYS_AT_ONCE):
             if oldest > 0:
-                most -= transaction.delete_items(prefix, 0, self._first_kept(transaction, prefix, oldest), most)
+                most -= transaction.timelines.delete(prefix, 0, self._first_kept(transaction, prefix, oldest), most)
                 if most <= 0:
                     # This key may have more expired items.
                     transaction.set_head(prefix, 1, now + 1)
                     break
             # No item is later than stream time.
-            newest = transaction.latest_item(prefix, now)
+            newest = transaction.timelines.latest(prefix, now)
             if newest is None or (self._in_force and newest[0] <= oldest):
                 transaction.delete_head(prefix)
             else:
                 transaction.set_head(prefix, 1, min(newest[0] + self.grace_ms, now + self._pause_ms) + 1)
 
     def _first_kept(self, transaction: TimedTransaction, prefix: bytes, oldest: int) -> int:
-        last = transaction.latest_item(prefix, oldest) if self._in_force else None
+        last = transaction.timelines.latest(prefix, oldest) if self._in_force else None
         if last is None:
             return oldest
         return last[0] if last[1] is not None else last[0] + 1

@@ -1,59 +1,22 @@
-"""Kafka clients: connection, producers, consumer, changelog reader, admin, group member, and options for Java's clients."""
+"""Kafka clients for programs: connection settings, a producer, a consumer, and the administration of topics."""
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamrt.kafka.admin import TopicAdmin, TopicConfig, TopicDefinition
-from streamrt.kafka.changelog import ChangelogBatch, ChangelogReader
-from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, partition_offsets, partitions_of
-from streamrt.kafka.connection import ConnectionConfig, SecretsNotPicklableError, as_connection
+from streamrt.kafka.admin import TopicAdmin
+from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.connection import ConnectionConfig
 from streamrt.kafka.consumer import AutoOffsetReset, Consumer
-from streamrt.kafka.feed import PartitionFeed
-from streamrt.kafka.group import GroupMember
-from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupState
-from streamrt.kafka.inputs import InputBatch, InputReader
-from streamrt.kafka.java import ConsumerOptions, java_client_options
-from streamrt.kafka.java_connection import java_system_properties
-from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName
-from streamrt.kafka.partitioner import murmur2, partition_for
 from streamrt.kafka.producer import Producer
-from streamrt.kafka.transactions import KafkaTransactionalWriter, WriterState, transactional_id
-from streamrt.kafka.writer import KafkaRecordWriter, WriterFailedError
+from streamrt.kafka.topic_config import TopicConfig
 
 __all__ = [
     "AutoOffsetReset",
-    "ChangelogBatch",
-    "ChangelogReader",
-    "CommittedOffset",
     "ConnectionConfig",
     "Consumer",
-    "ConsumerOptions",
-    "GroupAssignment",
-    "GroupFencedError",
-    "GroupMember",
-    "GroupState",
-    "InputBatch",
-    "InputReader",
-    "IsolationLevelName",
     "KafkaError",
     "KafkaException",
-    "KafkaRecordWriter",
     "KafkaRequestError",
-    "KafkaTransactionalWriter",
-    "OffsetMetadata",
-    "PartitionFeed",
     "Producer",
-    "SecretsNotPicklableError",
     "TopicAdmin",
     "TopicConfig",
-    "TopicDefinition",
-    "WriterFailedError",
-    "WriterState",
-    "as_connection",
-    "java_client_options",
-    "java_system_properties",
-    "murmur2",
-    "partition_for",
-    "partition_offsets",
-    "partitions_of",
-    "transactional_id",
 ]

@@ -1,20 +1,26 @@
-"""Administration of a cluster's topics: inspect, create, delete; for offsets, see `streamrt.kafka.offsets`."""
+"""Administration of a cluster: topics, the offsets of partitions, and the committed offsets of consumer groups."""
 
+import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic
 
+from streamrt.common.backoff import Backoff
 from streamrt.errors import TopicCreationError
-from streamrt.kafka.client import KafkaRequestError, request_error
-from streamrt.kafka.offsets import CommittedOffset, IsolationLevelName, OffsetRequests
-from streamrt.kafka.requests import ABSENT, RETRY_S, retry, seconds_left
+from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, request_error
+from streamrt.kafka.committed import CommittedOffset, GroupOffsets, commit_offsets
+from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
+from streamrt.kafka.offsets import IsolationLevelName, PartitionOffsets
+from streamrt.kafka.requests import ABSENT, RETRY_S, AdminRequests, retry, seconds_left
+from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
+from streamrt.records import TopicPartition
 
-__all__ = ["CommittedOffset", "IsolationLevelName", "TopicAdmin", "TopicConfig", "TopicDefinition"]
+__all__ = ["TopicAdmin"]
 
+_LOGGER = logging.getLogger("streamrt.kafka.admin")
 _ADVICE = {
     KafkaError.INVALID_REPLICATION_FACTOR: "set a replication_factor that is not above the number of brokers",
     KafkaError.INVALID_PARTITIONS: "set num_partitions to 1 or more",
@@ -27,48 +33,7 @@ _ADVICE = {
 }
 
 
-@dataclass
-class TopicConfig:
-    """Settings of a topic in the cluster.
-
-    Attributes:
-        num_partitions: number of partitions; None leaves it to the cluster.
-        replication_factor: number of replicas; None leaves it to the cluster.
-        extra_config: options of the topic such as `{"retention.ms": "3600000"}`.
-        defaulted: names of the settings that come from defaults and were not declared.
-
-    Example:
-        >>> TopicConfig(num_partitions=3, replication_factor=1).as_dict()
-        {'num_partitions': 3, 'replication_factor': 1, 'extra_config': {}}
-    """
-
-    num_partitions: int | None
-    replication_factor: int | None
-    extra_config: dict[str, str] = field(default_factory=dict)
-    defaulted: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the settings as a dict."""
-        return {
-            "num_partitions": self.num_partitions,
-            "replication_factor": self.replication_factor,
-            "extra_config": dict(self.extra_config),
-        }
-
-
-class TopicDefinition(Protocol):
-    """The properties of a topic that `TopicAdmin.create_topics` needs."""
-
-    @property
-    def name(self) -> str:
-        """Name of the topic."""
-
-    @property
-    def config(self) -> TopicConfig | None:
-        """Settings of the topic; None leaves them to the cluster."""
-
-
-class TopicAdmin(OffsetRequests):
+class TopicAdmin(HoldsSecrets):
     """Inspect and change the topics of a cluster, and read offsets without a consumer.
 
     The client is created on first use and lives as long as this object. Methods may be called from any thread.
@@ -84,6 +49,62 @@ class TopicAdmin(OffsetRequests):
         3
     """
 
+    def __init__(
+        self,
+        broker_address: str | ConnectionConfig,
+        logger: logging.Logger = _LOGGER,
+        extra_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._logger = logger
+        self._requests = AdminRequests(broker_address, logger, extra_config)
+        self._offsets = PartitionOffsets(self._requests)
+        self._groups = GroupOffsets(self._requests.consumer_options)
+
+    # -- The cluster ---------------------------------------------------------------------------------------------
+
+    def wait_for_broker(self, timeout: float) -> None:
+        """Wait until a broker answers.
+
+        Args:
+            timeout: seconds to wait; 0 returns at once without a request.
+
+        Raises:
+            KafkaBrokerUnavailableError: if no broker answered in time.
+        """
+        self._requests.wait_for_broker(timeout)
+
+    def cluster_id(self, timeout: float = 30) -> str:
+        """Return Kafka's id of the cluster.
+
+        Args:
+            timeout: seconds to wait for the answer; above 0.
+
+        Raises:
+            KafkaRequestError: if the request was refused or not answered in time.
+        """
+        return str(self._requests.cluster(timeout).cluster_id or "")
+
+    def broker_count(self, timeout: float = 30) -> int:
+        """Return the current number of brokers in the cluster.
+
+        Args:
+            timeout: seconds to wait for the answer; above 0.
+
+        Raises:
+            KafkaRequestError: if the request was refused or not answered in time.
+        """
+        return len(self._requests.cluster(timeout).brokers)
+
+    def close(self) -> None:
+        """Close the connections. In-flight requests may fail; a later request connects again.
+
+        Without this call, the connections stay open until this object is deleted.
+        """
+        self._groups.close()
+        self._requests.close()
+
+    # -- Topics --------------------------------------------------------------------------------------------------
+
     def list_topics(self, timeout: float = -1) -> dict[str, Any]:
         """Return the metadata of all topics by name, in confluent-kafka's form.
 
@@ -94,11 +115,11 @@ class TopicAdmin(OffsetRequests):
             KafkaRequestError: if the answer did not arrive in time.
         """
         try:
-            return dict(self._client.list_topics(timeout=timeout).topics)
+            return dict(self._requests.client.list_topics(timeout=timeout).topics)
         except KafkaException as error:
-            raise request_error(f"the topics of {self._address} could not be listed", error) from None
+            raise request_error(f"the topics of {self._requests.address} could not be listed", error) from None
         finally:
-            self._client.poll(0)
+            self._requests.client.poll(0)
 
     def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
         """Return the settings of topics in the cluster. The request does not create topics.
@@ -144,15 +165,15 @@ class TopicAdmin(OffsetRequests):
         if not requested:
             return
         try:
-            left_s = self._find_controller(timeout)
+            left_s = self._requests.find_controller(timeout)
         except KafkaRequestError as failure:
             raise TopicCreationError(f"{', '.join(requested)} could not be created: {failure}") from None
-        futures = self._client.create_topics(
+        futures = self._requests.client.create_topics(
             [_new_topic(topic) for topic in requested.values()], operation_timeout=left_s, request_timeout=left_s
         )
         failures: dict[str, str] = {}
         for name, future in futures.items():
-            _, error = self._settle(future, left_s + 1)
+            _, error = self._requests.settle(future, left_s + 1)
             if error is None:
                 self._logger.info("Created topic %s", name)
             elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -176,37 +197,10 @@ class TopicAdmin(OffsetRequests):
         deadline = time.monotonic() + timeout
 
         def ask() -> list[str]:
-            found = self._client.list_topics(timeout=seconds_left(deadline)).topics
+            found = self._requests.client.list_topics(timeout=seconds_left(deadline)).topics
             return sorted(name for name in found if name.startswith(prefix))
 
         return retry("the names of the topics could not be read", ask, deadline)
-
-    def group_is_active(self, group: str, timeout: float = 30) -> bool:
-        """Return whether a consumer group has members.
-
-        Args:
-            group: name of the group.
-            timeout: seconds to wait for the brokers; above 0.
-
-        Raises:
-            KafkaRequestError: if no coordinator answered in time.
-        """
-        deadline = time.monotonic() + timeout
-
-        def ask() -> bool:
-            # `describe_consumer_groups` of librdkafka 2.16 ends the process if the coordinator goes away during the
-            # call.
-            future = self._client.list_consumer_groups(request_timeout=seconds_left(deadline))
-            answer, error = self._settle(future, seconds_left(deadline))
-            if error is not None:
-                raise KafkaException(error)
-            if answer is None or answer.errors:
-                # A coordinator may still be loading its groups.
-                raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
-            states = {found.group_id: found.state for found in answer.valid}
-            return states.get(group) not in (None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
-
-        return retry(f"the state of group {group} could not be read", ask, deadline)
 
     def delete_topics(self, topic_names: Collection[str], timeout: float = 30) -> None:
         """Delete topics; missing topics are ignored.
@@ -220,11 +214,13 @@ class TopicAdmin(OffsetRequests):
         """
         if not topic_names:
             return
-        left_s = self._find_controller(timeout)
-        futures = self._client.delete_topics(list(topic_names), operation_timeout=left_s, request_timeout=left_s)
+        left_s = self._requests.find_controller(timeout)
+        futures = self._requests.client.delete_topics(
+            list(topic_names), operation_timeout=left_s, request_timeout=left_s
+        )
         failures: list[KafkaRequestError] = []
         for name, future in futures.items():
-            _, error = self._settle(future, left_s + 1)
+            _, error = self._requests.settle(future, left_s + 1)
             if error is not None and error.code() not in ABSENT:
                 failures.append(request_error(f"topic {name} could not be deleted", error))
         if failures:
@@ -246,11 +242,166 @@ class TopicAdmin(OffsetRequests):
         found = self._describe(topic_names, time.monotonic() + timeout)
         return {name: str(found[name].topic_id) if name in found else None for name in dict.fromkeys(topic_names)}
 
+    # -- Partitions ----------------------------------------------------------------------------------------------
+
+    def bounds(self, partition: TopicPartition, timeout: float = 30) -> tuple[int, int]:
+        """Return the first offset and the high watermark of a partition, regardless of open transactions.
+
+        Args:
+            partition: the partition to look up.
+            timeout: seconds to wait for the answers; above 0.
+
+        Raises:
+            KafkaRequestError: if the partition does not exist or the answers did not arrive in time.
+        """
+        return self.offset_bounds([partition], timeout)[partition]
+
+    def offset_bounds(
+        self,
+        partitions: Collection[TopicPartition],
+        timeout: float = 30,
+        *,
+        isolation_level: IsolationLevelName = "read_uncommitted",
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the first offset and the end offset of partitions.
+
+        Args:
+            partitions: the partitions to look up.
+            timeout: seconds to wait for the answers; above 0.
+            isolation_level: "read_uncommitted" ends after the last record; a restore must reach this offset, and a
+                committed offset may lie there. "read_committed" ends at the last stable offset, which an open
+                transaction holds back; only records below it can be read now.
+
+        Returns:
+            `(low, high)` for each partition; `high` is the offset after the last record.
+
+        Raises:
+            KafkaRequestError: if a partition does not exist or the answers did not arrive in time.
+        """
+        return self._offsets.bounds(partitions, timeout, isolation_level)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
+        """Delete the records below offsets. Records that are already deleted, and offsets above the end, are ignored.
+
+        Args:
+            offsets: for each partition the first offset to keep.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if records could not be deleted; the message lists all affected partitions.
+        """
+        self._offsets.delete_records(offsets, timeout)
+
+    # -- Consumer groups -----------------------------------------------------------------------------------------
+
+    def group_is_active(self, group: str, timeout: float = 30) -> bool:
+        """Return whether a consumer group has members.
+
+        Args:
+            group: name of the group.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if no coordinator answered in time.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask() -> bool:
+            # `describe_consumer_groups` of librdkafka 2.16 ends the process if the coordinator goes away during the
+            # call.
+            future = self._requests.client.list_consumer_groups(request_timeout=seconds_left(deadline))
+            answer, error = self._requests.settle(future, seconds_left(deadline))
+            if error is not None:
+                raise KafkaException(error)
+            if answer is None or answer.errors:
+                # A coordinator may still be loading its groups.
+                raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+            states = {found.group_id: found.state for found in answer.valid}
+            return states.get(group) not in (None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+
+        return retry(f"the state of group {group} could not be read", ask, deadline)
+
+    def committed(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition],
+        require_stable: bool = True,
+        timeout: float = 30,
+    ) -> dict[TopicPartition, int | None]:
+        """Return the committed offsets of a consumer group.
+
+        Args:
+            group: name of the group.
+            partitions: the partitions to look up.
+            require_stable: whether to wait while a transaction has a pending offset commit. Otherwise the previous
+                offset is returned, from which no reader may start.
+            timeout: seconds to wait for the answers; above 0.
+
+        Returns:
+            For each partition the next offset to read, or None if no offset is committed.
+
+        Raises:
+            KafkaRequestError: if the offsets could not be read in time.
+        """
+        found = self._groups.read(group, partitions, require_stable, time.monotonic() + timeout)
+        return {place: entry.offset for place, entry in found.items()}
+
+    def committed_stable(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a consumer group, after all transactions that may change them have ended.
+
+        Args:
+            group: name of the group.
+            partitions: the partitions to look up.
+            timeout: seconds to wait, including the wait for such transactions; above 0.
+
+        Raises:
+            KafkaRequestError: if the offsets could not be read in time; its `code` is
+                `KafkaError.UNSTABLE_OFFSET_COMMIT` if a transaction is still open.
+        """
+        return self._groups.read(group, partitions, True, time.monotonic() + timeout)
+
+    def committed_now(
+        self, group: str, partitions: Collection[TopicPartition], timeout: float = 30
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a consumer group, without waiting for transactions that may change them.
+
+        No reader may start from these offsets.
+
+        Args:
+            group: name of the group.
+            partitions: the partitions to look up.
+            timeout: seconds to wait for the answer; above 0.
+
+        Raises:
+            KafkaRequestError: if the offsets could not be read in time.
+        """
+        return self._groups.read(group, partitions, False, time.monotonic() + timeout)
+
+    def set_committed(self, group: str, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None) -> None:
+        """Commit offsets of a group that has no members.
+
+        Args:
+            group: name of the group.
+            offsets: the next offset to read of each partition.
+            metadata: text to store with each offset, or one for each partition.
+
+        Raises:
+            KafkaRequestError: if the offsets are refused, for example because the group has members.
+        """
+        if offsets:
+            commit_offsets(self._requests.consumer_options, group, offsets, metadata)
+
+    # -- Requests ------------------------------------------------------------------------------------------------
+
     def _describe(self, topic_names: Collection[str], deadline: float) -> dict[str, Any]:
         """Return the descriptions of the existing topics."""
         if not topic_names:
             return {}
-        return retry("the topics could not be described", lambda: self._descriptions(topic_names, deadline), deadline)
+        return retry(
+            "the topics could not be described", lambda: self._requests.describe_topics(topic_names, deadline), deadline
+        )
 
     def _describe_configs(self, names: Sequence[str], deadline: float) -> dict[str, dict[str, str]]:
         if not names:
@@ -258,10 +409,10 @@ class TopicAdmin(OffsetRequests):
 
         def ask() -> dict[str, dict[str, str]]:
             resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-            futures = self._client.describe_configs(resources, request_timeout=seconds_left(deadline))
+            futures = self._requests.client.describe_configs(resources, request_timeout=seconds_left(deadline))
             found: dict[str, dict[str, str]] = {}
             for resource, future in futures.items():
-                entries, error = self._settle(future, seconds_left(deadline))
+                entries, error = self._requests.settle(future, seconds_left(deadline))
                 if entries is not None:
                     found[resource.name] = {
                         key: entry.value for key, entry in entries.items() if entry.value is not None
@@ -275,6 +426,7 @@ class TopicAdmin(OffsetRequests):
     def _await_leaders(self, names: Collection[str], timeout: float) -> dict[str, str]:
         """Wait until all partitions have leaders; return the topics that are not ready, with the reason."""
         deadline = time.monotonic() + timeout
+        backoff = Backoff(RETRY_S, deadline)
         waiting = set(names)
         while waiting:
             try:
@@ -282,10 +434,8 @@ class TopicAdmin(OffsetRequests):
             except KafkaRequestError as error:
                 return dict.fromkeys(waiting, str(error))
             waiting -= {name for name, description in found.items() if _has_leaders(description)}
-            if waiting and time.monotonic() + RETRY_S >= deadline:
+            if waiting and not backoff.pause():
                 return dict.fromkeys(waiting, f"its partitions have no leaders after {timeout:g} s")
-            if waiting:
-                time.sleep(RETRY_S)
         return {}
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "build_client",
     "callback",
     "client_options",
+    "commit_and_wait",
     "error_in",
     "is_connection_error",
     "is_retriable",
@@ -247,6 +248,23 @@ def partition_offsets(
         )
         for partition, offset in offsets.items()
     ]
+
+
+def commit_and_wait(
+    commit: Callable[..., Any], offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata
+) -> KafkaError | None:
+    """Commit offsets and wait for the result; return the error, or None.
+
+    Args:
+        commit: the method of a consumer.
+        offsets: the next offset to read of each partition.
+        metadata: text to store with each offset, or one for each partition.
+    """
+    try:
+        entries = commit(offsets=partition_offsets(offsets, metadata), asynchronous=False) or []
+    except KafkaException as error:
+        return error_in(error)
+    return next((entry.error for entry in entries if entry.error is not None), None)
 
 
 def offsets_of(entries: Iterable[ConfluentTopicPartition]) -> dict[TopicPartition, int]:

@@ -17,11 +17,20 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
-from streamrt.kafka.client import ErrorCallback, build_client, error_in, is_connection_error, is_retriable
+from streamrt.kafka.client import (
+    ErrorCallback,
+    OffsetMetadata,
+    build_client,
+    commit_and_wait,
+    error_in,
+    is_connection_error,
+    is_retriable,
+    request_error,
+)
 from streamrt.kafka.requests import retry, seconds_left
 from streamrt.records import TopicPartition
 
-__all__ = ["CommittedOffset", "GroupOffsets"]
+__all__ = ["CommittedOffset", "GroupOffsets", "commit_offsets"]
 
 _KEPT = 4
 """Maximum number of idle clients. Each has threads and a connection to the group's coordinator."""
@@ -214,6 +223,29 @@ class GroupOffsets:
                 spare = [self._idle.pop(0)] if len(self._idle) > _KEPT else []
                 self._look_later()
         _close_all(spare)
+
+
+def commit_offsets(
+    options: Mapping[str, Any], group: str, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata
+) -> None:
+    """Commit offsets of a group that has no members.
+
+    Args:
+        options: connection options, named as in librdkafka.
+        group: name of the group.
+        offsets: the next offset to read of each partition.
+        metadata: text to store with each offset, or one for each partition.
+
+    Raises:
+        KafkaRequestError: if the offsets are refused.
+    """
+    client = build_client(ConfluentConsumer, {**options, "group.id": group, "enable.auto.commit": False})
+    try:
+        error = commit_and_wait(client.commit, offsets, metadata)
+    finally:
+        client.close()
+    if error is not None:
+        raise request_error(f"the offsets of group {group} could not be set", error)
 
 
 def _committed(asker: _Asker, wanted: list[ConfluentTopicPartition], timeout_s: float) -> list[ConfluentTopicPartition]:

@@ -25,9 +25,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from typing_extensions import Self
 
+from streamrt.common.backoff import Backoff
 from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
     OffsetMetadata,
+    commit_and_wait,
     error_in,
     is_retriable,
     log_error_to,
@@ -54,7 +56,7 @@ from streamrt.kafka.group_state import (
 )
 from streamrt.records import TopicPartition
 
-__all__ = ["GroupAssignment", "GroupFencedError", "GroupMember", "GroupState"]
+__all__ = ["GroupMember"]
 
 RevokeCallback = Callable[[frozenset[TopicPartition]], None]
 
@@ -520,6 +522,7 @@ class GroupMember:
     def _commit_until(
         self, offsets: Mapping[TopicPartition, int], generation: int, deadline: float, metadata: OffsetMetadata
     ) -> None:
+        backoff = Backoff(_RETRY_S, deadline)
         while True:
             error = self._request_commit(offsets, generation, deadline, metadata)
             if error is None:
@@ -528,9 +531,8 @@ class GroupMember:
             if is_fenced(error):
                 raise GroupFencedError(f"{what}: {error.str()} ({error.name()}); another member may own them")
             passing = is_retriable(error) or error.code() == KafkaError.REBALANCE_IN_PROGRESS
-            if not passing or time.monotonic() + _RETRY_S >= deadline:
+            if not passing or not backoff.pause():
                 raise request_error(what, error)
-            time.sleep(_RETRY_S)
             with self._changed:
                 self._check_owned(offsets, generation)
 
@@ -572,15 +574,7 @@ class GroupMember:
         if self._away_since is not None:
             request.finish(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker answers"))
             return
-        try:
-            results = (
-                self._consumer.commit(offsets=partition_offsets(request.offsets, request.metadata), asynchronous=False)
-                or []
-            )
-        except KafkaException as error:
-            request.finish(error_in(error))
-        else:
-            request.finish(next((entry.error for entry in results if entry.error is not None), None))
+        request.finish(commit_and_wait(self._consumer.commit, request.offsets, request.metadata))
 
     def _settle(self) -> None:
         """Wait until no commit is in flight, inside a callback."""

@@ -17,9 +17,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 from streamrt.errors import InvalidOperationError
+from streamrt.kafka.admin import TopicAdmin
 from streamrt.kafka.client import KafkaRequestError, build_client, client_options, is_retriable
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.kafka.offsets import OffsetRequests
 from streamrt.records import TopicPartition
 
 __all__ = [
@@ -105,8 +105,8 @@ def bounds_of(connection: ConnectionConfig, place: TopicPartition) -> tuple[int,
     Raises:
         KafkaRequestError: if the brokers refuse or do not answer.
     """
-    with contextlib.closing(OffsetRequests(connection, logger)) as requests:
-        return requests.bounds(place, _LOOK_S)
+    with contextlib.closing(TopicAdmin(connection, logger)) as admin:
+        return admin.bounds(place, _LOOK_S)
 
 
 def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str], timeout_s: float = _LOOK_S) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+from streamrt.common.backoff import Backoff
 from streamrt.errors import KafkaBrokerUnavailableError
 from streamrt.kafka.client import (
     build_client,
@@ -24,7 +25,7 @@ from streamrt.kafka.client import (
 )
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets, as_connection
 
-__all__ = ["ABSENT", "AdminRequests"]
+__all__ = ["ABSENT", "AdminRequests", "retry", "seconds_left"]
 
 R = TypeVar("R")
 
@@ -35,29 +36,27 @@ ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,
 """Errors of brokers for a topic that does not exist."""
 
 _FIRST_RETRY_S = 0.01
-_LOGGER = logging.getLogger("streamrt.kafka.admin")
 # Metadata of any topic includes the brokers, and the list of all topics may be long. Every cluster has this topic.
 _TOPIC = "__consumer_offsets"
 _REFUSED = frozenset({KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 
 
 class AdminRequests(HoldsSecrets):
-    """Common parts of all admin requests: a client that connects on first use, waiting, and retries.
+    """An admin client that connects on first use, and the wait for its answers.
 
     Args:
         broker_address: `host:port`, or a `ConnectionConfig`.
         logger: logger for the lines of librdkafka.
         extra_config: options of librdkafka.
+
+    Attributes:
+        address: the addresses of the brokers.
     """
 
     def __init__(
-        self,
-        broker_address: str | ConnectionConfig,
-        logger: logging.Logger = _LOGGER,
-        extra_config: Mapping[str, Any] | None = None,
+        self, broker_address: str | ConnectionConfig, logger: logging.Logger, extra_config: Mapping[str, Any] | None
     ) -> None:
-        self._address = as_connection(broker_address).bootstrap_servers
-        self._logger = logger
+        self.address = as_connection(broker_address).bootstrap_servers
         self._last_error: KafkaError | None = None
         self._log_error = log_error_to(logger)
         self._options = client_options(
@@ -71,133 +70,23 @@ class AdminRequests(HoldsSecrets):
         )
         self._inner: AdminClient | None = None
 
-    def wait_for_broker(self, timeout: float) -> None:
-        """Wait until a broker answers.
-
-        Args:
-            timeout: seconds to wait; 0 returns at once without a request.
-
-        Raises:
-            KafkaBrokerUnavailableError: if no broker answered in time.
-        """
-        if timeout <= 0:
-            return
-        self._last_error = None
-        deadline = time.monotonic() + timeout
-        while True:
-            remaining = deadline - time.monotonic()
-            _, error = self._settle(self._ask_cluster(deadline), remaining)
-            if error is None:
-                return
-            if not is_retriable(error):
-                self._last_error = error
-                break
-            if time.monotonic() + RETRY_S >= deadline:
-                break
-            time.sleep(RETRY_S)
-        reason = self._last_error
-        said = f" (the client reports: {reason.str()})" if reason is not None else ""
-        refused = reason is not None and reason.code() in _REFUSED
-        advice = "correct the security settings of broker_address" if refused else "start it or correct broker_address"
-        raise KafkaBrokerUnavailableError(
-            f"no Kafka broker answered at {self._address} within {timeout:g} s{said}; {advice}"
-        )
-
-    def cluster_id(self, timeout: float = 30) -> str:
-        """Return Kafka's id of the cluster.
-
-        Args:
-            timeout: seconds to wait for the answer; above 0.
-
-        Raises:
-            KafkaRequestError: if the request was refused or not answered in time.
-        """
-        return str(self._cluster(timeout).cluster_id or "")
-
-    def broker_count(self, timeout: float = 30) -> int:
-        """Return the current number of brokers in the cluster.
-
-        Args:
-            timeout: seconds to wait for the answer; above 0.
-
-        Raises:
-            KafkaRequestError: if the request was refused or not answered in time.
-        """
-        return len(self._cluster(timeout).brokers)
-
-    def _cluster(self, timeout: float) -> ClusterMetadata:
-        deadline = time.monotonic() + timeout
-
-        def ask() -> ClusterMetadata:
-            return self._wait(self._ask_cluster(deadline), seconds_left(deadline))
-
-        return retry("the cluster could not be described", ask, deadline)
-
-    def _find_controller(self, timeout: float) -> float:
-        """Look up the broker that creates and deletes topics; return the remaining seconds.
-
-        librdkafka asks for it only once. If the answer names no broker, it waits for the whole time limit of the
-        request.
-
-        Raises:
-            KafkaRequestError: if no broker answered in time.
-        """
-        deadline = time.monotonic() + timeout
-        self._cluster(timeout)
-        return seconds_left(deadline)
-
-    def _ask_cluster(self, deadline: float) -> "Future[ClusterMetadata]":
-        """Ask a broker about the cluster, with a blocking call in a separate thread.
-
-        `describe_cluster` does not block. But with it, librdkafka 2.16 aborts the whole process if the answer names no
-        broker, as that of a broker that has just started or is about to stop.
-        """
-        client, answer = self._client, Future[ClusterMetadata]()
-
-        def ask() -> None:
-            try:
-                answer.set_result(client.list_topics(_TOPIC, timeout=seconds_left(deadline)))
-            except Exception as error:  # noqa: BLE001 - handed to the caller
-                answer.set_exception(error)
-
-        threading.Thread(target=ask, name="streamrt-kafka-cluster", daemon=True).start()
-        return answer
-
-    def _descriptions(self, topic_names: Iterable[str], deadline: float) -> dict[str, Any]:
-        """Return the descriptions of the existing topics.
-
-        Raises:
-            KafkaException: if brokers refuse or do not answer.
-        """
-        found: dict[str, Any] = {}
-        futures = self._client.describe_topics(
-            TopicCollection(list(dict.fromkeys(topic_names))), request_timeout=seconds_left(deadline)
-        )
-        for name, future in futures.items():
-            description, error = self._settle(future, seconds_left(deadline))
-            if error is None:
-                found[name] = description
-            elif error.code() not in ABSENT:
-                raise KafkaException(error)
-        return found
-
     @property
-    def _client(self) -> AdminClient:
+    def client(self) -> AdminClient:
+        """The admin client."""
         if self._inner is None:
             self._inner = build_client(AdminClient, self._options)
         return self._inner
 
-    def _renew_client(self) -> None:
-        """Create a new client for the next request."""
+    @property
+    def consumer_options(self) -> dict[str, Any]:
+        """Options for consumers of the same cluster, whose callbacks do not refer to this object."""
+        return {**self._options, "error_cb": self._log_error}
+
+    def close(self) -> None:
+        """Close the connections. In-flight requests may fail; a later request connects again."""
         self._inner = None
 
-    def _on_error(self, error: KafkaError) -> None:
-        # "All brokers are down" follows the error with the reason; keep the reason.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
-            self._last_error = error
-        self._log_error(error)
-
-    def _wait(self, future: "Future[R]", timeout: float) -> R:
+    def wait(self, future: "Future[R]", timeout: float) -> R:
         """Return the result of a request.
 
         Raises:
@@ -214,14 +103,109 @@ class AdminRequests(HoldsSecrets):
                     ) from None
             finally:
                 # An admin client calls its log and error callbacks only in poll().
-                self._client.poll(0)
+                self.client.poll(0)
 
-    def _settle(self, future: "Future[R]", timeout: float) -> tuple[R | None, KafkaError | None]:
+    def settle(self, future: "Future[R]", timeout: float) -> tuple[R | None, KafkaError | None]:
         """Return the result of a request, or its error."""
         try:
-            return self._wait(future, timeout), None
+            return self.wait(future, timeout), None
         except KafkaException as error:
             return None, error_in(error)
+
+    def wait_for_broker(self, timeout: float) -> None:
+        """Wait until a broker answers, at most `timeout` seconds.
+
+        Raises:
+            KafkaBrokerUnavailableError: if no broker answered in time.
+        """
+        if timeout <= 0:
+            return
+        self._last_error = None
+        deadline = time.monotonic() + timeout
+        backoff = Backoff(RETRY_S, deadline)
+        while True:
+            _, error = self.settle(self._ask_cluster(deadline), deadline - time.monotonic())
+            if error is None:
+                return
+            if not is_retriable(error):
+                self._last_error = error
+                break
+            if not backoff.pause():
+                break
+        reason = self._last_error
+        said = f" (the client reports: {reason.str()})" if reason is not None else ""
+        refused = reason is not None and reason.code() in _REFUSED
+        advice = "correct the security settings of broker_address" if refused else "start it or correct broker_address"
+        raise KafkaBrokerUnavailableError(
+            f"no Kafka broker answered at {self.address} within {timeout:g} s{said}; {advice}"
+        )
+
+    def cluster(self, timeout: float) -> ClusterMetadata:
+        """Return the description of the cluster.
+
+        Raises:
+            KafkaRequestError: if the request was refused or not answered in time.
+        """
+        deadline = time.monotonic() + timeout
+
+        def ask() -> ClusterMetadata:
+            return self.wait(self._ask_cluster(deadline), seconds_left(deadline))
+
+        return retry("the cluster could not be described", ask, deadline)
+
+    def find_controller(self, timeout: float) -> float:
+        """Look up the broker that creates and deletes topics; return the remaining seconds.
+
+        librdkafka asks for it only once. If the answer names no broker, it waits for the whole time limit of the
+        request.
+
+        Raises:
+            KafkaRequestError: if no broker answered in time.
+        """
+        deadline = time.monotonic() + timeout
+        self.cluster(timeout)
+        return seconds_left(deadline)
+
+    def describe_topics(self, topic_names: Iterable[str], deadline: float) -> dict[str, Any]:
+        """Return the descriptions of the existing topics.
+
+        Raises:
+            KafkaException: if brokers refuse or do not answer.
+        """
+        found: dict[str, Any] = {}
+        futures = self.client.describe_topics(
+            TopicCollection(list(dict.fromkeys(topic_names))), request_timeout=seconds_left(deadline)
+        )
+        for name, future in futures.items():
+            description, error = self.settle(future, seconds_left(deadline))
+            if error is None:
+                found[name] = description
+            elif error.code() not in ABSENT:
+                raise KafkaException(error)
+        return found
+
+    def _ask_cluster(self, deadline: float) -> "Future[ClusterMetadata]":
+        """Ask a broker about the cluster, with a blocking call in a separate thread.
+
+        `describe_cluster` does not block. But with it, librdkafka 2.16 aborts the whole process if the answer names no
+        broker, as that of a broker that has just started or is about to stop.
+        """
+        client, answer = self.client, Future[ClusterMetadata]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(client.list_topics(_TOPIC, timeout=seconds_left(deadline)))
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, name="streamrt-kafka-cluster", daemon=True).start()
+        return answer
+
+    def _on_error(self, error: KafkaError) -> None:
+        # "All brokers are down" follows the error with the reason; keep the reason.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
+            self._last_error = error
+        self._log_error(error)
 
 
 def seconds_left(deadline: float) -> float:
@@ -240,13 +224,11 @@ def retry(what: str, ask: Callable[[], R], deadline: float) -> R:
     Raises:
         KafkaRequestError: if it did not succeed.
     """
-    pause_s = _FIRST_RETRY_S
+    backoff = Backoff(_FIRST_RETRY_S, deadline, longest_s=RETRY_S)
     while True:
         try:
             return ask()
         except KafkaException as error:
             failure = request_error(what, error)
-        if not failure.retriable or time.monotonic() + pause_s >= deadline:
+        if not failure.retriable or not backoff.pause():
             raise failure
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, RETRY_S)

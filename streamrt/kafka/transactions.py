@@ -36,6 +36,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as ConfluentProducer
 
+from streamrt.common.backoff import Backoff
 from streamrt.config import DEFAULT_TRANSACTION_TIMEOUT_S
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError, TransactionError
 from streamrt.kafka.client import (
@@ -491,6 +492,7 @@ class KafkaTransactionalWriter:
         Raises:
             TransactionError: if it did not succeed.
         """
+        backoff = Backoff(_RETRY_S, deadline)
         while True:
             if self._stuck:
                 raise self._failure(what, _STUCK)
@@ -505,10 +507,9 @@ class KafkaTransactionalWriter:
                 self._note_raised(error)
                 reason = self._fatal or raised_in_callback(error)
                 hopeless = reason.fatal() or reason.txn_requires_abort() or not is_retriable(reason)
-                if hopeless or time.monotonic() + _RETRY_S >= deadline:
+                if hopeless or not backoff.pause():
                     self._serve(0.0)
                     raise self._failure(what, reason) from (self._errors[0] if self._errors else error)
-                time.sleep(_RETRY_S)
             else:
                 return
 

@@ -11,7 +11,7 @@ from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.operators.expression import Expression
 from streamrt.records import Headers
-from streamrt.state import StoreSpec
+from streamrt.state.spec import StoreSpec
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from streamrt.errors import ColumnTypeError, MissingColumnError
 from streamrt.operators.functions import function_name
 from streamrt.records import Headers
-from streamrt.state import StoreSpec
+from streamrt.state.spec import StoreSpec
 from streamrt.topology import OperatorContext
 
 Evaluator = Callable[[Any, Any, int, "Headers | None"], Any]

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from streamrt.kafka import CommittedOffset, OffsetMetadata
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import Headers, TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.topology import TaskId

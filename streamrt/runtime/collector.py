@@ -7,7 +7,7 @@ from typing import Any
 
 from streamrt.connectors import BaseSink
 from streamrt.errors import KeySerializationError, SchemaRegistryError, TransactionError, ValueSerializationError
-from streamrt.kafka import WriterFailedError
+from streamrt.kafka.writer import WriterFailedError
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
 from streamrt.records import Headers, Tick, merge_headers
@@ -16,7 +16,10 @@ from streamrt.runtime.report import Output
 from streamrt.runtime.sinks import TaskSinks
 from streamrt.runtime.spec import TaskSpec
 from streamrt.serializers import SERIALIZERS, BoundSerializer, MessageField, Serializer
-from streamrt.state import State, StoreSpec, StoreTransaction, Transaction
+from streamrt.state import State
+from streamrt.state.base import Transaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
 from streamrt.topology import Node, RecordHandler, StateAccess
 

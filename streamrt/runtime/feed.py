@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from streamrt.kafka import GroupAssignment, InputBatch, OffsetMetadata
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.group_state import GroupAssignment
+from streamrt.kafka.inputs import InputBatch
 from streamrt.records import TopicPartition
 
 __all__ = ["Feed", "Join", "Member"]

@@ -22,7 +22,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping
 
 from streamrt.errors import TransactionError
-from streamrt.kafka import CommittedOffset
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.clients import TaskClients, TransactionalRecordWriter
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed

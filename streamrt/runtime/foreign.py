@@ -16,7 +16,8 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
 from streamrt.records.headers import EPOCH_HEADER, Headers
 from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TaskClients
-from streamrt.state import POSITION_KEY, Position, StorePartition
+from streamrt.state import StorePartition
+from streamrt.state.changelog import POSITION_KEY, Position
 
 __all__ = ["EpochFilter", "defend", "epoch_headers", "refuse_later_owner", "set_right"]
 

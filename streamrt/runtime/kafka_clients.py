@@ -9,16 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streamrt.errors import ChangelogError
-from streamrt.kafka import (
-    ChangelogReader,
-    CommittedOffset,
-    ConnectionConfig,
-    InputReader,
-    KafkaRecordWriter,
-    KafkaTransactionalWriter,
-    TopicAdmin,
-    transactional_id,
-)
+from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.kafka.changelog import ChangelogReader
+from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.inputs import InputReader
+from streamrt.kafka.transactions import KafkaTransactionalWriter, transactional_id
+from streamrt.kafka.writer import KafkaRecordWriter
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.clients import ChangelogRecords, RecordWriter, TransactionalRecordWriter

@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Mapping
 
-from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError, OffsetMetadata
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.feed import Join, Member
 from streamrt.runtime.link import Committed, Link

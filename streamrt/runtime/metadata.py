@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamrt.errors import ConfigurationError
-from streamrt.kafka import CommittedOffset
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.sent import Sent

@@ -27,7 +27,7 @@ from streamrt.errors import (
     TransactionError,
     ValueDeserializationError,
 )
-from streamrt.kafka import WriterFailedError
+from streamrt.kafka.writer import WriterFailedError
 from streamrt.operators.functions import state_advice
 from streamrt.operators.metadata import checked_timestamp
 from streamrt.records import (

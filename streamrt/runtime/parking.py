@@ -21,7 +21,8 @@ again repairs this. An open task would repair it only with its next commit, poss
 
 from dataclasses import dataclass
 
-from streamrt.kafka import GroupAssignment, KafkaRequestError
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.group_state import GroupAssignment
 from streamrt.runtime.stream_task import StreamTask
 
 __all__ = ["PARKED_S", "Parked", "keeps_its_changelogs"]

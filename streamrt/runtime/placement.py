@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamrt.records import TopicPartition
-from streamrt.state import Position, RocksDBOptions, Stamp, StoreSpec
+from streamrt.state import RocksDBOptions, Stamp
+from streamrt.state.changelog import Position
+from streamrt.state.spec import StoreSpec
 from streamrt.topology import TaskId, TaskStore
 
 _FOR_EVER_MS = 1 << 62

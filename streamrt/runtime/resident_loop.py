@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from streamrt.errors import OffsetOutOfRangeError, StreamRTError
-from streamrt.kafka import GroupAssignment, KafkaRequestError
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.group_state import GroupAssignment
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk

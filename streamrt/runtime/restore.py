@@ -14,7 +14,8 @@ from streamrt.runtime.clients import TaskClients
 from streamrt.runtime.foreign import EpochFilter
 from streamrt.runtime.placement import StorePlacement
 from streamrt.runtime.skipped import missed_records
-from streamrt.state import Position, Stamp, StoreIdentity, StorePartition, restore_changes
+from streamrt.state import Stamp, StoreIdentity, StorePartition
+from streamrt.state.changelog import Position, restore_changes
 
 _SKEW_MS = 60_000
 """Tolerated difference of a machine's clock between two starts before it counts as set back."""

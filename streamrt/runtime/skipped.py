@@ -6,7 +6,7 @@ from streamrt.errors import ChangelogError
 from streamrt.records import TopicPartition
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.placement import StateSettings
-from streamrt.state import Position
+from streamrt.state.changelog import Position
 
 __all__ = ["missed_records", "refuse_skipped_stores"]
 

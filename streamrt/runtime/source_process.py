@@ -23,7 +23,8 @@ from streamrt.records import TopicPartition
 from streamrt.runtime.kafka_clients import KafkaTaskClients
 from streamrt.runtime.restore import replay
 from streamrt.secret import accept_secrets
-from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StorePartition, StoreTransaction
+from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StorePartition
+from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
 
 __all__ = ["STOP", "ChangelogStore", "run_source"]

@@ -9,7 +9,7 @@ from typing import Protocol
 from streamrt.config import ApplicationConfig
 from streamrt.connectors import DriverSink, ListSink
 from streamrt.errors import ChangelogError, ConfigurationError, TopicConfigurationError
-from streamrt.kafka import CommittedOffset
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.dropped import warn_of_dropped_results
 from streamrt.runtime.join_keys import warn_of_unlike_keys

@@ -25,21 +25,11 @@ from streamrt.runtime.restore import (
     refuse_without_changelog,
     replay,
 )
-from streamrt.state import (
-    POSITION_KEY,
-    MemoryStore,
-    Position,
-    RocksDBOptions,
-    RocksDBStore,
-    Stamp,
-    Store,
-    StoreIdentity,
-    StorePartition,
-    StoreSpec,
-    TimedTransaction,
-    Transaction,
-    epoch_of,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, StorePartition
+from streamrt.state.base import Transaction
+from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import TaskId, TaskStore
 
 logger = logging.getLogger("streamrt")

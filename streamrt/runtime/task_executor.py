@@ -18,7 +18,7 @@ from streamrt.runtime.task_registry import TaskRegistry
 from streamrt.runtime.troubles import HANDLED_ERRORS, note_close_error, note_trouble
 from streamrt.runtime.watchdog import Watchdog
 from streamrt.runtime.work_cycle import WorkCycle
-from streamrt.state import load_rocksdb
+from streamrt.state.rocksdb import load_rocksdb
 from streamrt.topology import TaskId
 
 PRINTED = -1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 
 from streamrt.errors import ProducerError, SinkError
-from streamrt.kafka import WriterFailedError
+from streamrt.kafka.writer import WriterFailedError
 from streamrt.records import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk

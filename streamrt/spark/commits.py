@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 
 from streamrt.config import ApplicationConfig
-from streamrt.kafka import GroupFencedError, GroupMember, KafkaRequestError, TopicAdmin
+from streamrt.kafka import KafkaRequestError, TopicAdmin
+from streamrt.kafka.group import GroupMember
+from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runtime import CommitSchedule, Report, TaskSpec
 from streamrt.runtime.progress import Progress

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from streamrt.kafka import GroupFencedError, KafkaRequestError
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runtime import Report
 from streamrt.runtime.event_time import EventTime, StepClock

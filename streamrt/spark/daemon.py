@@ -166,10 +166,10 @@ def work() -> None:
 
 def _import() -> None:
 
-    import streamrt.joins
+    import streamrt.joins.lookup
     import streamrt.spark.resident_task
     import streamrt.windows  # noqa: F401 - loaded for the workers
-    from streamrt.state import load_rocksdb
+    from streamrt.state.rocksdb import load_rocksdb
 
     load_rocksdb()
     # Garbage collections would touch these objects and so copy their memory pages.

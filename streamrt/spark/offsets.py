@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 from streamrt.config import ApplicationConfig
 from streamrt.errors import TopicConfigurationError, TransactionError
-from streamrt.kafka import ChangelogReader, CommittedOffset, ConnectionConfig, KafkaRequestError, TopicAdmin
+from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
+from streamrt.kafka.changelog import ChangelogReader
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime import ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.kafka_clients import KafkaTaskClients
@@ -17,7 +19,7 @@ from streamrt.runtime.metadata import CommittedMetadata, claimed, sent_before
 from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.state_setup import check_changelogs
-from streamrt.state import Position, is_position
+from streamrt.state.changelog import Position, is_position
 from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")

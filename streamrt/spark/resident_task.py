@@ -8,7 +8,8 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from streamrt.kafka import GroupMember, PartitionFeed
+from streamrt.kafka.feed import PartitionFeed
+from streamrt.kafka.group import GroupMember
 from streamrt.records import TopicPartition
 from streamrt.runtime.link import LinkClosed
 from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings

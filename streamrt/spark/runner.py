@@ -17,11 +17,9 @@ import time
 from collections.abc import Iterable
 
 from streamrt.errors import RunnerError, SinkError, TransactionError
-from streamrt.kafka import (
-    GroupFencedError,
-    GroupMember,
-    KafkaRequestError,
-)
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.group import GroupMember
+from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runtime import BatchContext, Output, Report
 from streamrt.runtime.exits import unless_stopped
@@ -41,7 +39,7 @@ from streamrt.spark.routing import WholeTasks
 from streamrt.spark.services import DriverServices
 from streamrt.spark.session import SparkEnvironment, local_slots
 from streamrt.spark.settings import RunContext
-from streamrt.state import load_rocksdb
+from streamrt.state.rocksdb import load_rocksdb
 from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")

@@ -9,7 +9,8 @@ from typing import Any
 from typing_extensions import Self
 
 from streamrt.config import ApplicationConfig
-from streamrt.kafka import ConnectionConfig, java_system_properties
+from streamrt.kafka import ConnectionConfig
+from streamrt.kafka.java_connection import java_system_properties
 from streamrt.runtime.exits import StoppedError, in_background
 from streamrt.runtime.progress import Progress
 from streamrt.spark.gateway import Boot, archive_kind

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable
 
 from streamrt.errors import TopicCreationError
-from streamrt.kafka import CommittedOffset, TopicConfig, TopicDefinition
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.topic_config import TopicDefinition
 from streamrt.records import TopicPartition
 
 __all__ = ["MemoryCluster"]

@@ -34,7 +34,8 @@ import pytest
 from streamrt.connectors import BaseSource, BatchingSink, SinkBackpressureError, SinkBatch, Source, StatefulSource
 from streamrt.errors import InvalidOperationError
 from streamrt.records import Headers, HeadersMapping, HeaderValue
-from streamrt.state import MemoryStore, Stamp, State, StoreIdentity, StoreTransaction
+from streamrt.state import MemoryStore, Stamp, State, StoreIdentity
+from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
 
 __all__ = [

@@ -22,7 +22,7 @@ from typing_extensions import Self
 
 from streamrt.app import Application, definition_of
 from streamrt.errors import ArgumentValueError, InvalidOperationError, RunnerError, SinkBackpressureError
-from streamrt.kafka import partition_for
+from streamrt.kafka.partitioner import partition_for
 from streamrt.operators.durations import milliseconds
 from streamrt.records import Headers, TimestampType, TopicPartition
 from streamrt.runtime import (
@@ -38,7 +38,8 @@ from streamrt.runtime.event_time import EventTime
 from streamrt.runtime.sinks import DriverSinks
 from streamrt.runtime.watchdog import Watchdog
 from streamrt.serializers import MessageField
-from streamrt.state import DEFAULT_STORE, StoreSpec
+from streamrt.state.spec import StoreSpec
+from streamrt.state.store import DEFAULT_STORE
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord

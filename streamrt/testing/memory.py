@@ -5,7 +5,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from streamrt.kafka import CommittedOffset, OffsetMetadata
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import Headers, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter

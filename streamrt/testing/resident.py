@@ -5,7 +5,9 @@ None of them waits: all data is available at once, and time passes on request.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from streamrt.kafka import GroupAssignment, InputBatch, OffsetMetadata
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.group_state import GroupAssignment
+from streamrt.kafka.inputs import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.runtime import Chunk, Report
 from streamrt.runtime.link import (

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 from streamrt.errors import StateError
 from streamrt.runtime import StateSettings
 from streamrt.runtime.stores import StoreCatalog
-from streamrt.state import State, Store, StorePartition, StoreSpec, StoreTransaction
+from streamrt.state import State, Store, StorePartition
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transaction import StoreTransaction
 
 __all__ = ["ReadableStore", "ReadableStores", "StateView"]
 

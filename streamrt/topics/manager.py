@@ -10,7 +10,8 @@ from typing_extensions import Self
 
 from streamrt.common.texts import option_text
 from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
-from streamrt.kafka import TopicConfig, TopicDefinition
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.topic_config import TopicDefinition
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.topics.internal import (
     changelog_config,

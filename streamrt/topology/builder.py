@@ -11,7 +11,8 @@ from streamrt.topology.graph import Topology, stream_id, topic_of
 from streamrt.topology.node import ExchangeOperator, MergeOperator, Node, Operator, SourceOperator
 
 if TYPE_CHECKING:
-    from streamrt.state import Store, StoreSpec
+    from streamrt.state import Store
+    from streamrt.state.spec import StoreSpec
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 

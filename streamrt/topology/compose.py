@@ -13,7 +13,8 @@ from streamrt.topology.node import MergeOperator, Node, OperatorContext, RecordH
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
-    from streamrt.state import StoreSpec, Transaction
+    from streamrt.state.base import Transaction
+    from streamrt.state.spec import StoreSpec
 
 # Each operator is one Python call below its parent; users' functions need additional frames.
 _FRAMES_PER_NODE = 3

@@ -20,7 +20,7 @@ from streamrt.topology.task_id import TaskId
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
-    from streamrt.state import StoreSpec
+    from streamrt.state.spec import StoreSpec
 
 
 class TaskStore(NamedTuple):

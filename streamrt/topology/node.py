@@ -16,7 +16,9 @@ from streamrt.topics import Topic
 if TYPE_CHECKING:
     # For type annotations only: a topology works with any stores and sinks that its operators hold.
     from streamrt.connectors import BaseSink
-    from streamrt.state import State, StoreSpec, Transaction
+    from streamrt.state import State
+    from streamrt.state.base import Transaction
+    from streamrt.state.spec import StoreSpec
 
 RecordHandler = Callable[[Any, Any, int, Headers | None], None]
 """Function of value, key, timestamp (ms) and headers of a record; passes its results to the operators below."""

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 from streamrt.common.throttle import log_once
 from streamrt.errors import StateError, argument_error
 from streamrt.records import Headers, Tick
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, WatermarkStrategy
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import OnLate

@@ -51,7 +51,7 @@ class CountWindow(WindowOperator):
                 state = step(initial(transaction), value_in, timestamp, transaction)
                 updated.append([number, timestamp, timestamp, state])
             if collects:
-                transaction.add_item(prefix, number, plan.item_of(value))
+                transaction.timelines.add(prefix, number, plan.item_of(value))
             number += 1
             emitted = [] if final else updated
             full = updated[:1] if updated and number - updated[0][0] == size else []
@@ -62,8 +62,10 @@ class CountWindow(WindowOperator):
                 if final:
                     emitted = full
                 if collects:
-                    items = [item for _, _, item in transaction.items_with_arrival(prefix, full[0][0], number)]
-                    transaction.delete_items(prefix, full[0][0], updated[0][0] if updated else number)
+                    items = [
+                        item for _, _, item in transaction.timelines.items_with_arrival(prefix, full[0][0], number)
+                    ]
+                    transaction.timelines.delete(prefix, full[0][0], updated[0][0] if updated else number)
             if updated or number % every:
                 transaction.set_head(prefix, [number, updated])
             else:

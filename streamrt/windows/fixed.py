@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamrt.records import Headers
-from streamrt.state import TimedTransaction
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
 from streamrt.windows.late import LateRecords
@@ -215,7 +215,7 @@ class _Windows:
         if not changes and not triggered:
             return []
         if self.collects and counted:
-            transaction.add_item(prefix, timestamp, item)
+            transaction.timelines.add(prefix, timestamp, item)
         for start in triggered:
             self._empty(transaction, prefix, windows, start)
         updated = self._apply(transaction, prefix, head, windows, timestamp, clock, changes)
@@ -261,7 +261,7 @@ class _Windows:
             del windows[0]
             if self.collects:
                 # Later items are also in later windows.
-                transaction.delete_items(prefix, start, start + self._step)
+                transaction.timelines.delete(prefix, start, start + self._step)
             self._keep(transaction, prefix, head)
             if len(window) == 2 or not window[3]:
                 output = self.plan.output(start, start + self._duration, window[1], items, transaction)
@@ -297,13 +297,13 @@ class _Windows:
         known = at < len(windows) and windows[at][0] == start
         if self._marked:
             # Other windows contain its items, too. Those that have arrived so far no longer count here.
-            items = transaction.items_with_arrival(prefix, start, start + self._duration)
+            items = transaction.timelines.items_with_arrival(prefix, start, start + self._duration)
             mark = max((arrival for _, arrival, _ in items), default=-1) + 1
             windows[at : at + known] = [[start, self.plan.fold.initial(transaction), mark, True]]
         else:
             del windows[at : at + known]
             if self.collects:
-                transaction.delete_items(prefix, start, start + self._duration)
+                transaction.timelines.delete(prefix, start, start + self._duration)
 
     def _items(
         self,
@@ -316,7 +316,7 @@ class _Windows:
         """Return the collected items of a window, with the item that the current record adds."""
         if not self.collects:
             return []
-        found = transaction.items_with_arrival(prefix, start, start + self._duration)
+        found = transaction.timelines.items_with_arrival(prefix, start, start + self._duration)
         if self._marked and window is not None:
             found = [item for item in found if item[1] >= window[2]]
         items = [item for _, _, item in found]

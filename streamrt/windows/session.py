@@ -13,7 +13,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
-from streamrt.state import TimedTransaction
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
@@ -72,7 +72,7 @@ class _Sessions:
             state = fold.merge(state, other, transaction)  # type: ignore[misc]
         first, last = min(first, timestamp), max(last, timestamp)
         if self._collects:
-            transaction.add_item(prefix, timestamp, plan.item_of(value))
+            transaction.timelines.add(prefix, timestamp, plan.item_of(value))
         sessions[low:high] = [[first, last, state]]
         if head is None:
             head = [timestamp, sessions]
@@ -88,8 +88,8 @@ class _Sessions:
             first, last, state = sessions[0]
             items: list[Any] = []
             if self._collects:
-                items = [item for _, _, item in transaction.items_with_arrival(prefix, first, last + 1)]
-                transaction.delete_items(prefix, first, last + 1)
+                items = [item for _, _, item in transaction.timelines.items_with_arrival(prefix, first, last + 1)]
+                transaction.timelines.delete(prefix, first, last + 1)
             # One at a time: if an operator below fails on a session, the next sessions are still stored.
             del sessions[0]
             self._keep(transaction, prefix, head)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from streamrt.state import NEVER, TimedTransaction
+from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
@@ -80,7 +80,7 @@ class _Windows:
         fresh: list[Any] | None = None
         if own and (low == len(windows) or windows[low][0] != timestamp):
             fresh = [timestamp, self._fold(transaction, prefix, head, timestamp, item)]
-        transaction.add_item(prefix, timestamp, item)
+        transaction.timelines.add(prefix, timestamp, item)
         if head is None:
             head = [timestamp, windows, -1, 0]
         elif timestamp > head[0]:
@@ -111,7 +111,7 @@ class _Windows:
             end, state = windows[0]
             items: list[Any] = []
             if self._collects:
-                found = transaction.items_with_arrival(prefix, max(head[3], end - self._duration), end + 1)
+                found = transaction.timelines.items_with_arrival(prefix, max(head[3], end - self._duration), end + 1)
                 items = [item for _, _, item in found]
             # One at a time: if an operator below fails on a window, the next windows are still stored.
             del windows[0]
@@ -135,7 +135,7 @@ class _Windows:
         if head is None:
             return self._plan.fold_all([(timestamp, 0, item)], transaction)
         start = max(head[3], timestamp - self._duration)
-        found = transaction.items_with_arrival(prefix, start, timestamp + 1)
+        found = transaction.timelines.items_with_arrival(prefix, start, timestamp + 1)
         if start <= head[2]:
             found.sort(key=_arrival)
         found.append((timestamp, 0, item))
@@ -146,7 +146,7 @@ class _Windows:
         windows, duration, grace = head[1], self._duration, self._grace
         purge_at = head[0] + duration + grace + 1
         if purge_at <= clock and not windows and not self._by_key:
-            transaction.delete_items(prefix, head[3], NEVER)
+            transaction.timelines.delete(prefix, head[3], NEVER)
             transaction.delete_head(prefix)
             return
         # The start of the earliest window that may still be made or emitted.
@@ -155,7 +155,7 @@ class _Windows:
             needed = windows[0][0] - duration
         # Delete in bulk: several records cost little more than one.
         if needed - head[3] > duration >> 3:
-            transaction.delete_items(prefix, head[3], needed)
+            transaction.timelines.delete(prefix, head[3], needed)
             head[3] = needed
         if self._by_key:
             transaction.set_head(prefix, head)

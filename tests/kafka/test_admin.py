@@ -13,18 +13,10 @@ import pytest
 from confluent_kafka import ConsumerGroupState
 
 from streamrt.errors import KafkaBrokerUnavailableError, TopicCreationError
-from streamrt.kafka import (
-    CommittedOffset,
-    ConnectionConfig,
-    Consumer,
-    GroupMember,
-    KafkaError,
-    KafkaRequestError,
-    Producer,
-    TopicAdmin,
-    TopicConfig,
-    partition_offsets,
-)
+from streamrt.kafka import ConnectionConfig, Consumer, KafkaError, KafkaRequestError, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.client import partition_offsets
+from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.group import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker

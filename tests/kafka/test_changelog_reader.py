@@ -9,13 +9,9 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import ChangelogError, InvalidOperationError
-from streamrt.kafka import (
-    ChangelogBatch,
-    ChangelogReader,
-    ConnectionConfig,
-    KafkaTransactionalWriter,
-    Producer,
-)
+from streamrt.kafka import ConnectionConfig, Producer
+from streamrt.kafka.changelog import ChangelogBatch, ChangelogReader
+from streamrt.kafka.transactions import KafkaTransactionalWriter
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.support import Kafka, unique, wait_until

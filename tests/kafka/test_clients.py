@@ -14,15 +14,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, ProducerError
-from streamrt.kafka import (
-    ConnectionConfig,
-    Consumer,
-    KafkaRequestError,
-    Producer,
-    SecretsNotPicklableError,
-    TopicAdmin,
-    TopicConfig,
-)
+from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.connection import SecretsNotPicklableError
 from streamrt.testing.plugin import KafkaBroker
 from tests.support import Kafka, unique, wait_until
 

@@ -12,7 +12,9 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from streamrt import Application, State
 from streamrt.app import definition_of
 from streamrt.config import ProcessingGuarantee
-from streamrt.kafka import ConnectionConfig, KafkaTransactionalWriter, partition_offsets, transactional_id
+from streamrt.kafka import ConnectionConfig
+from streamrt.kafka.client import partition_offsets
+from streamrt.kafka.transactions import KafkaTransactionalWriter, transactional_id
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report, TaskExecutor
 from streamrt.runtime.kafka_clients import KafkaTaskClients
@@ -22,7 +24,7 @@ from streamrt.runtime.work_cycle import WorkCycle
 from streamrt.spark.launch import client_settings, fence
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.settings import RunSettings
-from streamrt.state import state_of
+from streamrt.state.transaction import state_of
 from streamrt.topology import TaskId
 from tests.support import Kafka, unique
 from tests.unit.tasks import numbers

@@ -17,7 +17,7 @@ import pytest
 
 from streamrt.errors import ConfigurationError, JavaNotFoundError, KafkaStartError
 from streamrt.jvm.jars import fetch_jars
-from streamrt.kafka.admin import TopicAdmin, TopicConfig
+from streamrt.kafka import TopicAdmin, TopicConfig
 from streamrt.testing.kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

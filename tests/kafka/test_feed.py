@@ -12,17 +12,12 @@ import pytest
 from confluent_kafka import Message
 
 from streamrt.errors import InvalidOperationError, OffsetOutOfRangeError
-from streamrt.kafka import (
-    ConnectionConfig,
-    Consumer,
-    InputBatch,
-    KafkaRecordWriter,
-    KafkaRequestError,
-    KafkaTransactionalWriter,
-    PartitionFeed,
-    Producer,
-)
+from streamrt.kafka import ConnectionConfig, Consumer, KafkaRequestError, Producer
+from streamrt.kafka.feed import PartitionFeed
+from streamrt.kafka.inputs import InputBatch
 from streamrt.kafka.reader import look_up
+from streamrt.kafka.transactions import KafkaTransactionalWriter
+from streamrt.kafka.writer import KafkaRecordWriter
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.kafka.brokers import produce_headers

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from streamrt import Application
 from streamrt.cli import app as command_line
 from streamrt.errors import ChangelogError, InvalidOperationError, TopicConfigurationError
-from streamrt.kafka import ConnectionConfig, GroupMember, TopicConfig
+from streamrt.kafka import ConnectionConfig, TopicConfig
+from streamrt.kafka.group import GroupMember
 from streamrt.models import TopicPartition
 from streamrt.runtime.directory import StateDirectory
 from streamrt.runtime.leftovers import refuse_leftovers

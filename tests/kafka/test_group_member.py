@@ -17,17 +17,9 @@ from typing import Any
 import pytest
 
 from streamrt.errors import InvalidOperationError, KafkaBrokerUnavailableError
-from streamrt.kafka import (
-    GroupAssignment,
-    GroupFencedError,
-    GroupMember,
-    GroupState,
-    KafkaError,
-    KafkaRequestError,
-    Producer,
-    TopicAdmin,
-    TopicConfig,
-)
+from streamrt.kafka import KafkaError, KafkaRequestError, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.group import GroupMember
+from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupState
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
@@ -37,7 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SLEEPER = """
 import sys, threading, time
-from streamrt.kafka import GroupMember
+from streamrt.kafka.group import GroupMember
 
 class SlowMember(GroupMember):
     def _leave(self):

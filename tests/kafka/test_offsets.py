@@ -15,17 +15,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from streamrt.kafka import (
-    CommittedOffset,
-    ConnectionConfig,
-    Consumer,
-    KafkaError,
-    KafkaRequestError,
-    Producer,
-    TopicAdmin,
-    partition_offsets,
-)
-from streamrt.kafka.committed import GroupOffsets
+from streamrt.kafka import ConnectionConfig, Consumer, KafkaError, KafkaRequestError, Producer, TopicAdmin
+from streamrt.kafka.client import partition_offsets
+from streamrt.kafka.committed import CommittedOffset, GroupOffsets
 from streamrt.kafka.reader import bounds_of
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka

@@ -22,7 +22,8 @@ from py4j.protocol import Py4JJavaError
 from streamrt.errors import ConfigurationError, KafkaBrokerUnavailableError
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
-from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig, java_client_options
+from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.java import java_client_options
 from streamrt.testing.kafka import EmbeddedKafka
 
 pytestmark = [

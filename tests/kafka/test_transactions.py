@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 
 from streamrt.errors import ProducerError, TransactionError
-from streamrt.kafka import (
-    CommittedOffset,
-    ConnectionConfig,
-    Consumer,
-    KafkaTransactionalWriter,
-    Producer,
-    TopicAdmin,
-    WriterState,
-    partition_for,
-    partition_offsets,
-)
+from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin
+from streamrt.kafka.client import partition_offsets
+from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.transactions import KafkaTransactionalWriter, WriterState
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from tests.support import Kafka, unique, wait_until

@@ -123,7 +123,7 @@ def test_paths_hold_nothing_of_their_own() -> None:
 # Each import in a process that has imported what others have made, and nothing of this package.
 IMPORT_EACH = """
 import os, sys
-import cachetools, confluent_kafka, orjson, pydantic_settings, rich.live, sortedcontainers, tenacity
+import cachetools, confluent_kafka, orjson, pydantic_settings, rich.live, sortedcontainers
 for name in sys.argv[1:]:
     if not os.fork():
         try:

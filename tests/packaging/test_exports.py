@@ -106,6 +106,25 @@ def test_the_names_of_the_front_page_are_exported() -> None:
         streamrt.__getattr__("Aplication")
 
 
+def test_clients_stores_and_joins_export_what_programs_construct_subclass_or_catch() -> None:
+    exported: dict[str, set[str]] = {}
+    for package, name in PUBLIC:
+        exported.setdefault(package, set()).add(name)
+    assert exported["streamrt.kafka"] == {
+        *("AutoOffsetReset", "ConnectionConfig", "Consumer", "KafkaError", "KafkaException", "KafkaRequestError"),
+        *("Producer", "TopicAdmin", "TopicConfig"),
+    }
+    assert exported["streamrt.state"] == {
+        *("MemoryStore", "RocksDBOptions", "RocksDBStore", "Stamp", "State", "Store", "StoreIdentity"),
+        "StorePartition",
+    }
+    assert exported["streamrt.joins"] == {
+        *("AsOfHow", "BaseField", "BaseLookup", "IntervalHow", "LookupBuffer", "LookupUnavailableError", "OnMerge"),
+        *("PostgresLookup", "PostgresLookupField", "PostgresLookupQueryField"),
+        *("SQLiteLookup", "SQLiteLookupField", "SQLiteLookupQueryField"),
+    }
+
+
 def test_names_that_are_imported_late_have_a_home_and_an_import_for_type_checkers() -> None:
     for package in ("streamrt", "streamrt.testing"):
         module = importlib.import_module(package)

@@ -17,8 +17,9 @@ from streamrt.models import TopicPartition
 from streamrt.operators import Apply
 from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.metadata import CommitMetadata
-from streamrt.state import Stamp, State, StoreSpec
+from streamrt.state import Stamp, State
 from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
+from streamrt.state.spec import StoreSpec
 from streamrt.topics import changelog_topic_name
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 

@@ -17,7 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streamrt.errors import TransactionError
-from streamrt.kafka import KafkaRequestError, OffsetMetadata, partition_for
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
 
 TRANSACTION_TIMEOUT_MS = 60_000

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamrt.kafka import partition_for
+from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Report
-from streamrt.state import POSITION_KEY, Position
+from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topology import TaskId
 from tests.sim.app import REPARTITION, Model, merged, unique_id, visible_state
 from tests.sim.broker import Entry, Log

@@ -5,7 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import ProducerError, TransactionError
-from streamrt.kafka import CommittedOffset, KafkaRequestError, OffsetMetadata, WriterFailedError
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.committed import CommittedOffset
+from streamrt.kafka.writer import WriterFailedError
 from streamrt.records import Headers, TimestampType, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
 from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter

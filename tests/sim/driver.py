@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from streamrt.kafka import CommittedOffset, KafkaRequestError, OffsetMetadata
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.models import TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report
 from streamrt.runtime.faults import InjectedFaultError
@@ -13,7 +15,7 @@ from streamrt.runtime.metadata import CommittedMetadata, claimed, first_counts
 from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.start import StartRules, plan_start
 from streamrt.spark.offsets import Start
-from streamrt.state import POSITION_KEY, Position
+from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topology import TaskId
 from tests.sim.broker import Log
 from tests.sim.clients import Crash, chunk_of, name_of

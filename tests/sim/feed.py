@@ -5,7 +5,7 @@ from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
 
 from streamrt.errors import OffsetOutOfRangeError
-from streamrt.kafka import InputBatch
+from streamrt.kafka.inputs import InputBatch
 from streamrt.models import TimestampType, TopicPartition
 from tests.sim.driver import Wrong
 

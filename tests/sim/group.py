@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from streamrt.kafka import GroupAssignment, GroupFencedError, KafkaRequestError, OffsetMetadata
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
 from streamrt.models import TopicPartition
 from streamrt.runtime.membership import Membership
 from tests.sim.clients import refused

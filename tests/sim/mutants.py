@@ -27,7 +27,7 @@ from streamrt.runtime.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.task_executor import TaskExecutor
 from streamrt.runtime.turns import Turns
 from streamrt.runtime.work_cycle import WorkCycle
-from streamrt.state import POSITION_KEY
+from streamrt.state.changelog import POSITION_KEY
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation

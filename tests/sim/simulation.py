@@ -11,7 +11,7 @@ import orjson
 
 import streamrt.runtime.faults as faults_module
 from streamrt.errors import SinkBackpressureError
-from streamrt.kafka import partition_for
+from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
 from streamrt.runtime import Report, TaskExecutor, TaskSpec
 from streamrt.runtime.faults import InjectedFaultError

@@ -10,9 +10,11 @@ from confluent_kafka.admin import AdminClient
 
 from streamrt import Application
 from streamrt.errors import StreamRTError
-from streamrt.kafka import ChangelogReader, ConnectionConfig, Producer
+from streamrt.kafka import ConnectionConfig, Producer
+from streamrt.kafka.changelog import ChangelogReader
 from streamrt.models import TopicPartition
-from streamrt.state import POSITION_KEY, State
+from streamrt.state import State
+from streamrt.state.changelog import POSITION_KEY
 from streamrt.topics.internal import changelog_topic_name
 from tests.support import Kafka
 

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from streamrt.app import definition_of
-from streamrt.kafka import ChangelogReader, ConnectionConfig, Consumer
+from streamrt.kafka import ConnectionConfig, Consumer
+from streamrt.kafka.changelog import ChangelogReader
 from streamrt.kafka.client import partition_offsets
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor

@@ -11,7 +11,8 @@ import pytest
 
 from streamrt.connectors import BatchingSink, SinkBatch
 from streamrt.errors import SinkBackpressureError
-from streamrt.kafka import ConnectionConfig, GroupMember, Producer
+from streamrt.kafka import ConnectionConfig, Producer
+from streamrt.kafka.group import GroupMember
 from streamrt.models import TopicPartition
 from tests.support import Kafka, running, unique, wait_until
 

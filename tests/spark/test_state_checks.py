@@ -20,7 +20,8 @@ from streamrt.errors import (
 from streamrt.kafka import Producer, TopicConfig
 from streamrt.models import TopicPartition
 from streamrt.runtime.directory import StateDirectory, group_directory
-from streamrt.state import POSITION_KEY, Position, RocksDBStore, Stamp
+from streamrt.state import RocksDBStore, Stamp
+from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topics import Topic
 from tests.spark.stateful import (
     GUARANTEES,

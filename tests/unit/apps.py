@@ -13,7 +13,10 @@ from streamrt.connectors import BaseSink
 from streamrt.errors import ProcessingError
 from streamrt.models import Headers, Tick
 from streamrt.runtime import TaskSpec
-from streamrt.state import MemoryStore, StoreSpec, StoreTransaction, Transaction
+from streamrt.state import MemoryStore
+from streamrt.state.base import Transaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transaction import StoreTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.topology import Node, RecordHandler, StateAccess, Topology, compose_stream

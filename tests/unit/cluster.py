@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from streamrt.errors import TopicCreationError
-from streamrt.kafka import TopicConfig, TopicDefinition
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.topic_config import TopicDefinition
 from streamrt.testing import cluster
 
 

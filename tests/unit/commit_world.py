@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from streamrt.app import definition_of
-from streamrt.kafka import OffsetMetadata
+from streamrt.kafka.client import OffsetMetadata
 from streamrt.models import Headers, TopicPartition
 from streamrt.runtime import (
     BatchContext,
@@ -18,7 +18,10 @@ from streamrt.runtime import (
     TransactionalRecordWriter,
 )
 from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.state import POSITION_KEY, MemoryStore, State, Store, StorePartition, StoreSpec, state_of
+from streamrt.state import MemoryStore, State, Store, StorePartition
+from streamrt.state.changelog import POSITION_KEY
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transaction import state_of
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId, TaskStore
 from tests.unit.apps import application

@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamrt.joins import AsOfHow, AsOfJoin, IntervalHow, IntervalJoin
+from streamrt.joins import AsOfHow, IntervalHow
+from streamrt.joins.asof import AsOfJoin
+from streamrt.joins.interval import IntervalJoin
 from streamrt.models import Headers, Tick
-from streamrt.state import MemoryStore, State, Store, StoreSpec, TimedTransaction
+from streamrt.state import MemoryStore, State, Store
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topics import Topic
 from streamrt.topology import MergeOperator, Node, RecordHandler
 from tests.unit.state_timed import Run

@@ -14,7 +14,9 @@ import pytest
 from streamrt import Application
 from streamrt.app import definition_of
 from streamrt.errors import OffsetOutOfRangeError
-from streamrt.kafka import GroupAssignment, GroupFencedError, InputBatch, OffsetMetadata
+from streamrt.kafka.client import OffsetMetadata
+from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
+from streamrt.kafka.inputs import InputBatch
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskExecutor, TransactionalRecordWriter
 from streamrt.runtime.link import (
@@ -32,7 +34,9 @@ from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.state import RocksDBOptions, State, Store, StorePartition, StoreSpec, state_of
+from streamrt.state import RocksDBOptions, State, Store, StorePartition
+from streamrt.state.spec import StoreSpec
+from streamrt.state.transaction import state_of
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId, TaskStore
 from tests.support import wait_until

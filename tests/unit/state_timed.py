@@ -6,19 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from streamrt.state import (
-    POSITION_KEY,
-    MemoryStore,
-    Position,
-    RocksDBOptions,
-    Stamp,
-    Store,
-    StoreIdentity,
-    StorePartition,
-    TimedTransaction,
-    restore_changes,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, Stamp, Store, StoreIdentity, StorePartition
+from streamrt.state.changelog import POSITION_KEY, Position, restore_changes
 from streamrt.state.layout import FIRST_KEY
+from streamrt.state.timed import TimedTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 AT_ONCE = RocksDBOptions(open_max_retries=0)
@@ -148,7 +139,7 @@ def act(op: Op, transaction: TimedTransaction) -> Any:
     if op.name == "due":
         return list(_due(op, transaction))
     if op.name == "add":
-        return transaction.add_item(prefix, op.first, copy.deepcopy(op.value))
+        return transaction.timelines.add(prefix, op.first, copy.deepcopy(op.value))
     if op.name == "advance":
         transaction.advance(op.first)
         return transaction.stream_time
@@ -156,11 +147,11 @@ def act(op: Op, transaction: TimedTransaction) -> Any:
         "head": lambda: transaction.head(prefix),
         "delete_head": lambda: transaction.delete_head(prefix),
         "next": lambda: transaction.next_deadline,
-        "items": lambda: [list(item) for item in transaction.items(prefix, low, high)],
-        "arrivals": lambda: [list(item) for item in transaction.items_with_arrival(prefix, low, high)],
-        "latest": lambda: transaction.latest_item(prefix, op.first),
-        "delete": lambda: transaction.delete_items(prefix, low, high),
-        "delete_front": lambda: transaction.delete_items(prefix, 0, op.first),
+        "items": lambda: [list(item) for item in transaction.timelines.items(prefix, low, high)],
+        "arrivals": lambda: [list(item) for item in transaction.timelines.items_with_arrival(prefix, low, high)],
+        "latest": lambda: transaction.timelines.latest(prefix, op.first),
+        "delete": lambda: transaction.timelines.delete(prefix, low, high),
+        "delete_front": lambda: transaction.timelines.delete(prefix, 0, op.first),
         "delete_parts": lambda: _delete_in_parts(op, transaction),
     }
     return simple[op.name]()
@@ -169,9 +160,9 @@ def act(op: Op, transaction: TimedTransaction) -> Any:
 def _delete_in_parts(op: Op, transaction: TimedTransaction) -> int:
     """Delete some items from the front, and then the others; return how many they were."""
     prefix, most = transaction.prefix(KEYS[op.key]), 1 + op.second % 3
-    some = transaction.delete_items(prefix, 0, op.first, most)
-    rest = len(transaction.items(prefix, 0, op.first))
-    others = transaction.delete_items(prefix, 0, op.first)
+    some = transaction.timelines.delete(prefix, 0, op.first, most)
+    rest = len(transaction.timelines.items(prefix, 0, op.first))
+    others = transaction.timelines.delete(prefix, 0, op.first)
     assert (others, rest > 0) == (rest, some >= most and rest > 0)
     return some + others
 

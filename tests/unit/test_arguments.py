@@ -16,7 +16,8 @@ from streamrt.joins import LookupBuffer, SQLiteLookup, SQLiteLookupField
 from streamrt.kafka import ConnectionConfig, Consumer
 from streamrt.operators.durations import milliseconds
 from streamrt.serializers import JSONSerializer, QuixDeserializer, StringSerializer
-from streamrt.state import RocksDBOptions, StoreSpec
+from streamrt.state import RocksDBOptions
+from streamrt.state.spec import StoreSpec
 from streamrt.testing import TopologyTestDriver
 from streamrt.windows import Sum
 from tests.unit.apps import application

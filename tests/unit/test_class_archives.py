@@ -168,7 +168,7 @@ def test_the_process_that_workers_are_forked_from_has_one_thread() -> None:
     """Threads do not survive a fork, and locks that they hold stay held."""
     code = """
 import os, streamrt.spark.daemon
-from streamrt.state import load_rocksdb
+from streamrt.state.rocksdb import load_rocksdb
 load_rocksdb()
 import sys
 print(len(os.listdir("/proc/self/task")), sorted({"numpy", "pyarrow"} & sys.modules.keys()))

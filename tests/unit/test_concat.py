@@ -17,7 +17,8 @@ from streamrt.operators import Concat
 from streamrt.runtime import BatchContext, ChangelogSettings, ScopeInfo, StateSettings, TaskExecutor
 from streamrt.runtime.fencing import fence_owners
 from streamrt.runtime.metadata import CommitMetadata
-from streamrt.state import POSITION_KEY, MemoryStore, Position, RocksDBStore, Stamp, State, StoreIdentity
+from streamrt.state import MemoryStore, RocksDBStore, Stamp, State, StoreIdentity
+from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.memory import MemoryClients
 from streamrt.topics import Topic, changelog_topic_name

@@ -10,7 +10,9 @@ import pytest
 from streamrt import StreamingDataFrame
 from streamrt.errors import ConfigurationError, InvalidOperationError
 from streamrt.operators.expression import InState
-from streamrt.state import DEFAULT_STORE, MemoryStore, RocksDBStore, State, StoreSpec
+from streamrt.state import MemoryStore, RocksDBStore, State
+from streamrt.state.spec import StoreSpec
+from streamrt.state.store import DEFAULT_STORE
 from streamrt.topology import Topology
 from streamrt.topology.describe import as_text
 from tests.unit.apps import Stage, Surroundings

@@ -9,7 +9,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import ChangelogError, ConfigurationError, TransactionError
-from streamrt.kafka import CommittedOffset
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.models import TopicPartition
 from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.cleanup import StoreCleanup
@@ -19,7 +19,8 @@ from streamrt.runtime.foreign import EpochFilter
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed
 from streamrt.runtime.progress import Progress
 from streamrt.runtime.skipped import refuse_skipped_stores
-from streamrt.state import Position, RocksDBStore, Stamp, StoreIdentity, epoch_of
+from streamrt.state import RocksDBStore, Stamp, StoreIdentity
+from streamrt.state.changelog import Position, epoch_of
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId
 

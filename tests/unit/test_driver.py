@@ -22,7 +22,8 @@ from streamrt.errors import (
 )
 from streamrt.kafka import TopicConfig
 from streamrt.models import RawRecord, TimestampType
-from streamrt.state import POSITION_KEY, Position, State
+from streamrt.state import State
+from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.testing import TestRecord, TopologyTestDriver
 from tests.unit.apps import START, Stage, application
 

@@ -12,7 +12,8 @@ from streamrt.models import TopicPartition
 from streamrt.operators.group_by import ColumnKey, Repartition
 from streamrt.runtime.event_time import EventTime, Peer, StepClock
 from streamrt.runtime.report import StoreTime
-from streamrt.state import StoreSpec, TimedTransaction
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topics import Topic
 from streamrt.topology import (
     MergeOperator,

@@ -15,7 +15,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.app import definition_of
-from streamrt.kafka import partition_for
+from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TimestampType, TopicPartition
 from streamrt.runtime import BatchContext, Chunk, ScopeInfo, StateSettings, TaskExecutor
 from streamrt.runtime.barriers import Barrier

@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamrt.errors import ProducerError
-from streamrt.kafka import ConnectionConfig, KafkaRecordWriter, WriterFailedError
+from streamrt.kafka import ConnectionConfig
+from streamrt.kafka.writer import KafkaRecordWriter, WriterFailedError
 from streamrt.models import OffsetRange
 from streamrt.runtime import RecordWriter
 from tests.unit.commit_world import World

@@ -12,7 +12,9 @@ from streamrt.connectors import ListSink
 from streamrt.errors import ColumnTypeError, ConfigurationError, InvalidOperationError, MissingColumnError
 from streamrt.kafka import TopicConfig
 from streamrt.serializers import IntegerSerializer, JSONDeserializer, JSONSerializer, StringDeserializer
-from streamrt.state import DEFAULT_STORE, MemoryStore, RocksDBStore, State, StoreSpec
+from streamrt.state import MemoryStore, RocksDBStore, State
+from streamrt.state.spec import StoreSpec
+from streamrt.state.store import DEFAULT_STORE
 from streamrt.topology import Topology
 from streamrt.topology.describe import as_text
 from tests.unit.apps import Stage, Surroundings, application

@@ -11,7 +11,8 @@ import pytest
 
 from streamrt import Application, StreamingDataFrame, Topic
 from streamrt.errors import InvalidOperationError, ProcessingError
-from streamrt.state import MemoryStore, TimedTransaction
+from streamrt.state import MemoryStore
+from streamrt.state.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
 from tests.unit.apps import application
 from tests.unit.joined import Model, pair, records

@@ -9,7 +9,10 @@ import pytest
 
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ColumnTypeError, ConfigurationError, InvalidOperationError, SerializationError
-from streamrt.joins import AsOfJoin, IntervalJoin, OnMerge, merge_of
+from streamrt.joins import OnMerge
+from streamrt.joins.asof import AsOfJoin
+from streamrt.joins.interval import IntervalJoin
+from streamrt.joins.merging import merge_of
 from streamrt.joins.notes import Warnings
 from streamrt.state import StorePartition
 from tests.unit.joined import SPEC, Joined, pair

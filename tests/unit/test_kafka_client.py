@@ -6,8 +6,15 @@ import pickle
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamrt.kafka import KafkaRequestError, partition_offsets, partitions_of
-from streamrt.kafka.client import ClientLogger, is_retriable, log_error_to, request_error
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.client import (
+    ClientLogger,
+    is_retriable,
+    log_error_to,
+    partition_offsets,
+    partitions_of,
+    request_error,
+)
 from streamrt.models import TopicPartition
 
 LOGGER = logging.getLogger("streamrt.kafka.test")

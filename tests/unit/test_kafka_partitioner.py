@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamrt.kafka import murmur2, partition_for
+from streamrt.kafka.partitioner import murmur2, partition_for
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, TransactionError
-from streamrt.kafka import ConnectionConfig, KafkaTransactionalWriter, WriterState, transactional_id
+from streamrt.kafka import ConnectionConfig
+from streamrt.kafka.transactions import KafkaTransactionalWriter, WriterState, transactional_id
 from streamrt.models import TopicPartition
 
 # Port 1 is served by nobody.

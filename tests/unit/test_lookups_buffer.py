@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.joins import BaseField, BaseLookup, BufferedLookupJoin, LookupBuffer
+from streamrt.joins import BaseField, BaseLookup, LookupBuffer
+from streamrt.joins.lookup import BufferedLookupJoin
 from streamrt.models import Headers, Tick
-from streamrt.state import MemoryStore, StoreSpec, TimedTransaction
+from streamrt.state import MemoryStore
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Node, RecordHandler
 from tests.unit.apps import START, Stage

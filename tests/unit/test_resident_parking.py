@@ -3,7 +3,8 @@
 import pytest
 
 from streamrt import Application
-from streamrt.kafka import GroupAssignment, KafkaRequestError
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.group_state import GroupAssignment
 from streamrt.models import TopicPartition
 from streamrt.runtime.link import AssignmentRequest, ProgressUpdate, StartPositions, Stop, Time, Welcome
 from streamrt.runtime.parking import PARKED_S

@@ -17,7 +17,9 @@ from streamrt.runtime.restore import (
     refuse_without_changelog,
     replay,
 )
-from streamrt.state import POSITION_KEY, MemoryStore, Position, Stamp, StoreIdentity, StoreSpec
+from streamrt.state import MemoryStore, Stamp, StoreIdentity
+from streamrt.state.changelog import POSITION_KEY, Position
+from streamrt.state.spec import StoreSpec
 from streamrt.testing.memory import MemoryClients
 
 MINE = StoreIdentity("shop", "orders", 1, "default", "orders-id", "log-id", 4)

@@ -6,7 +6,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import OffsetOutOfRangeError, TopicConfigurationError
-from streamrt.kafka import CommittedOffset
+from streamrt.kafka.committed import CommittedOffset
 from streamrt.models import TopicPartition
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed, first_counts
 from streamrt.runtime.start import StartPlan, StartRules, plan_start

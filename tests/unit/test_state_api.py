@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from streamrt.errors import SerializationError, StateError
-from streamrt.state import MemoryStore, RocksDBOptions, State, StoreTransaction
+from streamrt.state import MemoryStore, RocksDBOptions, State
+from streamrt.state.transaction import StoreTransaction
 
 
 def transaction(options: RocksDBOptions | None = None) -> StoreTransaction:

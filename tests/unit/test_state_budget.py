@@ -5,17 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.state import (
-    MemoryStore,
-    RocksDBOptions,
-    Stamp,
-    StoreIdentity,
-    StoreTransaction,
-    TimedTransaction,
-    Transaction,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, Stamp, StoreIdentity
 from streamrt.state import budget as budget_module
+from streamrt.state.base import Transaction
 from streamrt.state.budget import CacheBudget, cache_budget
+from streamrt.state.timed import TimedTransaction
+from streamrt.state.transaction import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 
@@ -151,7 +146,7 @@ def test_fault_13_open_stores_share_one_budget(monkeypatch: pytest.MonkeyPatch) 
                     prefix = transaction.prefix(name)
                     assert transaction.head(prefix) is None
                     transaction.set_head(prefix, ["x" * 50])
-                    transaction.add_item(prefix, 5, "y" * 50)
+                    transaction.timelines.add(prefix, 5, "y" * 50)
                 elif isinstance(transaction, StoreTransaction):
                     state = transaction.state(name, 0)
                     assert state.get("a") is None
@@ -165,7 +160,7 @@ def test_fault_13_open_stores_share_one_budget(monkeypatch: pytest.MonkeyPatch) 
             name = b"%d-%d" % (3, key)
             if isinstance(transaction, TimedTransaction):
                 assert transaction.head(transaction.prefix(name)) == ["x" * 50]
-                assert transaction.items(transaction.prefix(name), 0, 9) == [(5, "y" * 50)]
+                assert transaction.timelines.items(transaction.prefix(name), 0, 9) == [(5, "y" * 50)]
             elif isinstance(transaction, StoreTransaction):
                 assert transaction.state(name, 0).get("a") == "x" * 100
         assert sum(each.held for each in transactions) <= 1_100_000

@@ -15,23 +15,11 @@ from hypothesis import strategies as st
 
 from streamrt import state as package
 from streamrt.errors import ChangelogError, ConfigurationError, StateError, StoreCorruptedError, StoreVersionError
-from streamrt.state import (
-    DEFAULT_STORE,
-    POSITION_KEY,
-    MemoryStore,
-    Position,
-    RocksDBOptions,
-    RocksDBStore,
-    Stamp,
-    Store,
-    StoreIdentity,
-    StoreSpec,
-    epoch_of,
-    is_position,
-    layout,
-    restore_changes,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, layout
+from streamrt.state.changelog import POSITION_KEY, Position, epoch_of, is_position, restore_changes
 from streamrt.state.directory import escaped
+from streamrt.state.spec import StoreSpec
+from streamrt.state.store import DEFAULT_STORE
 
 IDENTITY = StoreIdentity("shop", "orders", 3, "totals", "id-1", None, 4)
 STAMP = Stamp(IDENTITY, 10, None, -5, 1_700_000_000_000)

@@ -12,20 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamrt.state import (
-    POSITION_KEY,
-    MemoryStore,
-    Position,
-    RocksDBOptions,
-    RocksDBStore,
-    Stamp,
-    Store,
-    StoreIdentity,
-    StorePartition,
-    StoreTransaction,
-    restore_changes,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, StorePartition
+from streamrt.state.changelog import POSITION_KEY, Position, restore_changes
 from streamrt.state.layout import FIRST_KEY
+from streamrt.state.transaction import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 MISSING = "<missing>"

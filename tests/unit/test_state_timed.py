@@ -18,23 +18,14 @@ from streamrt.errors import (
     StoreVersionError,
 )
 from streamrt.operators import Apply
-from streamrt.state import (
-    NEVER,
-    MemoryStore,
-    RocksDBOptions,
-    RocksDBStore,
-    Stamp,
-    StoreIdentity,
-    StorePartition,
-    StoreSpec,
-    StoreTransaction,
-    TimedTransaction,
-    TransactionStatus,
-    budget,
-    restore_changes,
-    state_of,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, StoreIdentity, StorePartition, budget
+from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import FIRST_KEY, expiry_key
+from streamrt.state.spec import StoreSpec
+from streamrt.state.status import TransactionStatus
+from streamrt.state.timed import NEVER, TimedTransaction
+from streamrt.state.timeline import Timelines
+from streamrt.state.transaction import StoreTransaction, state_of
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TopologyBuilder
 from tests.support import LONG
@@ -106,8 +97,8 @@ def test_the_layout(partition: Watched, transaction: TimedTransaction) -> None:
     transaction.set_head(KEY, [1, None], 500)
     other = transaction.prefix("key")
     transaction.set_head(other, [float("inf")])
-    transaction.add_item(KEY, 7, {"a": 1})
-    transaction.add_item(KEY, 6, None)
+    transaction.timelines.add(KEY, 7, {"a": 1})
+    transaction.timelines.add(KEY, 6, None)
     changes = commit(transaction)
     assert changes == [
         (b"\x04arrival", b"\x00" + moment(2)),
@@ -149,7 +140,7 @@ def test_heads_are_kept_as_they_are(partition: Watched) -> None:
 
 def test_nothing_is_left_of_what_fails(partition: Watched, transaction: TimedTransaction) -> None:
     transaction.set_head(KEY, [1], 10)
-    transaction.add_item(KEY, 1, "a")
+    transaction.timelines.add(KEY, 1, "a")
     transaction.observed = 5
     commit(transaction)
     for fail in ("discard", "prepared", "flush"):
@@ -158,8 +149,8 @@ def test_nothing_is_left_of_what_fails(partition: Watched, transaction: TimedTra
         head = transaction.head(KEY)
         head[0] = 2
         transaction.set_head(KEY, head, 5)
-        transaction.add_item(KEY, 2, "b")
-        transaction.delete_items(KEY, 1, 2)
+        transaction.timelines.add(KEY, 2, "b")
+        transaction.timelines.delete(KEY, 1, 2)
         transaction.advance(99)
         transaction.observed = 99
         if fail != "discard":
@@ -173,7 +164,7 @@ def test_nothing_is_left_of_what_fails(partition: Watched, transaction: TimedTra
         assert transaction.status is TransactionStatus.FAILED
     transaction = TimedTransaction(partition)
     assert (transaction.head(KEY), transaction.next_deadline) == ([1], 10)
-    assert transaction.items(KEY, 0, 10) == [(1, "a")]
+    assert transaction.timelines.items(KEY, 0, 10) == [(1, "a")]
     assert (transaction.stream_time, transaction.observed) == (None, None)
 
 
@@ -181,10 +172,10 @@ USES: list[Callable[[TimedTransaction], Any]] = [
     lambda transaction: transaction.head(KEY),
     lambda transaction: transaction.set_head(KEY, [2]),
     lambda transaction: transaction.delete_head(KEY),
-    lambda transaction: transaction.add_item(KEY, 1, 1),
-    lambda transaction: transaction.items(KEY, 0, 1),
-    lambda transaction: transaction.latest_item(KEY, 1),
-    lambda transaction: transaction.delete_items(KEY, 0, 1),
+    lambda transaction: transaction.timelines.add(KEY, 1, 1),
+    lambda transaction: transaction.timelines.items(KEY, 0, 1),
+    lambda transaction: transaction.timelines.latest(KEY, 1),
+    lambda transaction: transaction.timelines.delete(KEY, 0, 1),
     lambda transaction: list(transaction.due(5)),
     lambda transaction: transaction.next_deadline,
 ]
@@ -196,7 +187,7 @@ def test_a_transaction_that_is_over_must_not_be_used(
     transaction: TimedTransaction, use: Callable[[TimedTransaction], Any], ending: str
 ) -> None:
     transaction.set_head(KEY, [1], 5)
-    transaction.add_item(KEY, 1, 1)
+    transaction.timelines.add(KEY, 1, 1)
     if ending == "prepare":
         transaction.prepare()
     elif ending == "commit":
@@ -210,10 +201,10 @@ def test_a_transaction_that_is_over_must_not_be_used(
 def test_what_the_store_says_of_a_transaction(partition: Watched, transaction: TimedTransaction) -> None:
     assert not transaction.dirty
     transaction.head(KEY)
-    transaction.items(KEY, 0, 5)
+    transaction.timelines.items(KEY, 0, 5)
     transaction.advance(7)
     reads_only = transaction.dirty
-    transaction.add_item(KEY, 1, 1)
+    transaction.timelines.add(KEY, 1, 1)
     assert (reads_only, transaction.dirty) == (False, True)
     commit(transaction)
     assert TimedTransaction(partition).clock == TimedTransaction(partition).stream_time == 7
@@ -244,7 +235,7 @@ def test_deleting_what_was_never_stored(partition: Watched, transaction: TimedTr
     transaction.delete_head(KEY)
     transaction.delete_head(KEY)
     transaction.delete_head(transaction.prefix("never"))
-    transaction.delete_items(KEY, 0, 100)
+    transaction.timelines.delete(KEY, 0, 100)
     assert transaction.next_deadline is None
     assert commit(transaction) == []
     assert [key for key, _ in partition.scan(b"", None)] == [FIRST_KEY]
@@ -367,10 +358,10 @@ def test_many_moves_do_not_pile_up(transaction: TimedTransaction) -> None:
 def test_items_are_what_was_stored(partition: Watched, transaction: TimedTransaction) -> None:
     """Whatever happens to the object later, and whether it is read from the cache or from the store."""
     value: dict[str, Any] = {"a": [1], "b": (float("nan"), 2**70)}
-    transaction.add_item(KEY, 5, value)
+    transaction.timelines.add(KEY, 5, value)
     value["a"] = "changed"
     for _ in range(2):
-        ((time, found),) = transaction.items(KEY, 0, 10)
+        ((time, found),) = transaction.timelines.items(KEY, 0, 10)
         assert time == 5
         assert str(found) == str({"a": [1], "b": [float("nan"), 2**70]})
         commit(transaction)
@@ -380,58 +371,58 @@ def test_items_are_what_was_stored(partition: Watched, transaction: TimedTransac
 def test_users_functions_make_items_and_cells(partition: Watched) -> None:
     options = RocksDBOptions(dumps=pickle.dumps, loads=pickle.loads)
     transaction = TimedTransaction(partition, options)
-    transaction.add_item(KEY, 5, {1, 2})
+    transaction.timelines.add(KEY, 5, {1, 2})
     transaction.set_head(KEY, [transaction.pack({3})])
     for _ in range(2):
-        assert transaction.items(KEY, 0, 10) == [(5, {1, 2})]
+        assert transaction.timelines.items(KEY, 0, 10) == [(5, {1, 2})]
         assert transaction.unpack(transaction.head(KEY)[0]) == {3}
         commit(transaction)
         transaction = TimedTransaction(partition, options)
     with pytest.raises(SerializationError, match=r"type function has no stored form"):
-        transaction.add_item(KEY, 6, lambda: None)
+        transaction.timelines.add(KEY, 6, lambda: None)
 
 
 @pytest.mark.parametrize("timestamp", [-1, NEVER])
 def test_times_that_cannot_be_stored(transaction: TimedTransaction, timestamp: int) -> None:
     with pytest.raises(StateError, match=rf"timestamp {timestamp} cannot be stored.*set_timestamp"):
-        transaction.add_item(KEY, timestamp, 1)
-    assert transaction.items(KEY, -10, NEVER) == []
+        transaction.timelines.add(KEY, timestamp, 1)
+    assert transaction.timelines.items(KEY, -10, NEVER) == []
 
 
 def test_equal_times_come_as_they_arrived(partition: Watched, transaction: TimedTransaction) -> None:
-    transaction.add_item(KEY, 5, "a")
-    transaction.add_item(transaction.prefix("other"), 5, "x")
-    transaction.add_item(KEY, 4, "b")
+    transaction.timelines.add(KEY, 5, "a")
+    transaction.timelines.add(transaction.prefix("other"), 5, "x")
+    transaction.timelines.add(KEY, 4, "b")
     commit(transaction)
     partition.read_cache = None
     transaction = TimedTransaction(partition)
-    transaction.add_item(KEY, 5, "c")
-    assert transaction.items_with_arrival(KEY, 0, 10) == [(4, 2, "b"), (5, 0, "a"), (5, 3, "c")]
-    assert transaction.latest_item(KEY, 5) == (5, "c")
-    assert transaction.latest_item(KEY, 4) == (4, "b")
-    assert transaction.latest_item(KEY, 3) is None
+    transaction.timelines.add(KEY, 5, "c")
+    assert transaction.timelines.items_with_arrival(KEY, 0, 10) == [(4, 2, "b"), (5, 0, "a"), (5, 3, "c")]
+    assert transaction.timelines.latest(KEY, 5) == (5, "c")
+    assert transaction.timelines.latest(KEY, 4) == (4, "b")
+    assert transaction.timelines.latest(KEY, 3) is None
 
 
 def test_known_keys_need_no_scan(partition: Watched) -> None:
     transaction = TimedTransaction(partition)
-    transaction.items(KEY, 0, 1)
+    transaction.timelines.items(KEY, 0, 1)
     partition.scans.clear()
     for offset in range(3):
         for number in range(100):
             now = offset * 100 + number
-            transaction.add_item(KEY, now, now)
-            transaction.delete_items(KEY, 0, now - 20)
-            assert transaction.latest_item(KEY, now) == (now, now)
-            assert len(transaction.items(KEY, now - 20, now + 1)) == min(now + 1, 21)
-        assert len(transaction._lines[KEY].items) < 60
+            transaction.timelines.add(KEY, now, now)
+            transaction.timelines.delete(KEY, 0, now - 20)
+            assert transaction.timelines.latest(KEY, now) == (now, now)
+            assert len(transaction.timelines.items(KEY, now - 20, now + 1)) == min(now + 1, 21)
+        assert len(transaction.timelines._lines[KEY].items) < 60
         commit(transaction, offset)
         transaction = TimedTransaction(partition)
     assert partition.scans == []
 
 
 def test_adding_reads_nothing(partition: Watched, transaction: TimedTransaction) -> None:
-    transaction.add_item(KEY, 5, 1)
-    transaction.add_item(KEY, 3, 1)
+    transaction.timelines.add(KEY, 5, 1)
+    transaction.timelines.add(KEY, 3, 1)
     commit(transaction)
     assert partition.scans == []
     assert partition.reads == [b"\x04arrival"]
@@ -440,18 +431,18 @@ def test_adding_reads_nothing(partition: Watched, transaction: TimedTransaction)
 def test_the_latest_item_is_found_from_the_end(partition: Watched, transaction: TimedTransaction) -> None:
     """Without reading all that came long before; however far away it is."""
     for time in (0, 10_000, 20_000_000, 1_700_000_000_000):
-        transaction.add_item(KEY, time, time)
+        transaction.timelines.add(KEY, time, time)
     commit(transaction)
     for at, expected in [(1_700_000_000_500, 1_700_000_000_000), (1_699_999_999_999, 20_000_000), (9_999, 0)]:
         partition.read_cache = None
         transaction = TimedTransaction(partition)
-        assert transaction.latest_item(KEY, at) == (expected, expected)
-        assert (transaction._lines[KEY].complete > 0) == (expected != 0 and at > 1_700_000_000_000)
+        assert transaction.timelines.latest(KEY, at) == (expected, expected)
+        assert (transaction.timelines._lines[KEY].complete > 0) == (expected != 0 and at > 1_700_000_000_000)
     transaction = TimedTransaction(partition)
     # An item that this transaction adds does not hide a later one in the store.
-    transaction.add_item(KEY, 10_001, "new")
-    assert transaction.latest_item(KEY, 20_000_001) == (20_000_000, 20_000_000)
-    assert transaction.latest_item(KEY, 10_001) == (10_001, "new")
+    transaction.timelines.add(KEY, 10_001, "new")
+    assert transaction.timelines.latest(KEY, 20_000_001) == (20_000_000, 20_000_000)
+    assert transaction.timelines.latest(KEY, 10_001) == (10_001, "new")
 
 
 # -- Size ------------------------------------------------------------------------------------------------------------
@@ -464,20 +455,20 @@ def test_memory_is_bounded(partition: Watched, monkeypatch: pytest.MonkeyPatch) 
     prefixes = [transaction.prefix(number) for number in range(1_000)]
     for prefix in prefixes:
         transaction.set_head(prefix, ["x" * 50])
-        transaction.add_item(prefix, 1, "y" * 50)
-    assert len(transaction._heads) == len(transaction._lines) == 1_000
+        transaction.timelines.add(prefix, 1, "y" * 50)
+    assert len(transaction._heads) == len(transaction.timelines._lines) == 1_000
     commit(transaction)
     transaction = TimedTransaction(partition, small)
     own = transaction.prefix("own")
     transaction.set_head(own, ["mine"])
-    transaction.add_item(own, 1, "mine")
+    transaction.timelines.add(own, 1, "mine")
     for prefix in prefixes:
         assert transaction.head(prefix) == ["x" * 50]
-        assert transaction.items(prefix, 0, 5) == [(1, "y" * 50)]
-        assert len(transaction._heads) + len(transaction._lines) < 300
-        assert transaction._size < 110_000
+        assert transaction.timelines.items(prefix, 0, 5) == [(1, "y" * 50)]
+        assert len(transaction._heads) + len(transaction.timelines._lines) < 300
+        assert transaction._used < 110_000
     assert transaction.head(own) == ["mine"]
-    assert transaction.items(own, 0, 5) == [(1, "mine")]
+    assert transaction.timelines.items(own, 0, 5) == [(1, "mine")]
     assert len(commit(transaction)) == 3
 
 
@@ -488,19 +479,19 @@ def test_sizes_add_up(partition: Watched, transaction: TimedTransaction) -> None
         for prefix in prefixes:
             transaction.set_head(prefix, [1, 2, 3], offset)
             for time in range(10):
-                transaction.add_item(prefix, time, "x" * time)
-            transaction.items(prefix, 3, 5)
+                transaction.timelines.add(prefix, time, "x" * time)
+            transaction.timelines.items(prefix, 3, 5)
         commit(transaction, 2 * offset)
         transaction = TimedTransaction(partition)
         for prefix in prefixes:
             transaction.delete_head(prefix)
-            transaction.delete_items(prefix, 0, 5)
-            transaction.delete_items(prefix, 7, 10)
-            transaction.delete_items(prefix, 0, 10)
+            transaction.timelines.delete(prefix, 0, 5)
+            transaction.timelines.delete(prefix, 7, 10)
+            transaction.timelines.delete(prefix, 0, 10)
         commit(transaction, 2 * offset + 1)
         transaction = TimedTransaction(partition)
-        assert len(transaction._heads) == len(transaction._lines) == 0
-        assert 0 <= transaction._size < 1_000
+        assert len(transaction._heads) == len(transaction.timelines._lines) == 0
+        assert 0 <= transaction._used < 1_000
 
 
 @pytest.mark.slow
@@ -570,7 +561,8 @@ def test_classes_that_are_none_of_transactions(transaction: Any) -> None:
         StoreSpec("a", MemoryStore, transaction)
 
 
-def test_all_public_names_are_explained() -> None:
-    for name, member in inspect.getmembers(TimedTransaction):
+@pytest.mark.parametrize("kind", [TimedTransaction, Timelines])
+def test_all_public_names_are_explained(kind: type) -> None:
+    for name, member in inspect.getmembers(kind):
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
             assert inspect.getdoc(member), name

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamrt.errors import SerializationError, StoreCorruptedError
-from streamrt.state import RocksDBOptions, dumps_exact, loads_exact, pack, unpack
-from streamrt.state.encoding import exact_of, packing_of
+from streamrt.state import RocksDBOptions
+from streamrt.state.encoding import dumps_exact, exact_of, loads_exact, pack, packing_of, unpack
 
 scalars = st.one_of(
     st.none(),

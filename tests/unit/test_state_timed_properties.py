@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamrt.state import MemoryStore, RocksDBStore, Store, TimedTransaction, budget
+from streamrt.state import MemoryStore, RocksDBStore, Store, budget
+from streamrt.state.timed import TimedTransaction
 from tests.support import LONG
 from tests.unit.state_timed import KEYS, Model, Op, Run, act, check_store, contents, expect
 
@@ -67,7 +68,7 @@ def empty(run: Run) -> None:
     transaction = run.begin()
     for key in KEYS:
         transaction.delete_head(transaction.prefix(key))
-        transaction.delete_items(transaction.prefix(key), 0, 1_000)
+        transaction.timelines.delete(transaction.prefix(key), 0, 1_000)
     assert transaction.next_deadline is None
     run.commit(transaction)
     assert [key for key, _ in contents(run.partition) if key[0] != 4] == []

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.state import RocksDBStore, Stamp, StoreIdentity, TimedTransaction
+from streamrt.state import RocksDBStore, Stamp, StoreIdentity
+from streamrt.state.timed import TimedTransaction
 from tests.support import LONG
 
 WINDOWS = 10_000_000 if LONG else 100_000
@@ -32,11 +33,11 @@ def test_windows_that_go_through_leave_no_space(tmp_path: Path, capsys: pytest.C
             assert transaction.head(prefix) is None
             transaction.set_head(prefix, [number, [[number, number + 1_000, 1]]], number + 20_000)
             if number % 10 == 0:
-                transaction.add_item(prefix, number, number)
+                transaction.timelines.add(prefix, number, number)
         for deadline, prefix, head in transaction.due(first + COMMIT):
             assert deadline == head[0] + 20_000
             if head[0] % 10 == 0:
-                transaction.delete_items(prefix, head[0], head[0] + 1)
+                transaction.timelines.delete(prefix, head[0], head[0] + 1)
             transaction.delete_head(prefix)
         transaction.advance(first + COMMIT)
         transaction.prepare()

@@ -7,18 +7,10 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import StateError
-from streamrt.state import (
-    MemoryStore,
-    RocksDBOptions,
-    Stamp,
-    State,
-    StoreIdentity,
-    StorePartition,
-    StoreTransaction,
-    TransactionStatus,
-    budget,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, Stamp, State, StoreIdentity, StorePartition, budget
 from streamrt.state.layout import FIRST_KEY
+from streamrt.state.status import TransactionStatus
+from streamrt.state.transaction import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, None, 1)
 PREFIX = b"\x01\x01\x03key"

@@ -6,19 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from streamrt.state import (
-    MemoryStore,
-    RocksDBOptions,
-    RocksDBStore,
-    Stamp,
-    Store,
-    StoreIdentity,
-    StorePartition,
-    StoreTransaction,
-    restore_changes,
-)
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, StorePartition
+from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import EXPIRY_SPACE, FIRST_KEY
 from streamrt.state.rocksdb import RocksDBStorePartition
+from streamrt.state.transaction import StoreTransaction
 
 IDENTITY = StoreIdentity("shop", "orders", 0, "default", None, "changelog", 1)
 SECOND = timedelta(seconds=1)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from streamrt.connectors import ListSink
 from streamrt.errors import InvalidOperationError
 from streamrt.operators import Apply, Repartition, SinkOperator
-from streamrt.state import MemoryStore, RocksDBStore, State, StoreSpec
+from streamrt.state import MemoryStore, RocksDBStore, State
+from streamrt.state.spec import StoreSpec
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, Topology, TopologyBuilder
 from tests.unit.apps import Stage, Surroundings

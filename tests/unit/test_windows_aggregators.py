@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamrt.errors import ColumnTypeError, InvalidOperationError, ProcessingError, SerializationError
-from streamrt.state import pack, unpack
+from streamrt.state.encoding import pack, unpack
 from streamrt.windows import (
     Aggregator,
     Collect,

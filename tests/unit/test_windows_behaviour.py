@@ -11,7 +11,9 @@ from streamrt.context import current_provider
 from streamrt.dataframe.trial import TrialContext, TrialStores
 from streamrt.errors import ProcessingError
 from streamrt.models import Tick
-from streamrt.state import MemoryStore, Stamp, StoreIdentity, StoreSpec, TimedTransaction
+from streamrt.state import MemoryStore, Stamp, StoreIdentity
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, Operator, RecordHandler, WatermarkStrategy
 from streamrt.windows import Collect, Count, Sum
 from streamrt.windows.aggregation import Aggregation

@@ -10,7 +10,8 @@ import cloudpickle
 import pytest
 
 from streamrt.errors import ConfigurationError, InvalidOperationError, UnfinishedWindowError
-from streamrt.state import MemoryStore, TimedTransaction
+from streamrt.state import MemoryStore
+from streamrt.state.timed import TimedTransaction
 from streamrt.topics.internal import changelog_topic_name
 from streamrt.topology import WatermarkStrategy
 from streamrt.windows import Aggregator, Collect, Count, Earliest, Reduce, Sum

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from streamrt.errors import ArgumentTypeError, argument_error
 from streamrt.operators.durations import milliseconds
-from streamrt.state import StoreSpec
+from streamrt.state.spec import StoreSpec
 
 __all__ = ["LookupBuffer"]
 

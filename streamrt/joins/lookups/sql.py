@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
-import tenacity
 from cachetools import TLRUCache
 
+from streamrt.common.backoff import Backoff
 from streamrt.common.copies import deep_copy
 from streamrt.errors import ArgumentTypeError, ConfigurationError, MissingColumnError, argument_error
 from streamrt.joins.lookups.base import BaseField, BaseLookup, LookupUnavailableError
@@ -315,29 +315,21 @@ class SQLLookup(BaseLookup[Any]):
         Raises:
             LookupUnavailableError: if the last attempt fails.
         """
-        attempts = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(_ATTEMPTS) | tenacity.stop_after_delay(_LONGEST_S),
-            wait=tenacity.wait_exponential(_FIRST_PAUSE_S, _LONGEST_PAUSE_S),
-            retry=tenacity.retry_if_exception(self._is_passing),
-            before_sleep=lambda _: self._drop_connection(),
-            reraise=True,
-        )
-        try:
-            answer: Answer = attempts(self._attempt, question)
-            return answer
-        except self._errors as error:
-            self._drop_connection()
-            if not self._is_passing(error):
-                raise ConfigurationError(f"{self._name} refuses a lookup: {str(error).strip()}") from error
-            raise LookupUnavailableError(
-                f"{self._name} did not answer a lookup, even after retries: {str(error).strip()}; the records are "
-                "processed again when the application continues"
-            ) from error
-
-    def _attempt(self, question: Callable[[Any], Answer]) -> Answer:
-        if self._connection is None:
-            self._connection = self._connect()
-        return question(self._connection)
+        backoff = Backoff(_FIRST_PAUSE_S, time.monotonic() + _LONGEST_S, longest_s=_LONGEST_PAUSE_S, attempts=_ATTEMPTS)
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                return question(self._connection)
+            except self._errors as error:
+                self._drop_connection()
+                if not self._is_passing(error):
+                    raise ConfigurationError(f"{self._name} refuses a lookup: {str(error).strip()}") from error
+                if not backoff.pause():
+                    raise LookupUnavailableError(
+                        f"{self._name} did not answer a lookup, even after retries: {str(error).strip()}; the records "
+                        "are processed again when the application continues"
+                    ) from error
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None

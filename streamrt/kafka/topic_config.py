@@ -1,0 +1,47 @@
+"""Settings of topics in a cluster."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+__all__ = ["TopicConfig", "TopicDefinition"]
+
+
+@dataclass
+class TopicConfig:
+    """Settings of a topic in the cluster.
+
+    Attributes:
+        num_partitions: number of partitions; None leaves it to the cluster.
+        replication_factor: number of replicas; None leaves it to the cluster.
+        extra_config: options of the topic such as `{"retention.ms": "3600000"}`.
+        defaulted: names of the settings that come from defaults and were not declared.
+
+    Example:
+        >>> TopicConfig(num_partitions=3, replication_factor=1).as_dict()
+        {'num_partitions': 3, 'replication_factor': 1, 'extra_config': {}}
+    """
+
+    num_partitions: int | None
+    replication_factor: int | None
+    extra_config: dict[str, str] = field(default_factory=dict)
+    defaulted: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as a dict."""
+        return {
+            "num_partitions": self.num_partitions,
+            "replication_factor": self.replication_factor,
+            "extra_config": dict(self.extra_config),
+        }
+
+
+class TopicDefinition(Protocol):
+    """The properties of a topic that `TopicAdmin.create_topics` needs."""
+
+    @property
+    def name(self) -> str:
+        """Name of the topic."""
+
+    @property
+    def config(self) -> TopicConfig | None:
+        """Settings of the topic; None leaves them to the cluster."""
