@@ -14,9 +14,9 @@ from bench import cases, common
 from streamrt.config import ProcessingGuarantee
 from streamrt.kafka.connection import as_connection
 from streamrt.models import TopicPartition
-from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
-from streamrt.runtime.kafka_clients import KafkaTaskClients
-from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
+from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
+from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import state_of
 from streamrt.topology import TaskId, TaskStore

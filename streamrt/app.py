@@ -37,14 +37,14 @@ from streamrt.errors import (
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.connection import connection_of
 from streamrt.kafka.java import java_client_options
-from streamrt.runtime import ErrorCallbacks, Output
-from streamrt.runtime.definition import ApplicationDefinition, Environment, MessageProcessedCallback
-from streamrt.runtime.directory import clear
-from streamrt.runtime.exits import StoppedError, end_readably, stop_on_signals, unless_stopped
-from streamrt.runtime.forget import forget_store
-from streamrt.runtime.progress import Progress, ProgressSnapshot
-from streamrt.runtime.sources import SourceManager
-from streamrt.runtime.spec import ConsumerErrorCallback, ProcessingErrorCallback, ProducerErrorCallback
+from streamrt.runtime.driver.definition import ApplicationDefinition, Environment, MessageProcessedCallback
+from streamrt.runtime.driver.directory import clear
+from streamrt.runtime.driver.exits import StoppedError, end_readably, stop_on_signals, unless_stopped
+from streamrt.runtime.driver.forget import forget_store
+from streamrt.runtime.driver.progress import Progress, ProgressSnapshot
+from streamrt.runtime.driver.sources import SourceManager
+from streamrt.runtime.report import Output
+from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
 from streamrt.topics import TimestampExtractor, Topic, TopicManager

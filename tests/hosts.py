@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from streamrt.runtime.faults import VARIABLE
+from streamrt.runtime.tasks.faults import VARIABLE
 from tests.player import END
 from tests.support import ROOT, RunningProgram
 
@@ -70,7 +70,7 @@ class Host:
 
     def __init__(self, directory: Path) -> None:
         self.fault = directory / "fault"
-        """Asks the processes of Spark for faults: see `streamrt.runtime.faults`. Their environment is that of the start."""
+        """Requests faults of Spark's processes: `streamrt.runtime.tasks.faults`. Their environment is that of the start."""
         self._directory = directory
         self._played = 0
         self._program: HostedProgram | None = None

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from streamrt.errors import RunnerError
-from streamrt.runtime.exits import end_readably
+from streamrt.runtime.driver.exits import end_readably
 
 
 def main(orders: Iterator[str]) -> None:

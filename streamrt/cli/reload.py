@@ -18,7 +18,7 @@ import typer
 
 from streamrt.errors import ConfigurationError, StreamRTError
 from streamrt.extras import install_command
-from streamrt.runtime.exits import in_background
+from streamrt.runtime.driver.exits import in_background
 from streamrt.spark.lending import LentSpark
 
 _LOOK_MS = 200

@@ -38,7 +38,7 @@ def forget(
     For clusters that need a login, use Application.forget_store().
     """
     from streamrt.kafka import TopicAdmin
-    from streamrt.runtime.forget import StoreToForget
+    from streamrt.runtime.driver.forget import StoreToForget
 
     admin = TopicAdmin(broker_address)
     admin.wait_for_broker(30.0)

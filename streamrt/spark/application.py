@@ -5,15 +5,16 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamrt.runtime import Output, TaskSpec
-from streamrt.runtime.cleanup import StoreCleanup
-from streamrt.runtime.definition import ApplicationDefinition, Environment
-from streamrt.runtime.directory import StateDirectory, instance_id, part_of_state_dir
-from streamrt.runtime.display import Display
-from streamrt.runtime.exits import unless_stopped
-from streamrt.runtime.leftovers import refuse_leftovers
-from streamrt.runtime.progress import Progress
-from streamrt.runtime.state_setup import complete_spec
+from streamrt.runtime.driver.cleanup import StoreCleanup
+from streamrt.runtime.driver.definition import ApplicationDefinition, Environment
+from streamrt.runtime.driver.directory import StateDirectory, instance_id, part_of_state_dir
+from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.exits import unless_stopped
+from streamrt.runtime.driver.leftovers import refuse_leftovers
+from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.state_setup import complete_spec
+from streamrt.runtime.report import Output
+from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.modes import runner_for
 from streamrt.spark.settings import RunContext, RunSettings, StopConditions
 from streamrt.spark.start import SparkStart

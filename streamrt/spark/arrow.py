@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamrt.records import Headers
-from streamrt.runtime import BatchContext, Chunk
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
 from streamrt.spark.executor import SpecReference, WorkerProcess, work_of_worker
 
 INPUT_COLUMNS = (

@@ -10,9 +10,11 @@ from streamrt.kafka import KafkaRequestError, TopicAdmin
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
-from streamrt.runtime import CommitSchedule, Report, TaskSpec
-from streamrt.runtime.progress import Progress
+from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.schedule import CommitSchedule
+from streamrt.runtime.report import Report
 from streamrt.runtime.sent import SentTimes
+from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.offsets import Start
 from streamrt.spark.query import MicroBatchQuery
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
-from streamrt.runtime import Report
-from streamrt.runtime.event_time import EventTime, StepClock
+from streamrt.runtime.driver.event_time import EventTime, StepClock
 from streamrt.runtime.link import (
     Ack,
     AssignmentRequest,
@@ -27,6 +26,7 @@ from streamrt.runtime.link import (
     Time,
     Welcome,
 )
+from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.formation import FORMATION_S, HANDOVER_S, Formation

@@ -22,9 +22,12 @@ from typing import Any, ClassVar
 from pyspark import Broadcast, SparkFiles, TaskContext
 
 from streamrt.kafka.connection import ConnectionConfig
-from streamrt.runtime import BatchContext, Report, TaskExecutor, TaskSpec
-from streamrt.runtime.kafka_clients import KEPT_WRITERS, KafkaTaskClients
-from streamrt.runtime.watchdog import Notes, Watchdog
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.report import Report
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.kafka_clients import KEPT_WRITERS, KafkaTaskClients
+from streamrt.runtime.tasks.task_executor import TaskExecutor
+from streamrt.runtime.tasks.watchdog import Notes, Watchdog
 from streamrt.secret import accept_secrets
 from streamrt.spark.link import LinkAddress
 from streamrt.spark.reports import dump_report
@@ -43,7 +46,7 @@ _FILES = 65_536
 _GC_THRESHOLD = (100_000, 50, 1_000)
 """State makes many objects that live long and are in no cycles. To scan them all repeatedly takes half of the time, so
 garbage is collected only on request: by Spark's worker after each task, and in resident tasks by
-`streamrt.runtime.upkeep`."""
+`streamrt.runtime.resident.upkeep`."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pyspark.errors import StreamingQueryException
 
 from streamrt.config import ApplicationConfig
 from streamrt.records import TopicPartition
-from streamrt.runtime import TaskSpec
-from streamrt.runtime.fencing import fence_owners
 from streamrt.runtime.metadata import CommitMetadata
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.fencing import fence_owners
 from streamrt.secret import collect_secrets
 from streamrt.spark.executor import ClientSettings, SpecReference
 from streamrt.spark.group import leave_group, members_of_group

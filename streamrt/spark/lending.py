@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamrt.jvm.jars import fetch_jars
-from streamrt.runtime.exits import in_background
+from streamrt.runtime.driver.exits import in_background
 from streamrt.spark.gateway import Boot, Jvm, archive_kind, connect, start_jvm
 from streamrt.spark.runtime_dir import make_runtime_dir, remove_runtime_dir
 

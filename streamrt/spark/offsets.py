@@ -13,12 +13,13 @@ from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.kafka.changelog import ChangelogReader
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
-from streamrt.runtime import ScopeInfo, StateSettings, TaskSpec
-from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.runtime.driver.start import StartPlan, StartRules, plan_start
+from streamrt.runtime.driver.state_setup import check_changelogs
 from streamrt.runtime.metadata import CommittedMetadata, claimed, sent_before
+from streamrt.runtime.placement import ScopeInfo, StateSettings
 from streamrt.runtime.skipped import refuse_skipped_stores
-from streamrt.runtime.start import StartPlan, StartRules, plan_start
-from streamrt.runtime.state_setup import check_changelogs
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.state.changelog import Position, is_position
 from streamrt.topology import TaskId
 

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from streamrt.records import TopicPartition
-from streamrt.runtime import BatchContext, Report
-from streamrt.runtime.event_time import EventTime
-from streamrt.runtime.unfinished import Unfinished
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.driver.unfinished import Unfinished
+from streamrt.runtime.report import Report
 from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
 from streamrt.spark.executor import SpecReference, TickTasks
 from streamrt.spark.job import run_on_numbers

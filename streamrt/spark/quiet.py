@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamrt.records import TopicPartition
-from streamrt.runtime.event_time import EventTime, StepClock
+from streamrt.runtime.driver.event_time import EventTime, StepClock
 from streamrt.topology import Topology
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from streamrt.connectors.sinks.spark import DataFrameFactory
 from streamrt.records import TopicPartition
-from streamrt.runtime import Failure, Output, Report
-from streamrt.runtime.display import Display
-from streamrt.runtime.progress import Progress
-from streamrt.runtime.sinks import DriverSinks
+from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.report import Failure, Output, Report
+from streamrt.runtime.tasks.sinks import DriverSinks
 from streamrt.spark.settings import StopConditions
 from streamrt.topology import Topology
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from streamrt.runtime import Report
+from streamrt.runtime.report import Report
 
 __all__ = ["dump_report", "load_report", "merge_reports", "portable"]
 

@@ -18,8 +18,8 @@ from functools import partial
 
 from streamrt.common.throttle import Throttle
 from streamrt.kafka.client import KafkaRequestError
-from streamrt.runtime import Output
-from streamrt.runtime.exits import in_background
+from streamrt.runtime.driver.exits import in_background
+from streamrt.runtime.report import Output
 from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import SparkJob, run_on_numbers

@@ -12,8 +12,8 @@ from streamrt.kafka.feed import PartitionFeed
 from streamrt.kafka.group import GroupMember
 from streamrt.records import TopicPartition
 from streamrt.runtime.link import LinkClosed
-from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
-from streamrt.runtime.upkeep import Garbage, Upkeep
+from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
+from streamrt.runtime.resident.upkeep import Garbage, Upkeep
 from streamrt.spark.executor import ClientSettings, Lines, SpecReference, WorkerProcess
 from streamrt.spark.link import DriverLink
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from streamrt.runtime import BatchContext, Report
-from streamrt.runtime.report import RestoredPart
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.report import Report, RestoredPart
 from streamrt.spark.executor import RestoreStores, SpecReference
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.reports import merge_reports

@@ -21,12 +21,13 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
-from streamrt.runtime import BatchContext, Output, Report
-from streamrt.runtime.exits import unless_stopped
-from streamrt.runtime.locks import StoreLocks
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.driver.exits import unless_stopped
+from streamrt.runtime.driver.unfinished import Unfinished
+from streamrt.runtime.report import Output, Report
 from streamrt.runtime.sent import sent_times
-from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.runtime.unfinished import Unfinished
+from streamrt.runtime.tasks.locks import StoreLocks
+from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
 from streamrt.spark.arrow import WarmUp
 from streamrt.spark.commits import Commits
 from streamrt.spark.executor import SpecReference

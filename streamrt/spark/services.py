@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.records import TopicPartition
-from streamrt.runtime.event_time import EventTime
+from streamrt.runtime.driver.event_time import EventTime
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.launch import client_settings, fence, look_for_strangers, remove_members, spark_cause
 from streamrt.spark.offsets import StartOffsets

@@ -7,9 +7,9 @@ from typing import Any
 
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig, TopicAdmin
-from streamrt.runtime import TaskSpec
-from streamrt.runtime.display import Display
-from streamrt.runtime.progress import Progress
+from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.start import SparkStart
 
 

@@ -11,8 +11,8 @@ from typing_extensions import Self
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.java_connection import java_system_properties
-from streamrt.runtime.exits import StoppedError, in_background
-from streamrt.runtime.progress import Progress
+from streamrt.runtime.driver.exits import StoppedError, in_background
+from streamrt.runtime.driver.progress import Progress
 from streamrt.spark.gateway import Boot, archive_kind
 from streamrt.spark.session import SparkEnvironment, application_runs, give_up, local_slots, open_session
 from streamrt.spark.startup import Startup

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from streamrt.common.throttle import Throttle
-from streamrt.runtime.progress import Progress
+from streamrt.runtime.driver.progress import Progress
 
 logger = logging.getLogger("streamrt")
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from streamrt.kafka import KafkaRequestError, TopicAdmin
 from streamrt.records import TopicPartition
-from streamrt.runtime.barriers import Barrier
-from streamrt.runtime.event_time import EventTime, Peer
+from streamrt.runtime.driver.barriers import Barrier
+from streamrt.runtime.driver.event_time import EventTime, Peer
 from streamrt.runtime.metadata import CommittedMetadata, sent_before
 from streamrt.topology import TaskId, Topology
 

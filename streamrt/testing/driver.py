@@ -25,18 +25,15 @@ from streamrt.errors import ArgumentValueError, InvalidOperationError, RunnerErr
 from streamrt.kafka.partitioner import partition_for
 from streamrt.operators.durations import milliseconds
 from streamrt.records import Headers, TimestampType, TopicPartition
-from streamrt.runtime import (
-    BatchContext,
-    Chunk,
-    Output,
-    Report,
-    StateSettings,
-    TaskExecutor,
-)
-from streamrt.runtime.display import Display
-from streamrt.runtime.event_time import EventTime
-from streamrt.runtime.sinks import DriverSinks
-from streamrt.runtime.watchdog import Watchdog
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.placement import StateSettings
+from streamrt.runtime.report import Output, Report
+from streamrt.runtime.tasks.sinks import DriverSinks
+from streamrt.runtime.tasks.task_executor import TaskExecutor
+from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.serializers import MessageField
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE

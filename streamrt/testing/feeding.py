@@ -8,9 +8,12 @@ from typing import Protocol
 from streamrt.config import ProcessingMode
 from streamrt.errors import SinkBackpressureError
 from streamrt.records import TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.link import Stop, Time
-from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
+from streamrt.runtime.report import Report
+from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from streamrt.testing.resident import MemoryClock, MemoryFeed, MemoryLink, MemoryMember
 from streamrt.topology import TaskId

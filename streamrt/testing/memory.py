@@ -9,7 +9,8 @@ from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import Headers, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
-from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
 from streamrt.topology import TaskId
 
 __all__ = ["MemoryClients", "WrittenRecord"]

@@ -9,7 +9,7 @@ from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.group_state import GroupAssignment
 from streamrt.kafka.inputs import InputBatch
 from streamrt.records import TopicPartition
-from streamrt.runtime import Chunk, Report
+from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.link import (
     Ack,
     AssignmentRequest,
@@ -20,6 +20,7 @@ from streamrt.runtime.link import (
     StartPositions,
     ToTask,
 )
+from streamrt.runtime.report import Report
 from streamrt.testing.memory import MemoryClients
 
 __all__ = ["MemoryClock", "MemoryFeed", "MemoryLink", "MemoryMember"]

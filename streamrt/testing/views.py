@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from streamrt.errors import StateError
-from streamrt.runtime import StateSettings
-from streamrt.runtime.stores import StoreCatalog
+from streamrt.runtime.placement import StateSettings
+from streamrt.runtime.tasks.stores import StoreCatalog
 from streamrt.state import State, Store, StorePartition
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction

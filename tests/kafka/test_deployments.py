@@ -16,11 +16,13 @@ from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.client import partition_offsets
 from streamrt.kafka.transactions import KafkaTransactionalWriter, transactional_id
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Report, TaskExecutor
-from streamrt.runtime.kafka_clients import KafkaTaskClients
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.driver.state_setup import complete_spec
 from streamrt.runtime.metadata import CommittedMetadata
-from streamrt.runtime.state_setup import complete_spec
-from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
+from streamrt.runtime.tasks.task_executor import TaskExecutor
+from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.spark.launch import client_settings, fence
 from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.settings import RunSettings

@@ -13,8 +13,8 @@ from streamrt.errors import ChangelogError, InvalidOperationError, TopicConfigur
 from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.kafka.group import GroupMember
 from streamrt.models import TopicPartition
-from streamrt.runtime.directory import StateDirectory
-from streamrt.runtime.leftovers import refuse_leftovers
+from streamrt.runtime.driver.directory import StateDirectory
+from streamrt.runtime.driver.leftovers import refuse_leftovers
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.topics import repartition_topic_name
 from tests.kafka.test_deployments import Version, World, alone, count

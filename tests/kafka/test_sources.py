@@ -17,7 +17,7 @@ import pytest
 from streamrt.connectors import BaseSource, Source, StatefulSource
 from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig
-from streamrt.runtime.sources import SourceManager
+from streamrt.runtime.driver.sources import SourceManager
 from streamrt.topics import Topic
 from tests.support import Kafka, Program, unique, wait_until
 
@@ -350,7 +350,7 @@ PROGRAM = """
 import sys, time
 from streamrt.connectors import Source
 from streamrt.kafka import ConnectionConfig
-from streamrt.runtime.sources import SourceManager
+from streamrt.runtime.driver.sources import SourceManager
 from streamrt.topics import Topic
 
 address, topic = sys.argv[1:] or {arguments!r}

@@ -5,7 +5,7 @@ import pytest
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.models import TopicPartition
 from streamrt.operators.group_by import ColumnKey, Repartition
-from streamrt.runtime.event_time import EventTime, Peer
+from streamrt.runtime.driver.event_time import EventTime, Peer
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.sent import Sent
 from streamrt.spark.time_requests import TimeRequests

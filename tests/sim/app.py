@@ -15,8 +15,9 @@ from streamrt.app import definition_of
 from streamrt.connectors import BatchingSink, SinkBatch
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
-from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.metadata import CommitMetadata
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
+from streamrt.runtime.spec import TaskSpec
 from streamrt.state import Stamp, State
 from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, decode_value, record_prefix
 from streamrt.state.spec import StoreSpec

@@ -7,7 +7,8 @@ import orjson
 
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Report
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.report import Report
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topology import TaskId
 from tests.sim.app import REPARTITION, Model, merged, unique_id, visible_state

@@ -11,7 +11,8 @@ from streamrt.kafka.committed import CommittedOffset
 from streamrt.kafka.writer import WriterFailedError
 from streamrt.records import Headers, TimestampType, TopicPartition
 from streamrt.records.headers import EPOCH_HEADER
-from streamrt.runtime import Chunk, RecordWriter, TransactionalRecordWriter
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
 from streamrt.topology import TaskId
 from tests.sim.broker import Entry
 

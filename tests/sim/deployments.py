@@ -20,9 +20,10 @@ from streamrt.app import definition_of
 from streamrt.errors import ChangelogError
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
-from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskSpec
 from streamrt.runtime.metadata import CommitMetadata, without_store
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
+from streamrt.runtime.spec import TaskSpec
 from streamrt.state import State
 from streamrt.topics import changelog_topic_name
 from streamrt.topology import TaskId

@@ -9,11 +9,13 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report
-from streamrt.runtime.faults import InjectedFaultError
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.driver.start import StartRules, plan_start
 from streamrt.runtime.metadata import CommittedMetadata, claimed, first_counts
+from streamrt.runtime.report import Report
 from streamrt.runtime.skipped import refuse_skipped_stores
-from streamrt.runtime.start import StartRules, plan_start
+from streamrt.runtime.tasks.faults import InjectedFaultError
 from streamrt.spark.offsets import Start
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topology import TaskId

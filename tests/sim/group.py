@@ -9,7 +9,7 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
 from streamrt.models import TopicPartition
-from streamrt.runtime.membership import Membership
+from streamrt.runtime.resident.membership import Membership
 from tests.sim.clients import refused
 from tests.sim.driver import Wrong
 

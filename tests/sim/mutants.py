@@ -5,28 +5,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import streamrt.runtime.commit as commit_module
-import streamrt.runtime.fencing as fencing_module
-import streamrt.runtime.foreign as foreign_module
-import streamrt.runtime.merge as merge_module
-import streamrt.runtime.restore as restore_module
-import streamrt.runtime.stores as stores_module
+import streamrt.runtime.tasks.commit as commit_module
+import streamrt.runtime.tasks.fencing as fencing_module
+import streamrt.runtime.tasks.foreign as foreign_module
+import streamrt.runtime.tasks.merge as merge_module
+import streamrt.runtime.tasks.restore as restore_module
+import streamrt.runtime.tasks.stores as stores_module
 import tests.sim.driver as driver_module
 from streamrt.models import TopicPartition
-from streamrt.runtime.commit import ExactlyOnceCommit
-from streamrt.runtime.foreign import EpochFilter
+from streamrt.runtime.driver.start import StartPlan, StartRules, plan_start
 from streamrt.runtime.link import StartPositions
-from streamrt.runtime.membership import NO_ASSIGNMENT, Membership
-from streamrt.runtime.operator_chain import Limits
-from streamrt.runtime.parking import Parked
-from streamrt.runtime.resident_loop import ResidentLoop
-from streamrt.runtime.restore import RestorePlan
-from streamrt.runtime.start import StartPlan, StartRules, plan_start
-from streamrt.runtime.stores import TaskStores
-from streamrt.runtime.stream_task import StreamTask, TaskStatus
-from streamrt.runtime.task_executor import TaskExecutor
-from streamrt.runtime.turns import Turns
-from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.runtime.resident.loop import ResidentLoop
+from streamrt.runtime.resident.membership import NO_ASSIGNMENT, Membership
+from streamrt.runtime.resident.parking import Parked
+from streamrt.runtime.resident.turns import Turns
+from streamrt.runtime.tasks.commit import ExactlyOnceCommit
+from streamrt.runtime.tasks.foreign import EpochFilter
+from streamrt.runtime.tasks.operator_chain import Limits
+from streamrt.runtime.tasks.restore import RestorePlan
+from streamrt.runtime.tasks.stores import TaskStores
+from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
+from streamrt.runtime.tasks.task_executor import TaskExecutor
+from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.state.changelog import POSITION_KEY
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import streamrt.runtime.resident_loop as resident_module
+import streamrt.runtime.resident.loop as resident_module
 from streamrt.errors import RunnerError, StreamRTError
 from streamrt.models import TopicPartition
-from streamrt.runtime.faults import InjectedFaultError
 from streamrt.runtime.link import (
     Ack,
     AssignmentRequest,
@@ -29,7 +28,8 @@ from streamrt.runtime.link import (
     Welcome,
 )
 from streamrt.runtime.report import Report
-from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
+from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
+from streamrt.runtime.tasks.faults import InjectedFaultError
 from tests.sim.app import SOURCE, Setup, unique_id
 from tests.sim.clients import Crash
 from tests.sim.driver import SLICE_S, Attempt, Driver, Wrong, find_start

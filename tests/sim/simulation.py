@@ -9,12 +9,14 @@ from typing import Any
 
 import orjson
 
-import streamrt.runtime.faults as faults_module
+import streamrt.runtime.tasks.faults as faults_module
 from streamrt.errors import SinkBackpressureError
 from streamrt.kafka.partitioner import partition_for
 from streamrt.models import TopicPartition
-from streamrt.runtime import Report, TaskExecutor, TaskSpec
-from streamrt.runtime.faults import InjectedFaultError
+from streamrt.runtime.report import Report
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.faults import InjectedFaultError
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.topology import TaskId
 from tests.sim.app import (
     OTHER,

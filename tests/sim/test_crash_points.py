@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamrt.runtime.faults import POINTS, InjectedFaultError
+from streamrt.runtime.tasks.faults import POINTS, InjectedFaultError
 from tests.sim.app import Setup
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Faults, Process, Simulation

@@ -19,10 +19,13 @@ from streamrt.kafka import ConnectionConfig, Consumer
 from streamrt.kafka.changelog import ChangelogReader
 from streamrt.kafka.client import partition_offsets
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
-from streamrt.runtime.faults import VARIABLE, InjectedFaultError
-from streamrt.runtime.kafka_clients import KafkaTaskClients
-from streamrt.runtime.state_setup import complete_spec
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.driver.state_setup import complete_spec
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.faults import VARIABLE, InjectedFaultError
+from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import State
 from streamrt.testing import EmbeddedKafka
 from streamrt.topology import TaskId

@@ -19,7 +19,7 @@ from streamrt.errors import (
 )
 from streamrt.kafka import Producer, TopicConfig
 from streamrt.models import TopicPartition
-from streamrt.runtime.directory import StateDirectory, group_directory
+from streamrt.runtime.driver.directory import StateDirectory, group_directory
 from streamrt.state import RocksDBStore, Stamp
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topics import Topic

@@ -19,7 +19,7 @@ from streamrt import Application
 from streamrt.errors import ProcessingError, ProducerError, StoreCorruptedError
 from streamrt.kafka import Producer
 from streamrt.models import TopicPartition
-from streamrt.runtime.directory import group_directory
+from streamrt.runtime.driver.directory import group_directory
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, State
 from tests.spark.stateful import (

@@ -12,7 +12,7 @@ from streamrt.app import definition_of
 from streamrt.connectors import BaseSink
 from streamrt.errors import ProcessingError
 from streamrt.models import Headers, Tick
-from streamrt.runtime import TaskSpec
+from streamrt.runtime.spec import TaskSpec
 from streamrt.state import MemoryStore
 from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec

@@ -8,16 +8,12 @@ from typing import Any
 from streamrt.app import definition_of
 from streamrt.kafka.client import OffsetMetadata
 from streamrt.models import Headers, TopicPartition
-from streamrt.runtime import (
-    BatchContext,
-    ChangelogSettings,
-    Report,
-    ScopeInfo,
-    StateSettings,
-    TaskExecutor,
-    TransactionalRecordWriter,
-)
-from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.clients import TransactionalRecordWriter
+from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import MemoryStore, State, Store, StorePartition
 from streamrt.state.changelog import POSITION_KEY
 from streamrt.state.spec import StoreSpec

@@ -18,7 +18,6 @@ from streamrt.kafka.client import OffsetMetadata
 from streamrt.kafka.group_state import GroupAssignment, GroupFencedError
 from streamrt.kafka.inputs import InputBatch
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings, TaskExecutor, TransactionalRecordWriter
 from streamrt.runtime.link import (
     Ack,
     AssignmentRequest,
@@ -31,9 +30,12 @@ from streamrt.runtime.link import (
     ToTask,
 )
 from streamrt.runtime.metadata import CommitMetadata
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
-from streamrt.runtime.resident_loop import ResidentLoop, ResidentSettings
-from streamrt.runtime.stores import StoreCatalog, TaskStores
+from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
+from streamrt.runtime.tasks.clients import TransactionalRecordWriter
+from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import RocksDBOptions, State, Store, StorePartition
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import state_of

@@ -8,8 +8,11 @@ from streamrt.app import definition_of
 from streamrt.config import ProcessingMode
 from streamrt.errors import ProducerError
 from streamrt.models import Headers, TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
-from streamrt.runtime.turns import Turns
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.report import Report
+from streamrt.runtime.resident.turns import Turns
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId
 

@@ -7,8 +7,8 @@ import pytest
 
 from streamrt.errors import ConfigurationError
 from streamrt.models import TopicPartition
-from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.metadata import SENT_ROOM, CommitMetadata, CommittedMetadata, claimed, without_store
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.sent import Sent
 
 ORDERS = TopicPartition("orders", 3)

@@ -19,15 +19,12 @@ from streamrt.errors import (
 )
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime import (
-    BatchContext,
-    RecordWriter,
-    StateSettings,
-    TransactionalRecordWriter,
-)
-from streamrt.runtime.commit import AtLeastOnceCommit
-from streamrt.runtime.stores import StoreCatalog, TaskStores
-from streamrt.runtime.stream_task import StreamTask, TaskStatus
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.placement import StateSettings
+from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
+from streamrt.runtime.tasks.commit import AtLeastOnceCommit
+from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.state import Stamp, StoreIdentity
 from streamrt.topology import TaskId
 from tests.unit.commit_world import OTHER, Clients, Transaction, World

@@ -14,9 +14,11 @@ from streamrt.dataframe.branch import branch_of
 from streamrt.errors import InvalidOperationError, StateError, TopicConfigurationError
 from streamrt.models import TopicPartition
 from streamrt.operators import Concat
-from streamrt.runtime import BatchContext, ChangelogSettings, ScopeInfo, StateSettings, TaskExecutor
-from streamrt.runtime.fencing import fence_owners
+from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.metadata import CommitMetadata
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
+from streamrt.runtime.tasks.fencing import fence_owners
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import MemoryStore, RocksDBStore, Stamp, State, StoreIdentity
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.testing import TopologyTestDriver

@@ -13,7 +13,7 @@ from streamrt.app import definition_of
 from streamrt.config import ApplicationConfig, configure_logging
 from streamrt.connectors import CSVSource
 from streamrt.errors import ConfigurationError, InvalidOperationError
-from streamrt.runtime.directory import StateDirectory
+from streamrt.runtime.driver.directory import StateDirectory
 from streamrt.state import RocksDBOptions
 from tests.unit.apps import application
 

@@ -11,14 +11,14 @@ from streamrt import Application
 from streamrt.errors import ChangelogError, ConfigurationError, TransactionError
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.models import TopicPartition
-from streamrt.runtime import ChangelogSettings, ScopeInfo, StateSettings
-from streamrt.runtime.cleanup import StoreCleanup
-from streamrt.runtime.directory import StateDirectory, locked_parts
-from streamrt.runtime.fencing import fence_owners, take_inputs
-from streamrt.runtime.foreign import EpochFilter
+from streamrt.runtime.driver.cleanup import StoreCleanup
+from streamrt.runtime.driver.directory import StateDirectory, locked_parts
+from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed
-from streamrt.runtime.progress import Progress
+from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.skipped import refuse_skipped_stores
+from streamrt.runtime.tasks.fencing import fence_owners, take_inputs
+from streamrt.runtime.tasks.foreign import EpochFilter
 from streamrt.state import RocksDBStore, Stamp, StoreIdentity
 from streamrt.state.changelog import Position, epoch_of
 from streamrt.testing.memory import MemoryClients

@@ -25,7 +25,7 @@ from streamrt import (
 from streamrt.cli import app as cli
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import java as java_options
-from streamrt.runtime import faults
+from streamrt.runtime.tasks import faults
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamrt.models import TopicPartition
 from streamrt.operators.group_by import ColumnKey, Repartition
-from streamrt.runtime.event_time import EventTime, Peer, StepClock
+from streamrt.runtime.driver.event_time import EventTime, Peer, StepClock
 from streamrt.runtime.report import StoreTime
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction

@@ -18,7 +18,7 @@ from streamrt import Application
 from streamrt.app import definition_of
 from streamrt.connectors import CSVSource, ListSink, source_topic
 from streamrt.errors import ConsumerError, ProcessingError
-from streamrt.runtime import TaskSpec
+from streamrt.runtime.spec import TaskSpec
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import MemorySourceStore, RecordingProducer
 from streamrt.topology.describe import as_text

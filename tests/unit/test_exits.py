@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from streamrt.runtime.exits import StoppedError, unless_stopped
+from streamrt.runtime.driver.exits import StoppedError, unless_stopped
 from streamrt.spark.gateway import Boot
 
 

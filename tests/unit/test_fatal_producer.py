@@ -11,7 +11,7 @@ from streamrt.errors import ProducerError
 from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.writer import KafkaRecordWriter, WriterFailedError
 from streamrt.models import OffsetRange
-from streamrt.runtime import RecordWriter
+from streamrt.runtime.tasks.clients import RecordWriter
 from tests.unit.commit_world import World
 from tests.unit.mock_cluster import MockCluster, mock_cluster
 from tests.unit.tasks import PLACE, TASK, numbers

@@ -13,8 +13,11 @@ from streamrt.app import definition_of
 from streamrt.errors import TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import Headers, OffsetRange, TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
-from streamrt.runtime.merge import Merge
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.merge import Merge
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.serializers import Deserializer, SerializationContext
 from streamrt.state import State
 from streamrt.testing.memory import MemoryClients

@@ -8,7 +8,8 @@ import pytest
 from streamrt import StreamingDataFrame
 from streamrt.kafka import TopicConfig
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, TaskExecutor
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from tests.unit.apps import application, completed
 from tests.unit.tasks import Process, chunk

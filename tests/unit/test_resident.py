@@ -28,7 +28,7 @@ from streamrt.runtime.link import (
     Welcome,
 )
 from streamrt.runtime.report import Report
-from streamrt.runtime.work_cycle import WorkCycle
+from streamrt.runtime.tasks.work_cycle import WorkCycle
 from tests.support import wait_until
 from tests.unit.resident_world import (
     BOTH,

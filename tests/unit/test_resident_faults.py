@@ -13,7 +13,7 @@ from streamrt.connectors import BaseSink, BatchingSink, ListSink, SinkBatch
 from streamrt.errors import SinkBackpressureError, StoreCorruptedError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
-from streamrt.runtime.event_time import EventTime
+from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.link import Ack, AssignmentRequest, BatchDone, ProgressUpdate, Time
 from streamrt.topology import TaskId
 from tests.support import LONG

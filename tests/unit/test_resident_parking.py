@@ -7,7 +7,7 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group_state import GroupAssignment
 from streamrt.models import TopicPartition
 from streamrt.runtime.link import AssignmentRequest, ProgressUpdate, StartPositions, Stop, Time, Welcome
-from streamrt.runtime.parking import PARKED_S
+from streamrt.runtime.resident.parking import PARKED_S
 from streamrt.topology import TaskId
 from tests.unit.resident_world import (
     BOTH,

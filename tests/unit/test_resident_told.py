@@ -14,11 +14,11 @@ from streamrt.errors import (
 from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import KafkaRequestError
 from streamrt.models import TopicPartition
+from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.link import (
     ProgressUpdate,
     Time,
 )
-from streamrt.runtime.progress import Progress
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.topology import TaskId
 from tests.unit.resident_world import (

@@ -16,12 +16,12 @@ from streamrt.errors import (
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.runtime.clients import no_writer
 from streamrt.runtime.link import (
     AssignmentRequest,
     ProgressUpdate,
     StartPositions,
 )
+from streamrt.runtime.tasks.clients import no_writer
 from streamrt.state import RocksDBOptions, RocksDBStore, StorePartition
 from tests.unit.resident_world import (
     FIRST,

@@ -8,9 +8,9 @@ import pytest
 
 from streamrt import Application
 from streamrt.models import TopicPartition
-from streamrt.runtime.commit import AtLeastOnceCommit
-from streamrt.runtime.stream_task import StreamTask
-from streamrt.runtime.turns import Turns
+from streamrt.runtime.resident.turns import Turns
+from streamrt.runtime.tasks.commit import AtLeastOnceCommit
+from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.testing.memory import MemoryClients
 from streamrt.topology import TaskId
 from tests.unit.resident_world import BOTH, FIRST, GUARANTEES, SECOND, Clock, World, committed
@@ -161,7 +161,7 @@ def windows(app: Application) -> None:
 def test_fault_11_closing_is_committed_between_portions_and_goes_on_without_records(
     transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamrt.runtime.resident_loop._SLICE_S", 0.0)
+    monkeypatch.setattr("streamrt.runtime.resident.loop._SLICE_S", 0.0)
     world = World(windows, transactional=transactional, partitions=1)
     world.begin(FIRST)
     for number in range(20):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamrt import Application
-from streamrt.runtime.upkeep import Garbage, Upkeep, resident_memory
+from streamrt.runtime.resident.upkeep import Garbage, Upkeep, resident_memory
 from streamrt.state import RocksDBOptions, RocksDBStore
 from tests.unit.resident_world import FIRST, World, counting
 

@@ -8,7 +8,7 @@ import pytest
 from streamrt.errors import ChangelogError, StateError, TransactionError
 from streamrt.models import TopicPartition
 from streamrt.runtime.placement import ScopeInfo, StorePlacement
-from streamrt.runtime.restore import (
+from streamrt.runtime.tasks.restore import (
     RestoreAction,
     check_owner,
     check_partitions,

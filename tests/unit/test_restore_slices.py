@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamrt.runtime import BatchContext, Report
-from streamrt.runtime.report import RestoredPart
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.report import Report, RestoredPart
 from streamrt.spark.restore import restore_in_slices
 from streamrt.topology import TaskId
 from tests.unit.commit_world import OTHER, OTHER_TASK, World

@@ -8,7 +8,7 @@ import pytest
 from streamrt.connectors import BaseSource, CSVSource, Source, StatefulSource
 from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig
-from streamrt.runtime.sources import SourceManager, name_of
+from streamrt.runtime.driver.sources import SourceManager, name_of
 from streamrt.topics import Topic
 
 

@@ -12,9 +12,9 @@ from streamrt.config import ApplicationConfig
 from streamrt.errors import OffsetOutOfRangeError, ProcessingError, SinkError
 from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime import Report, TaskSpec
-from streamrt.runtime.display import Display
-from streamrt.runtime.event_time import EventTime
+from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.link import (
     Ack,
     AssignmentRequest,
@@ -31,8 +31,8 @@ from streamrt.runtime.link import (
     ToTask,
     Welcome,
 )
-from streamrt.runtime.progress import Progress
-from streamrt.runtime.report import RestoredPart, StoreTime
+from streamrt.runtime.report import Report, RestoredPart, StoreTime
+from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.coordinator import ResidentCoordinator
 from streamrt.spark.link import DriverLink, LinkListener

@@ -12,9 +12,10 @@ import pytest
 from streamrt import Application
 from streamrt.app import definition_of
 from streamrt.kafka import ConnectionConfig
-from streamrt.runtime import BatchContext, Report, TaskExecutor
-from streamrt.runtime.kafka_clients import KafkaTaskClients
-from streamrt.runtime.task_executor import PRINTED
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
+from streamrt.runtime.tasks.task_executor import PRINTED, TaskExecutor
 from streamrt.secret import Secret, collect_secrets
 from streamrt.spark import executor
 from streamrt.spark.executor import ClientSettings, SpecReference, WorkerProcess, work_of_worker

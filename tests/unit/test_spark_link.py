@@ -16,7 +16,6 @@ import pytest
 
 from streamrt.errors import RunnerError
 from streamrt.models import OffsetRange, TopicPartition
-from streamrt.runtime import Failure, Output, Report
 from streamrt.runtime.link import (
     Ack,
     BatchDone,
@@ -31,6 +30,7 @@ from streamrt.runtime.link import (
     Stop,
     Welcome,
 )
+from streamrt.runtime.report import Failure, Output, Report
 from streamrt.spark.link import DriverLink, LinkAddress, LinkListener, TaskLink
 from tests.support import wait_until
 

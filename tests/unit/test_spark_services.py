@@ -7,8 +7,8 @@ import pytest
 from streamrt import ConnectionConfig
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.kafka import TopicAdmin
-from streamrt.runtime.display import Display
-from streamrt.runtime.progress import Progress
+from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.progress import Progress
 from streamrt.spark.resident import ResidentRunner
 from streamrt.spark.runner import SparkRunner
 from streamrt.spark.services import DriverServices

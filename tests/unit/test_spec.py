@@ -17,7 +17,10 @@ from streamrt.errors import (
     UnpicklableOperatorError,
 )
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, CommitSchedule, TaskExecutor, TaskSpec
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.driver.schedule import CommitSchedule
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.topology import SourceOperator
 from tests.unit.apps import Stage
 from tests.unit.tasks import Writer, chunk, extract, numbers, run

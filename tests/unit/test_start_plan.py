@@ -8,9 +8,9 @@ from streamrt import Application
 from streamrt.errors import OffsetOutOfRangeError, TopicConfigurationError
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.models import TopicPartition
+from streamrt.runtime.driver.start import StartPlan, StartRules, plan_start
+from streamrt.runtime.driver.state_setup import refuse_grown
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, claimed, first_counts
-from streamrt.runtime.start import StartPlan, StartRules, plan_start
-from streamrt.runtime.state_setup import refuse_grown
 from tests.unit.apps import application
 
 PLACE = TopicPartition("orders", 3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamrt.runtime.progress import Progress
+from streamrt.runtime.driver.progress import Progress
 from streamrt.spark.startup import Startup
 
 

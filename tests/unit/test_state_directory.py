@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamrt.errors import InvalidOperationError, StateError, StoreVersionError
-from streamrt.runtime.directory import StateDirectory, clear, group_directory, instance_id, part_of_state_dir
+from streamrt.runtime.driver.directory import StateDirectory, clear, group_directory, instance_id, part_of_state_dir
 from streamrt.state import RocksDBStore
 
 GROUP, CLUSTER = "shop", "cluster-1"
@@ -36,7 +36,7 @@ def test_instances_have_parts_of_their_own(tmp_path: Path) -> None:
 
 def test_a_process_that_died_has_no_part_any_more(tmp_path: Path) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from streamrt.runtime.directory import StateDirectory\n"
+        "import os, sys; from pathlib import Path; from streamrt.runtime.driver.directory import StateDirectory\n"
         f"part = StateDirectory.take(Path(sys.argv[1]), {GROUP!r}, {CLUSTER!r})\n"
         "print(part.number, flush=True); sys.stdin.read(); os._exit(9)"
     )

@@ -12,7 +12,8 @@ from streamrt.errors import (
     InvalidOperationError,
 )
 from streamrt.models import Headers, OffsetRange, TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, TaskExecutor
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.serializers import Deserializer, SerializationContext
 from tests.unit.apps import Stage, application
 from tests.unit.tasks import PLACE, Process, Writer, chunk, end, extract, numbers, run, values

@@ -21,7 +21,10 @@ from streamrt.errors import (
 )
 from streamrt.kafka import TopicConfig
 from streamrt.models import OffsetRange, RawRecord, Record, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, Report, TaskExecutor
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.serializers import Deserializer, JSONSerializer, SerializationContext, Serializer
 from tests.unit.apps import Stage
 from tests.unit.tasks import PLACE, TASK, Writer, chunk, end, numbers, run, values

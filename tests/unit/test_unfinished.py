@@ -3,8 +3,8 @@
 import pytest
 
 from streamrt.models import TopicPartition
-from streamrt.runtime import Report
-from streamrt.runtime.unfinished import Unfinished
+from streamrt.runtime.driver.unfinished import Unfinished
+from streamrt.runtime.report import Report
 from streamrt.spark.query import QuerySettings
 from streamrt.spark.routing import waves
 from streamrt.topology import TaskId, Topology

@@ -10,7 +10,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.errors import ProcessingError, ProcessingTimeoutError, StreamRTError
-from streamrt.runtime.watchdog import Notes, Watchdog
+from streamrt.runtime.tasks.watchdog import Notes, Watchdog
 from streamrt.serializers import StringDeserializer
 from streamrt.testing import TopologyTestDriver
 

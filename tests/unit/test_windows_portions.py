@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import streamrt.runtime.faults as faults_module
-import streamrt.runtime.resident_loop as resident_module
+import streamrt.runtime.resident.loop as resident_module
+import streamrt.runtime.tasks.faults as faults_module
 import streamrt.testing.driver as driver_module
 from streamrt import message_context
 from streamrt.app import definition_of
@@ -20,9 +20,11 @@ from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.kafka import TopicConfig
 from streamrt.models import TopicPartition
-from streamrt.runtime import BatchContext, Report, TaskExecutor
-from streamrt.runtime.faults import InjectedFaultError
-from streamrt.runtime.stores import StoreCatalog
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.report import Report
+from streamrt.runtime.tasks.faults import InjectedFaultError
+from streamrt.runtime.tasks.stores import StoreCatalog
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.driver import TopologyTestDriver
 from streamrt.testing.memory import MemoryClients, WrittenRecord

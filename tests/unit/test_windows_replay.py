@@ -9,13 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import streamrt.runtime.faults as faults_module
+import streamrt.runtime.tasks.faults as faults_module
 from streamrt import message_context
 from streamrt.kafka import TopicConfig
 from streamrt.models import TimestampType, TopicPartition
-from streamrt.runtime import BatchContext, Chunk, TaskExecutor
-from streamrt.runtime.faults import InjectedFaultError
-from streamrt.runtime.stores import StoreCatalog
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.tasks.faults import InjectedFaultError
+from streamrt.runtime.tasks.stores import StoreCatalog
+from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from tests.sim.simulation import replaced
 from tests.support import LONG

@@ -1,0 +1,220 @@
+"""The messages of a resident task to the driver: reports about committed work, and progress of uncommitted work."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from streamrt.errors import StateError
+from streamrt.records import TopicPartition
+from streamrt.runtime.link import BatchDone, IdleChanged, Link, ProgressUpdate
+from streamrt.runtime.report import Report, StoreTime
+from streamrt.runtime.sent import Sent
+from streamrt.runtime.tasks.stream_task import Progress, StreamTask
+from streamrt.runtime.tasks.task_executor import TaskExecutor
+from streamrt.runtime.tasks.work_cycle import WorkCycle
+from streamrt.topology import TaskId
+
+__all__ = ["Outbox"]
+
+logger = logging.getLogger("streamrt")
+
+_TELL_S = 0.1
+_TAKEN_S = 30.0
+_UNTAKEN = 4
+
+
+@dataclass(frozen=True)
+class _Untaken:
+    """The offsets of a report, which can be committed after the driver has answered it.
+
+    Attributes:
+        number: number of the report.
+        offsets: next offset of each input partition; empty if a transaction has committed them.
+        sent: event times sent into exchanges up to these offsets, by input partition.
+    """
+
+    number: int
+    offsets: Mapping[TopicPartition, int]
+    sent: Mapping[TopicPartition, Mapping[str, Sent]]
+
+
+class Outbox:
+    """Sends reports, and tracks unanswered ones and the progress that the driver already knows.
+
+    Args:
+        link: the link to the driver.
+        tasks: the tasks of this process.
+        clock: returns seconds; only differences count.
+    """
+
+    def __init__(self, link: Link, tasks: TaskExecutor, clock: Callable[[], float]) -> None:
+        self._link = link
+        self._tasks = tasks
+        self._clock = clock
+        topology = tasks.spec.topology
+        self._timed = topology.timed_exchanges.keys()
+        self._watched = bool(self._timed) or any(
+            topology.watermarks(stream) or topology.wall_clock_stores(stream) for stream in topology.streams
+        )
+        self._number = 0
+        self._untaken: list[_Untaken] = []
+        self._records = 0
+        # The tasks at their ends, as the driver knows them.
+        self._ended: frozenset[TaskId] | None = None
+        self._told_at = 0.0
+        self._quiet = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are unanswered reports."""
+        return bool(self._untaken)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many reports are unanswered that work must pause."""
+        return len(self._untaken) >= _UNTAKEN
+
+    def report(
+        self,
+        report: Report,
+        offsets: Mapping[TopicPartition, int],
+        sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None,
+    ) -> None:
+        """Send the report of a finished batch.
+
+        Args:
+            report: the report; its record count is reduced by the records that were reported before.
+            offsets: offsets to commit after the driver's answer.
+            sent: event times sent into exchanges up to these offsets, by input partition.
+        """
+        report.records -= self._records
+        self._records = 0
+        for (task_id, store), found in report.times.items():
+            if (task := self._tasks.assigned.get(task_id)) is not None:
+                task.reported.times[store] = found
+        for (task_id, topic), time in report.sent.items():
+            if (task := self._tasks.assigned.get(task_id)) is not None:
+                task.reported.sent[topic] = time
+        self._number += 1
+        self._untaken.append(_Untaken(self._number, offsets, sent or {}))
+        self._link.send(BatchDone(self._number, report))
+
+    def taken(self, number: int) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, Sent]]]:
+        """Note that the driver has answered all reports up to a number.
+
+        Returns:
+            The offsets to commit now, and the event times sent into exchanges up to these offsets.
+        """
+        taken = [each for each in self._untaken if each.number <= number]
+        self._untaken = [each for each in self._untaken if each.number > number]
+        offsets = {place: offset for each in taken for place, offset in each.offsets.items()}
+        return offsets, {place: sent for each in taken for place, sent in each.sent.items()}
+
+    def await_taken(self, hear: Callable[[float], None], in_vain: Callable[[], bool]) -> None:
+        """Wait until the driver has answered all reports, with a time-out.
+
+        Args:
+            hear: waits this many seconds for messages of the driver, and handles them.
+            in_vain: returns whether the answers are no longer needed.
+        """
+        deadline = self._clock() + _TAKEN_S
+        while self.waiting and not in_vain():
+            if self._clock() >= deadline:
+                logger.warning(
+                    "the driver did not confirm a report in time; records since the last commit will be reprocessed"
+                )
+                return
+            hear(_TELL_S)
+
+    def see(
+        self,
+        cycle: WorkCycle | None,
+        ends: Callable[[], Mapping[TopicPartition, int]],
+        is_quiet: Callable[[], bool],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Send the progress of uncommitted work if there is any, at limited frequency.
+
+        Args:
+            cycle: the current cycle.
+            ends: returns the end offsets of the partitions that are read to their ends, with all records processed.
+            is_quiet: returns whether all partitions are read to their ends, with all records processed.
+            at_once: whether to send it now, regardless of the frequency.
+        """
+        now = self._clock()
+        if not at_once and now - self._told_at < _TELL_S:
+            return
+        self._told_at = now
+        report = Report(shown=self._tasks.take_shown())
+        if cycle is not None:
+            report.records = cycle.report.records - self._records
+            self._records += report.records
+        seen = ProgressUpdate(report)
+        if self._watched:
+            tasks = [task for task in self._tasks.assigned.values() if task.is_open]
+            report.times = self._new_times(tasks)
+            report.sent = self._new_sent(tasks)
+            seen = self._progress(report, cycle, tasks, ends())
+        if report.shown or report.records or report.times or report.sent or seen.ended is not None or seen.positions:
+            self._link.send(seen)
+        quiet = is_quiet()
+        if quiet is not self._quiet:
+            self._quiet = quiet
+            self._link.send(IdleChanged(quiet))
+
+    def forget(self) -> None:
+        """Forget everything about released partitions. The next `Wanted` resets the driver's idle flag."""
+        self._untaken.clear()
+        for task in self._tasks.assigned.values():
+            task.reported = Progress()
+        self._ended = None
+        self._records = 0
+        self._quiet = False
+
+    def _new_sent(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], int]:
+        """Return the unreported event times that are durable in exchanges; none with exactly-once before the commit."""
+        if not self._timed or self._tasks.spec.transactional or not self._tasks.clients.delivered:
+            return {}
+        new: dict[tuple[TaskId, str], int] = {}
+        for task in tasks:
+            # Unfinished work may still send earlier event times.
+            for topic, time in () if task.unfinished else task.sent.items():
+                if task.reported.sent.get(topic) != time:
+                    new[task.id, topic] = task.reported.sent[topic] = time
+        return new
+
+    def _progress(
+        self,
+        report: Report,
+        cycle: WorkCycle | None,
+        tasks: Iterable[StreamTask],
+        ends: Mapping[TopicPartition, int],
+    ) -> ProgressUpdate:
+        """Return a message with the changes of the tasks at their ends, and of the positions behind exchanges."""
+        ended = frozenset(task.id for task in tasks if ends.keys() >= set(task.inputs))
+        new: dict[TopicPartition, int] = {}
+        for task in tasks:
+            for partition in task.inputs if self._timed else ():
+                if partition.topic not in self._timed:
+                    continue
+                at = ends.get(partition)
+                if at is None:
+                    at = task.start[partition] if cycle is None else cycle.position(partition)
+                if task.reported.positions.get(partition) != at:
+                    new[partition] = task.reported.positions[partition] = at
+        news = None if ended == self._ended else ended
+        self._ended = ended
+        return ProgressUpdate(report, news, new)
+
+    def _new_times(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], StoreTime]:
+        """Return the unreported event times of the open stores."""
+        new: dict[tuple[TaskId, str], StoreTime] = {}
+        for task in tasks:
+            # A store error is handled when the store is used next.
+            with contextlib.suppress(StateError):
+                for store, found in task.stores.times().items():
+                    if task.reported.times.get(store) != found:
+                        new[task.id, store] = task.reported.times[store] = found
+        return new

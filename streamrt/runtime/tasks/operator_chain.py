@@ -1,0 +1,484 @@
+"""The operators of a stream, composed: they process the records of its tasks, one task after the other.
+
+A chain is independent of its runner. It processes chunks of consecutive records up to given limits, and returns its
+progress. Its outputs go to its collector; its errors become a `Failure` that names the record.
+"""
+
+import contextlib
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from streamrt.context import current_provider
+from streamrt.errors import (
+    IgnoreMessage,
+    KeyDeserializationError,
+    LookupUnavailableError,
+    SchemaRegistryError,
+    SinkBackpressureError,
+    StoreCorruptedError,
+    StoreLockedError,
+    TransactionError,
+    ValueDeserializationError,
+)
+from streamrt.kafka.writer import WriterFailedError
+from streamrt.operators.functions import state_advice
+from streamrt.operators.metadata import checked_timestamp
+from streamrt.records import (
+    Headers,
+    MessageContext,
+    MessageTimestamp,
+    RawRecord,
+    Record,
+    Tick,
+    TimestampType,
+    TopicPartition,
+)
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.report import Failure
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.collector import OutputCollector, OutputRefused
+from streamrt.runtime.tasks.sinks import TaskSinks
+from streamrt.runtime.tasks.stream_task import StreamTask
+from streamrt.runtime.tasks.watchdog import Place, Watchdog, is_own
+from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
+from streamrt.topics import TimestampExtractor, Topic
+from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
+
+logger = logging.getLogger("streamrt")
+
+_NOT_THE_RECORDS_FAULT = (
+    LookupUnavailableError,
+    SchemaRegistryError,
+    SinkBackpressureError,
+    StoreCorruptedError,
+    StoreLockedError,
+    TransactionError,
+    WriterFailedError,
+)
+"""Errors of operators and serializers without an error callback: the record is processed again."""
+
+
+_NO_RECORD = -1
+_TICKS_PER_MS = 1_000
+"""Number of ticks per millisecond with unique numbers; further ticks use numbers of the next millisecond."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits at which a task stops although there are more records.
+
+    Attributes:
+        deadline: value of the tasks' clock after which no further record is started.
+        outputs: number of outputs after which no further record is started; None for no limit.
+    """
+
+    deadline: float = float("inf")
+    outputs: int | None = None
+
+
+class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; users see the errors made from `failure`
+    """A record could not be processed, and no callback skipped it."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True)
+class _Input:
+    """The processing of one topic's records."""
+
+    execute: RecordHandler
+    load_value: BoundDeserializer
+    load_key: BoundDeserializer | None
+    """None if keys are bytes, which saves a call per record."""
+    split: bool
+    extract_timestamp: TimestampExtractor | None
+
+
+class OperatorChain:
+    """Processes the records of a stream with the operators below its sources.
+
+    It serves the tasks of its stream one after the other; each provides its stores and its writer.
+
+    Args:
+        spec: the application.
+        stream: id of the stream.
+        sinks: the sinks of this process.
+        lines: receives the items that operators show, in order.
+        clock: returns seconds; only differences count.
+        watchdog: limits the processing time of each record.
+
+    Raises:
+        SinkError: if a sink of the sub-topology cannot be started.
+
+    Attributes:
+        collector: receives the outputs of the operators.
+        stores: names of the stores of each task.
+        processed: offsets of the records processed so far, or None if the specification does not request them.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        stream: str,
+        sinks: TaskSinks,
+        lines: list[tuple[int, Any]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        self._callbacks = spec.callbacks
+        self._clock = clock
+        self._watchdog = watchdog
+        self._calls = 0
+        self._chunk: Chunk | None = None
+        self._index = 0
+        self._override: tuple[int, MessageContext] | None = None
+        self._ticks = 0
+        self._ticking = False
+        self.collector = OutputCollector(
+            spec, sinks, self._skip_output, self._origin, [] if lines is None else lines, clock
+        )
+        self.stores = list(spec.topology.task_stores(stream))
+        executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf)
+        self._inputs = {
+            name: _input(source.operator.topic, executors[name])
+            for name, source in spec.topology.streams[stream].items()
+            if isinstance(source.operator, SourceOperator)
+        }
+        self._input = next(iter(self._inputs.values()))
+        self.processed: list[int] | None = [] if spec.processed_offsets else None
+
+    def work_for(self, task: StreamTask) -> None:
+        """Use the stores and the writer of a task for the next records."""
+        self.collector.writer = task.writer
+        self.collector.sent = task.sent
+        self.collector.use({name: task.stores.transaction(name) for name in self.stores})
+
+    def times(self, chunk: Chunk) -> list[int]:
+        """Return the timestamp of each record, in milliseconds, by which inputs are merged.
+
+        If no timestamp can be extracted from a value, the timestamp of its record is used; the record fails when it is
+        processed.
+        """
+        source = self._input = self._inputs[chunk.topic]
+        if source.extract_timestamp is None:
+            return chunk.timestamps
+        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        times = list(chunk.timestamps)
+        self._chunk, self._override = chunk, None
+        with self._current():
+            for self._index, offset in enumerate(chunk.offsets):
+                if offset not in noted:
+                    times[self._index] = _time(source, chunk, self._index)
+        return times
+
+    def run(self, chunk: Chunk, limits: Limits, start: int = 0, stop: int | None = None) -> tuple[int, bool]:
+        """Process records up to the end of the requested range, or until a limit is reached.
+
+        Args:
+            chunk: the records.
+            limits: the limits for an early stop.
+            start: index of the first record.
+            stop: index after the last record, at least `start + 1`; None for the end of the chunk.
+
+        Returns:
+            The offset of the next record to process, and whether all requested records are done.
+
+        Raises:
+            TaskFailed: at the first record that fails and that no callback skips.
+            SinkBackpressureError: if a sink asks to retry later.
+            StoreCorruptedError: if a store is damaged.
+        """
+        source = self._input = self._inputs[chunk.topic]
+        load_value, load_key, execute, processed = (
+            source.load_value,
+            source.load_key,
+            source.execute,
+            self.processed,
+        )
+        simple = not source.split and source.extract_timestamp is None
+        clock, deadline, wanted, collector = self._clock, limits.deadline, limits.outputs, self.collector
+        collector.deadline = deadline
+        last = len(chunk.offsets) if stop is None else stop
+        part = slice(start, last)
+        headers_column = repeat(None) if chunk.headers is None else chunk.headers[part]
+        columns = zip(chunk.keys[part], chunk.values[part], chunk.timestamps[part], headers_column, strict=False)
+        index = start
+        self._chunk = chunk
+        self._override = None
+        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        with self._current():
+            for index, (raw_key, raw_value, timestamp, headers) in enumerate(columns, start):
+                self._index = index
+                try:
+                    value = None if raw_value is None else load_value(raw_value, headers)
+                    key = raw_key if load_key is None or raw_key is None else load_key(raw_key, headers)
+                    items = None if simple else self._items(value, headers, timestamp)
+                except IgnoreMessage:
+                    pass
+                except SchemaRegistryError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the callback decides
+                    self._skip_input(error)
+                else:
+                    try:
+                        if noted and chunk.offsets[index] in noted:
+                            raise noted[chunk.offsets[index]]
+                        if items is None:
+                            execute(value, key, timestamp, headers)
+                        else:
+                            for item, item_timestamp in items:
+                                execute(item, key, item_timestamp, headers)
+                    except _NOT_THE_RECORDS_FAULT:
+                        raise
+                    except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
+                        self._skip_record(error, value, key, timestamp, headers)
+                    else:
+                        if processed is not None:
+                            processed.append(chunk.offsets[index])
+                if clock() >= deadline or collector.unfinished or (wanted is not None and collector.outputs >= wanted):
+                    break
+            return chunk.offsets[index] + 1, index + 1 == last
+
+    def tick(self, tick: Tick, place: TopicPartition, offset: int) -> None:
+        """Call the tick functions of the operators.
+
+        Args:
+            tick: the current time and watermarks.
+            place: an input partition.
+            offset: offset of its next record; errors report it, because a tick has no record.
+
+        Raises:
+            TaskFailed: if an operator fails and no callback skips the error.
+            SinkBackpressureError: if a sink asks to retry later.
+            StoreCorruptedError: if a store is damaged.
+        """
+        none = TimestampType.TIMESTAMP_NOT_AVAILABLE
+        self._chunk = Chunk(place.topic, place.partition, [offset], [None], [None], [-1], [none])
+        self._input = self._inputs[place.topic]
+        self._index = 0
+        self._override = None
+        # Later ticks have higher numbers, also within the same millisecond and after a restart.
+        self._ticks = max(tick.now * _TICKS_PER_MS, self._ticks + 1)
+        self._ticking = True
+        with self._current():
+            # `_failed_operator` finds the node by the name of this variable.
+            for _node, callback in self.collector.ticks:
+                try:
+                    callback(tick)
+                except _NOT_THE_RECORDS_FAULT:
+                    raise
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
+                    self._skip_record(error, None, None, tick.now, None)
+
+    def moment(self) -> tuple[object, Place] | None:
+        """Return a unique id of the current record or tick, and its place; None between records."""
+        chunk, index = self._chunk, self._index
+        if chunk is None or index >= len(chunk.offsets):
+            return None
+        offset = _NO_RECORD if self._ticking else chunk.offsets[index]
+        return (self._calls, index), (chunk.topic, chunk.partition, offset)
+
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[None]:
+        """Make the current record available to the user's functions and to the watchdog."""
+        token = current_provider.set(self)
+        try:
+            with contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching(self):
+                self._calls += 1
+                yield
+        finally:
+            current_provider.reset(token)
+            self._chunk = None
+            self._ticking = False
+
+    def message_context(self) -> MessageContext:
+        """Build the context of the current record."""
+        if self._override is not None and self._override[0] == self._index:
+            return self._override[1]
+        raw = self._raw()
+        key = raw.key()
+        if key is not None and self._input.load_key is not None:
+            key = self._input.load_key(key, raw.headers())
+        kind, timestamp = raw.timestamp()
+        return MessageContext(
+            topic=raw.topic(),
+            partition=raw.partition(),
+            offset=raw.offset(),
+            size=len(raw),
+            key=key,
+            timestamp=MessageTimestamp.create(kind, timestamp),
+            headers=raw.headers(),
+        )
+
+    def set_message_context(self, context: MessageContext | None) -> None:
+        """Replace the context until the next record; None restores the record's own."""
+        self._override = None if context is None else (self._index, context)
+
+    def _raw(self) -> RawRecord:
+        if self._chunk is None:
+            raise RuntimeError("there is a current record only while operators run")
+        return self._chunk.raw(self._index)
+
+    def _place(self) -> tuple[str, int, int]:
+        chunk = self._chunk
+        if chunk is None:
+            raise RuntimeError("there is a current record only while operators run")
+        return chunk.topic, chunk.partition, chunk.offsets[self._index]
+
+    def _origin(self) -> tuple[str, int, int]:
+        """Return topic, partition and offset of the input record of an output.
+
+        Outputs of a tick have no input record. Instead of an offset they have a negative number that is unique for each
+        tick of the partition; with an offset, sinks could take them for results of that record.
+        """
+        topic, partition, offset = self._place()
+        return topic, partition, -self._ticks if self._ticking else offset
+
+    def _items(self, value: Any, headers: Headers | None, timestamp: int) -> list[tuple[Any, int]]:
+        """Split a value that contains several records, and return each with its timestamp."""
+        values = value if self._input.split and value is not None else [value]
+        extract = self._input.extract_timestamp
+        if extract is None:
+            return [(item, timestamp) for item in values]
+        kind = TimestampType(self._raw().timestamp()[0])
+        return [(item, checked_timestamp(extract(item, headers, timestamp, kind))) for item in values]
+
+    # -- Errors --------------------------------------------------------------------------------------------------
+
+    def _skip_input(self, error: Exception) -> None:
+        raw = self._raw()
+        where = f"{raw.topic()}[{raw.partition()}] at offset {raw.offset()}"
+        reason = str(error) or type(error).__name__
+        wrapped: Exception
+        # The value is deserialized again, with a new time limit.
+        self._calls += 1
+        # In the original order: the first part that fails is the cause.
+        if self._value_fails(raw):
+            wrapped = ValueDeserializationError(f"the value of {where} cannot be deserialized: {reason}")
+        elif self._key_fails(raw):
+            wrapped = KeyDeserializationError(f"the key of {where} cannot be deserialized: {reason}")
+        else:
+            wrapped = ValueDeserializationError(f"the timestamp of {where} cannot be extracted: {reason}")
+        wrapped.__cause__ = error
+        callback = self._callbacks.consumer
+        if callback is None or not self._ask("on_consumer_error", callback, wrapped, raw):
+            advice = "skip such records with on_consumer_error, or set another deserializer for the topic"
+            raise TaskFailed(self._failure("consumer", f"{wrapped}; {advice}", wrapped)) from error
+
+    def _key_fails(self, raw: RawRecord) -> bool:
+        key = raw.key()
+        load_key = self._input.load_key
+        return key is not None and load_key is not None and _fails(load_key, key, raw.headers())
+
+    def _value_fails(self, raw: RawRecord) -> bool:
+        value = raw.value()
+        load = self._load_items if self._input.split else self._input.load_value
+        return value is not None and _fails(load, value, raw.headers())
+
+    def _load_items(self, data: bytes, headers: Headers | None) -> list[Any]:
+        # A generator raises when it is consumed, not when it is created.
+        return list(self._input.load_value(data, headers))
+
+    def _skip_record(self, error: BaseException, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        if isinstance(error, TaskFailed):
+            raise error
+        topic, partition, offset = self._place()
+        where = f"{topic}[{partition}] at offset {offset}"
+        if isinstance(error, OutputRefused):
+            operator = _failed_operator(error.__traceback__) or "an operator"
+            message = f"{error.cause} ({operator}, input {where}); skip such records with on_producer_error"
+            raise TaskFailed(self._failure("producer", message, error.cause)) from error
+        cause = error if isinstance(error, Exception) else RuntimeError(f"the function called {error!r}")
+        callback = self._callbacks.processing
+        record = Record(value, key, timestamp, headers, self.message_context())
+        if callback is None or not self._ask("on_processing_error", callback, cause, record):
+            node = _failed_operator(error.__traceback__)
+            place = _user_frame(error.__traceback__)
+            message = (
+                f"{node or 'an operator'} failed on {where}{f' ({place})' if place else ''}: "
+                f"{type(cause).__name__}: {cause}"
+            )
+            if node is not None and not node.operator.stores():
+                message += state_advice(cause)
+            raise TaskFailed(self._failure("processing", message, cause)) from error
+
+    def _skip_output(self, error: Exception, value: Any, key: Any, timestamp: int, headers: Headers | None) -> bool:
+        callback = self._callbacks.producer
+        record = Record(value, key, timestamp, headers, self.message_context())
+        return callback is not None and self._ask("on_producer_error", callback, error, record)
+
+    def _ask(self, name: str, callback: Callable[..., Any], error: Exception, record: Any) -> bool:
+        self._calls += 1
+        try:
+            return bool(callback(error, record, logger))
+        except Exception as raised:
+            message = f"the callback {name} itself failed on {error!r}: {type(raised).__name__}: {raised}"
+            raise TaskFailed(self._failure("callback", message, raised)) from raised
+
+    def _failure(self, kind: str, message: str, cause: Exception) -> Failure:
+        topic, partition, offset = self._place()
+        text = "".join(traceback.format_exception(cause))
+        return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
+
+
+def _input(topic: Topic, execute: RecordHandler) -> _Input:
+    plain_keys = type(topic.key_deserializer) is BytesDeserializer
+    return _Input(
+        execute,
+        topic.value_deserializer.bind(topic.name, MessageField.VALUE),
+        None if plain_keys else topic.key_deserializer.bind(topic.name, MessageField.KEY),
+        topic.value_deserializer.split_values,
+        topic.timestamp_extractor,
+    )
+
+
+def _time(source: _Input, chunk: Chunk, index: int) -> int:
+    """Return the timestamp that a topic's extractor returns for a record; with several items, that of the first."""
+    timestamp, data = chunk.timestamps[index], chunk.values[index]
+    headers = None if chunk.headers is None else chunk.headers[index]
+    try:
+        value = None if data is None else source.load_value(data, headers)
+        item = next(iter(value)) if source.split and value is not None else value
+        kind = TimestampType(chunk.timestamp_types[index])
+        extract = source.extract_timestamp
+        return timestamp if extract is None else checked_timestamp(extract(item, headers, timestamp, kind))
+    except Exception:  # noqa: BLE001 - the record fails again when it is processed; callbacks decide then
+        return timestamp
+
+
+def _fails(load: Callable[[bytes, Headers | None], Any], data: bytes, headers: Headers | None) -> bool:
+    try:
+        load(data, headers)
+    except Exception:  # noqa: BLE001 - only the failure matters
+        return True
+    return False
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _failed_operator(trace: TracebackType | None) -> Node | None:
+    """Return the innermost node whose closure is on the stack: closures keep it as a default argument."""
+    nodes = [step.tb_frame.f_locals.get("_node") for step in _frames(trace)]
+    return next((node for node in reversed(nodes) if isinstance(node, Node)), None)
+
+
+def _user_frame(trace: TracebackType | None) -> str:
+    """Return file and line of the innermost frame outside this package."""
+    for step in reversed(list(_frames(trace))):
+        code = step.tb_frame.f_code
+        if not is_own(step.tb_frame):
+            return f"{Path(code.co_filename).name}:{step.tb_lineno} in {code.co_name}"
+    return ""

@@ -1,0 +1,591 @@
+"""The store partitions of one task: open, restore, prepare, flush, then renew or close."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
+from streamrt.records import TopicPartition
+from streamrt.runtime.placement import ChangelogSettings, StateSettings, StorePlacement, home_of, topic_ids
+from streamrt.runtime.report import StoreTime
+from streamrt.runtime.tasks.clients import RecordWriter, TaskClients
+from streamrt.runtime.tasks.foreign import defend, epoch_headers, refuse_later_owner, set_right
+from streamrt.runtime.tasks.locks import tried_once
+from streamrt.runtime.tasks.restore import (
+    RestoreAction,
+    Restored,
+    RestorePlan,
+    check_owner,
+    check_partitions,
+    check_position,
+    plan_restore,
+    refuse_without_changelog,
+    replay,
+)
+from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, StorePartition
+from streamrt.state.base import Transaction
+from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
+from streamrt.state.spec import StoreSpec
+from streamrt.state.timed import TimedTransaction
+from streamrt.topology import TaskId, TaskStore
+
+logger = logging.getLogger("streamrt")
+
+_HOLD_BACK_MS = 300_000
+"""Maximum time that changes of an open store may wait in a write buffer; a crash replays them."""
+_FOR_EVER_MS = 1 << 62
+
+
+class RestoreInterrupted(Exception):  # noqa: N818 - control flow inside the runtime
+    """The time for a restore is over; the next restore continues from there."""
+
+
+@dataclass
+class RestoreProgress:
+    """The progress of the restore of one store partition.
+
+    Attributes:
+        done: changelog offsets replayed.
+        total: total changelog offsets to replay.
+        records: records applied.
+    """
+
+    done: int
+    total: int
+    records: int = 0
+
+
+@dataclass
+class _OpenStore:
+    """A store partition in use."""
+
+    home: StorePlacement
+    identity: StoreIdentity
+    partition: StorePartition
+    transaction: Transaction
+    changelog: TopicPartition | None
+    changelog_end: int
+    epoch: bytes | None
+    """With at-least-once, the epoch of written records; with exactly-once, the highest one in the changelog."""
+    changes: int = 0
+    """Number of changelog offsets of the current commit."""
+    prepared: Sequence[tuple[bytes, bytes | None]] = ()
+    position: bytes = b""
+    flushed_at: int = 0
+    """Wall clock, in milliseconds, of the newest stamp that survives a crash."""
+    held_back_since: int | None = None
+    """Wall clock, in milliseconds, of the oldest commit that would not survive a crash."""
+
+    @property
+    def patience_ms(self) -> int:
+        """Maximum age of the stamp on disk before a commit is flushed at once, in milliseconds.
+
+        A store whose stamp is behind the changelog and older than the longest absence is restored completely. A quarter
+        of that time leaves room for real absences.
+        """
+        return _FOR_EVER_MS if self.home.changelog is None else max(1_000, self.home.changelog.longest_absence_ms // 4)
+
+
+class StoreCatalog:
+    """The `Store` objects of one process; memory stores keep their data in them.
+
+    Args:
+        settings: directories and changelogs of stores.
+    """
+
+    def __init__(self, settings: StateSettings) -> None:
+        self.settings = settings
+        self._stores: dict[tuple[str, str], Store] = {}
+
+    def store(self, topic: str, spec: StoreSpec) -> Store:
+        """Return the store of a source topic, or of merged topics."""
+        store = self._stores.get((topic, spec.name))
+        if store is None:
+            kind = MemoryStore if self.settings.in_memory and spec.store_type is RocksDBStore else spec.store_type
+            store = kind(spec.name, topic, Path(self.settings.base_dir), tried_once(self.settings.options))
+            self._stores[topic, spec.name] = store
+        return store
+
+
+class TaskStores:
+    """Opens the store partitions of one task, and writes them with one or more commits.
+
+    Args:
+        catalog: the stores of this process.
+        stores: the stores of the task, by their names in the task.
+        place: the task.
+        clients: reads changelogs.
+        transactional: whether commits are exactly-once.
+        claims: with at-least-once, the numbers of the claims of the input partitions.
+        attempt: number of the processing attempt.
+    """
+
+    def __init__(
+        self,
+        catalog: StoreCatalog,
+        stores: Mapping[str, TaskStore],
+        task: TaskId,
+        clients: TaskClients,
+        *,
+        transactional: bool,
+        claims: Mapping[TopicPartition, int] | None = None,
+        attempt: int = 0,
+    ) -> None:
+        self._catalog = catalog
+        self._homes = {name: home_of(catalog.settings, task, store) for name, store in stores.items()}
+        self._clients = clients
+        self._transactional = transactional
+        self._claims = claims or {}
+        self._attempt = attempt
+        self._open: dict[str, _OpenStore] = {}
+        self._repairs = (catalog.settings.options or RocksDBOptions()).on_corrupted_recreate
+        self.progress: dict[str, RestoreProgress] = {}
+
+    def open(
+        self,
+        committed: Mapping[TopicPartition, int],
+        *,
+        known: Collection[TopicPartition],
+        deadline: float | None = None,
+    ) -> None:
+        """Open all stores and restore them to the ends of their changelogs.
+
+        Args:
+            committed: committed offset of each input partition.
+            known: store scopes with their partition for which the last commit of the group records state.
+            deadline: value of `time.monotonic()` at which a restore is interrupted; None for no deadline.
+
+        Raises:
+            RestoreInterrupted: at the deadline.
+            StateError: if the state cannot be used; the subclass gives the reason.
+        """
+        for name, home in self._homes.items():
+            self._open[name] = self._open_store(name, home, committed, known=home.place in known, deadline=deadline)
+
+    def pending(self, committed: Mapping[TopicPartition, int]) -> int:
+        """Return the number of changelog offsets that a restore of all stores would replay, without restoring.
+
+        Args:
+            committed: committed offset of each input partition.
+        """
+        total = 0
+        for home in self._homes.values():
+            changelog, log = home.changelog, home.changelog_partition
+            if changelog is None or log is None:
+                continue
+            bounds = self._clients.bounds(log)
+            stamp = None
+            with (
+                contextlib.suppress(StateError),
+                contextlib.closing(self._store(home).open(home.place.partition)) as partition,
+            ):
+                stamp = partition.stamp
+            plan = self._plan(stamp, self._identity(home), bounds, home.total(committed), changelog)
+            total += max(0, bounds[1] - plan.start)
+        return total
+
+    def transaction(self, name: str) -> Transaction:
+        """Return the open transaction of a store."""
+        return self._open[name].transaction
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there are writes since the stores were opened."""
+        return any(store.transaction.dirty for store in self._open.values())
+
+    def times(self) -> dict[str, StoreTime]:
+        """Return the event times of the stores with deadlines."""
+        times: dict[str, StoreTime] = {}
+        for name, store in self._open.items():
+            timed = store.transaction
+            if isinstance(timed, TimedTransaction):
+                remembered = timed.stream_time if timed.observed is None else None
+                times[name] = StoreTime(timed.observed, timed.next_deadline, remembered)
+        return times
+
+    def prepare(self, writer: RecordWriter, ends: Mapping[TopicPartition, int]) -> None:
+        """Produce the changes of all stores, with a position record for each.
+
+        Args:
+            writer: the writer of changelog records.
+            ends: next offset of each input partition.
+        """
+        now = self._clients.now()
+        for store in self._open.values():
+            changes = store.transaction.prepare()
+            if store.changelog is None:
+                continue
+            topic, partition = store.changelog
+            headers = None if self._transactional else epoch_headers(store.epoch)
+            for key, value in changes:
+                writer.produce(topic, value, key, now, headers, partition)
+            position = Position(
+                store.home.total(ends),
+                store.identity.topic_id,
+                store.identity.partitions,
+                store.transaction.stream_time,
+                store.home.each(ends),
+                store.transaction.observed_time,
+            )
+            store.prepared, store.position = changes, position.encode()
+            writer.produce(topic, store.position, POSITION_KEY, now, headers, partition)
+            # The transaction marker takes one offset, too. With exactly-once, the partition has no other writer.
+            store.changes = len(changes) + (2 if self._transactional else 1)
+
+    def is_alone(self) -> bool:
+        """Return whether no other writer has changed the changelogs since the last commit; True with exactly-once.
+
+        Raises:
+            KafkaRequestError: if the changelogs cannot be checked.
+        """
+        return all(
+            self._clients.bounds(store.changelog)[1] == store.changelog_end
+            for store in self._open.values()
+            if store.changelog is not None and store.epoch is not None and not self._transactional
+        )
+
+    def defend(self, writer: RecordWriter) -> None:
+        """With at-least-once, make the changelogs match the stores; the produced changelog records are durable.
+
+        Args:
+            writer: the writer of changelog records.
+
+        Raises:
+            TransactionError: if the partition was reassigned to another process.
+            KafkaRequestError: if the changelogs cannot be checked or repaired.
+        """
+        for store in self._open.values():
+            log, own = store.changelog, store.epoch
+            if log is None or own is None:
+                continue
+            store.changes = defend(
+                self._clients,
+                writer,
+                log,
+                (store.changelog_end, store.changelog_end + store.changes),
+                store.prepared,
+                store.partition,
+                store.position,
+                own,
+            )
+
+    def flush(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Write the changes to the stores; the produced changelog records are durable.
+
+        Args:
+            ends: next offset of each input partition.
+        """
+        now = self._clients.now()
+        for store in self._open.values():
+            stamp = Stamp(
+                store.identity,
+                store.home.total(ends),
+                None if store.changelog is None else store.changelog_end + store.changes,
+                store.transaction.stream_time,
+                now,
+                store.home.each(ends),
+                store.transaction.observed_time,
+                store.epoch if store.changelog is not None else None,
+            )
+            store.transaction.flush(stamp)
+            store.changelog_end = stamp.changelog_offset or 0
+            store.changes, store.prepared = 0, ()
+            if store.held_back_since is None:
+                store.held_back_since = now
+            if now - store.flushed_at >= store.patience_ms:
+                # After a long idle time, a crash must not bring back the old stamp, which would force a complete
+                # restore.
+                self._flush(store, now)
+
+    def flush_held_back(self) -> bool:
+        """Start writing to disk the overdue changes of one store at most, without waiting.
+
+        Returns:
+            Whether a store had overdue changes.
+
+        Raises:
+            StateError: if they cannot be written.
+        """
+        now = self._clients.now()
+        for store in self._open.values():
+            since = store.held_back_since
+            # A clock that was set back must not delay changes by the difference.
+            if since is not None and not 0 <= now - since < min(_HOLD_BACK_MS, store.patience_ms):
+                self._flush(store, now)
+                return True
+        return False
+
+    @staticmethod
+    def _flush(store: _OpenStore, now: int) -> None:
+        store.partition.flush(wait=False)
+        store.flushed_at, store.held_back_since = now, None
+
+    def renew(self) -> None:
+        """Begin new transactions over the open store partitions, after `flush`."""
+        for store in self._open.values():
+            store.transaction = self._begin(store.home, store.partition)
+
+    def close(self) -> None:
+        """Drop unflushed changes, and close the store partitions.
+
+        Raises:
+            StateError: if a store cannot be closed, because the disk is full or its data is damaged; the others are
+                closed.
+        """
+        errors: list[StateError] = []
+        for store in self._open.values():
+            if not store.transaction.status.final:
+                store.transaction.discard()
+            try:
+                store.partition.close()
+            except StateError as error:
+                errors.append(error)
+        self._open.clear()
+        if errors:
+            # Damaged stores are restored automatically; other errors need the user, so they come first.
+            raise min(errors, key=lambda error: isinstance(error, StoreCorruptedError))
+
+    def destroy(self, damage: StoreCorruptedError) -> None:
+        """Close the store partitions and delete their data, so that they are restored completely.
+
+        Args:
+            damage: the reason.
+
+        Raises:
+            StateError: if one of them has no changelog, or `on_corrupted_recreate` is False; then nothing is deleted.
+        """
+        with contextlib.suppress(StateError):
+            self.close()
+        if not self._repairs:
+            raise damage
+        for home in self._homes.values():
+            if home.changelog is None:
+                raise StateError(
+                    f"{damage}; with use_changelog_topics=False there is no changelog to restore store "
+                    f"{home.spec.name!r} of {home.place} from: bring the directory back, or start over with another "
+                    "consumer_group"
+                )
+        logger.warning("%s; restoring it from its changelog", damage)
+        for home in self._homes.values():
+            self._store(home).destroy(home.place.partition)
+
+    def _open_store(
+        self,
+        name: str,
+        home: StorePlacement,
+        committed: Mapping[TopicPartition, int],
+        *,
+        known: bool,
+        deadline: float | None,
+    ) -> _OpenStore:
+        identity = self._identity(home)
+        partition = self._open_partition(home)
+        try:
+            end, epoch = 0, self._epoch(home)
+            if home.changelog is None:
+                refuse_without_changelog(partition.stamp, home.place, home.spec.name, known=known)
+                stamp = partition.stamp
+                if stamp is not None:
+                    check_owner(stamp.identity, identity)
+                    self._check(home, stamp, stamp.identity.topic_id, committed, identity)
+            else:
+                partition, end, found = self._restore(name, home, partition, identity, committed, deadline)
+                epoch = epoch or found
+            transaction = self._begin(home, partition)
+        except BaseException:
+            partition.close()
+            raise
+        stamp = partition.stamp
+        flushed_at = 0 if stamp is None else stamp.written_at
+        return _OpenStore(
+            home, identity, partition, transaction, home.changelog_partition, end, epoch, flushed_at=flushed_at
+        )
+
+    def _epoch(self, home: StorePlacement) -> bytes | None:
+        """Return the epoch of this process's changelog records; None with exactly-once."""
+        if self._transactional:
+            return None
+        return epoch_of(max(self._claims.get(place, 0) for place in home.inputs), self._attempt)
+
+    def _begin(self, home: StorePlacement, partition: StorePartition) -> Transaction:
+        return home.spec.transaction(partition, self._catalog.settings.options, home.changelog is not None)
+
+    def _store(self, home: StorePlacement) -> Store:
+        return self._catalog.store(home.place.topic, home.spec)
+
+    def _identity(self, home: StorePlacement) -> StoreIdentity:
+        return StoreIdentity(
+            self._catalog.settings.group,
+            home.place.topic,
+            home.place.partition,
+            home.spec.name,
+            home.source.topic_id,
+            None if home.changelog is None else home.changelog.id,
+            home.source.partitions,
+        )
+
+    def _plan(
+        self,
+        stamp: Stamp | None,
+        identity: StoreIdentity,
+        bounds: tuple[int, int],
+        committed: int,
+        changelog: ChangelogSettings,
+    ) -> RestorePlan:
+        return plan_restore(
+            stamp,
+            identity,
+            bounds,
+            committed,
+            transactional=self._transactional,
+            now=self._clients.now(),
+            longest_absence_ms=changelog.longest_absence_ms,
+        )
+
+    def _open_partition(self, home: StorePlacement) -> StorePartition:
+        store, number = self._store(home), home.place.partition
+        try:
+            return store.open(number)
+        except StoreCorruptedError as damage:
+            if home.changelog is None or not self._repairs:
+                raise
+            logger.warning("%s; restoring it from its changelog", damage)
+            store.destroy(number)
+            return store.open(number)
+
+    def _restore(
+        self,
+        name: str,
+        home: StorePlacement,
+        partition: StorePartition,
+        identity: StoreIdentity,
+        committed: Mapping[TopicPartition, int],
+        deadline: float | None,
+    ) -> tuple[StorePartition, int, bytes | None]:
+        """Restore a store partition to the end of its changelog; return it, maybe reopened, that end and its epoch."""
+        changelog, log = home.changelog, home.changelog_partition
+        if changelog is None or log is None:
+            raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
+        bounds = self._clients.bounds(log)
+        stamp = partition.stamp
+        if stamp is not None:
+            check_owner(stamp.identity, identity)
+        plan = self._plan(stamp, identity, bounds, home.total(committed), changelog)
+        if bounds[0] > 0 and (stamp is None or plan.action is RestoreAction.WIPE):
+            raise ChangelogError(
+                f"the records of changelog {log} below offset {bounds[0]} were deleted, so the state of {home.place} "
+                "cannot be restored; compaction never does this, so check the topic's cleanup.policy: start over with "
+                "another consumer_group"
+            )
+        if plan.action is RestoreAction.READY:
+            epoch = None if stamp is None else stamp.epoch
+            refuse_later_owner(home.place, epoch, self._epoch(home))
+            self._check(home, stamp, None, committed, identity)
+            return partition, plan.start, epoch
+        if plan.action is RestoreAction.WIPE:
+            taken = 0 if stamp is None or stamp.identity != identity else stamp.changelog_offset or 0
+            if taken > bounds[1] == 0:
+                raise ChangelogError(
+                    f"changelog {log} is empty, but store {home.spec.name!r} of {home.place} has its records up to offset "
+                    f"{taken}: the brokers have lost them; start over with another consumer_group"
+                )
+            logger.warning("store %r of %s is restored completely: %s", home.spec.name, home.place, plan.reason)
+            partition.close()
+            store = self._store(home)
+            store.destroy(home.place.partition)
+            partition = store.open(home.place.partition)
+        try:
+            found = self._replay(name, home, partition, identity, (plan.start, bounds[1]), committed, deadline)
+            end = self._set_right(home, partition, found, bounds[1])
+            # Otherwise an idle store would keep its old stamp on disk.
+            partition.flush(wait=False)
+        except BaseException:
+            partition.close()
+            raise
+        return partition, end, found.epoch
+
+    def _set_right(self, home: StorePlacement, partition: StorePartition, found: Restored, end: int) -> int:
+        """Rewrite the keys whose last records in the changelog were skipped; return the new end of the changelog."""
+        own, log, stamp = self._epoch(home), home.changelog_partition, partition.stamp
+        if own is None or log is None or stamp is None or not found.passed_over:
+            # With exactly-once, each restore skips these records again.
+            return end
+        end = set_right(self._clients, self._clients.writer(), log, end, found.passed_over, partition, own)
+        partition.write((), replace(stamp, changelog_offset=end, epoch=own))
+        return end
+
+    def _replay(
+        self,
+        name: str,
+        home: StorePlacement,
+        partition: StorePartition,
+        identity: StoreIdentity,
+        bounds: tuple[int, int],
+        committed: Mapping[TopicPartition, int],
+        deadline: float | None,
+    ) -> Restored:
+        log = home.changelog_partition
+        if log is None:
+            raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
+        start, end = bounds
+        progress = self.progress[name] = RestoreProgress(0, end - start)
+        begun = time.monotonic()
+
+        def advance(records: int, at: int) -> bool:
+            progress.records, progress.done = records, at - start
+            return deadline is None or time.monotonic() < deadline
+
+        found = replay(partition, identity, log, start, end, self._clients, advance)
+        if found is None:
+            raise RestoreInterrupted
+        seconds = time.monotonic() - begun
+        if found.records:
+            logger.info("restored %d records of %s in %.1f s", found.records, log, seconds)
+        refuse_later_owner(home.place, found.epoch, self._epoch(home))
+        position = found.position
+        topic_id = None if position is None else position.topic_id
+        self._check(home, position, topic_id, committed, identity)
+        if position is not None:
+            check_partitions(position.partitions, identity)
+        return found
+
+    def _check(
+        self,
+        home: StorePlacement,
+        found: Position | Stamp | None,
+        topic_id: str | None,
+        committed: Mapping[TopicPartition, int],
+        identity: StoreIdentity,
+    ) -> None:
+        """Compare the state's offset of each input with the committed offset."""
+        at = home.split(found) or {}
+        if len(home.inputs) == 1:
+            self._check_input(home, home.inputs[0], at, topic_id, committed, identity)
+            return
+        former, current = topic_ids(topic_id, home), topic_ids(identity.topic_id, home)
+        for place in home.inputs:
+            own = replace(identity, topic_id=current[place.topic])
+            self._check_input(home, place, at, former[place.topic], committed, own)
+
+    def _check_input(
+        self,
+        home: StorePlacement,
+        place: TopicPartition,
+        at: Mapping[TopicPartition, int],
+        topic_id: str | None,
+        committed: Mapping[TopicPartition, int],
+        identity: StoreIdentity,
+    ) -> None:
+        check_position(
+            at.get(place),
+            topic_id,
+            place,
+            home,
+            committed[place],
+            identity,
+            self._clients,
+            transactional=self._transactional,
+        )

@@ -1,0 +1,247 @@
+"""Executes the tasks of one process: runs batches, restores and ticks, and returns their reports."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from streamrt.records import TopicPartition
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.report import Report, RestoredPart
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.clients import TaskClients
+from streamrt.runtime.tasks.stores import RestoreInterrupted, StoreCatalog
+from streamrt.runtime.tasks.stream_task import StreamTask
+from streamrt.runtime.tasks.task_registry import TaskRegistry
+from streamrt.runtime.tasks.troubles import HANDLED_ERRORS, note_close_error, note_trouble
+from streamrt.runtime.tasks.watchdog import Watchdog
+from streamrt.runtime.tasks.work_cycle import WorkCycle
+from streamrt.state.rocksdb import load_rocksdb
+from streamrt.topology import TaskId
+
+PRINTED = -1
+"""Node id of lines that no operator showed."""
+
+_DRAIN_S = 0.3
+
+
+class TaskExecutor:
+    """Executes the tasks of one process, one after the other.
+
+    In micro-batch mode, tasks live as long as a batch. In resident mode they are assigned, and stay open from one
+    `WorkCycle` to the next until they are released.
+
+    Args:
+        spec: the application.
+        clients: the Kafka clients of the tasks.
+        catalog: the stores of this process; pass it to share them with other code.
+        pool: commits transactions of several tasks in parallel; None for one after the other.
+        clock: returns seconds, for time slices; only differences count.
+        watchdog: limits the processing time of each record; None for no limit.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        clients: TaskClients,
+        catalog: StoreCatalog | None = None,
+        pool: Executor | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        self._registry = TaskRegistry(spec, clients, catalog, pool, clock, watchdog)
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The application."""
+        return self._registry.spec
+
+    @property
+    def clients(self) -> TaskClients:
+        """The Kafka clients."""
+        return self._registry.clients
+
+    def task_of(self, partition: TopicPartition) -> TaskId:
+        """Return the task of an input partition."""
+        return self._registry.task_of(partition)
+
+    def inputs(self, task_id: TaskId) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task."""
+        return self._registry.inputs(task_id)
+
+    # -- Micro-batches -------------------------------------------------------------------------------------------------
+
+    def run(self, chunks: Iterable[Chunk], context: BatchContext) -> Report:
+        """Process chunks of records and commit the work.
+
+        If a failure or a limit ends the processing early, the remaining chunks are read and dropped for a short time,
+        because Spark waits until they are read. After that they are left unread, which costs Spark a new worker
+        process.
+
+        Args:
+            chunks: records, in order within each partition.
+            context: start offsets and limits.
+        """
+        return self._batch(context, lambda cycle: _feed(chunks, cycle))
+
+    def tick(self, tasks: Iterable[TaskId], context: BatchContext) -> Report:
+        """Tick tasks without records, and commit the results.
+
+        Args:
+            tasks: the tasks.
+            context: current time and watermarks.
+        """
+
+        def feed(cycle: WorkCycle) -> None:
+            for task_id in tasks:
+                cycle.tick(task_id)
+
+        return self._batch(context, feed)
+
+    def _batch(self, context: BatchContext, feed: Callable[[WorkCycle], None]) -> Report:
+        begun = time.monotonic()
+        self.take_shown()
+        cycle = self._begin(context, resident=False)
+        try:
+            feed(cycle)
+            report = self.end(cycle)
+        finally:
+            cycle.close()
+        report.seconds = time.monotonic() - begun
+        return report
+
+    # -- Resident tasks ------------------------------------------------------------------------------------------------
+
+    @property
+    def assigned(self) -> Mapping[TaskId, StreamTask]:
+        """The assigned tasks, in the order of their assignment."""
+        return self._registry.tasks
+
+    def assign(self, task_id: TaskId, start: Mapping[TopicPartition, int]) -> StreamTask:
+        """Add a task, which stays until `release`; `restore` opens it.
+
+        Args:
+            task_id: the task.
+            start: committed offset of each input partition.
+        """
+        return self._registry.add(task_id, start)
+
+    def release(self, task: StreamTask) -> None:
+        """Close a task without uncommitted work; another process may own it now."""
+        note_close_error(None, task, task.close())
+        if self.spec.transactional:
+            self.clients.release(task.id)
+        self._registry.remove(task)
+
+    def begin(self, context: BatchContext) -> WorkCycle:
+        """Begin to work on the assigned tasks, until `end`."""
+        return self._begin(context, resident=True)
+
+    def _begin(self, context: BatchContext, *, resident: bool) -> WorkCycle:
+        self._registry.reset()
+        return WorkCycle(self._registry, context, resident=resident)
+
+    # -- Both ----------------------------------------------------------------------------------------------------------
+
+    def end(self, cycle: WorkCycle) -> Report:
+        """Commit the work of a cycle, and return the report about it."""
+        cycle.settle()
+        cycle.report.shown += self.take_shown()
+        return cycle.report
+
+    def take_shown(self) -> list[tuple[int, Any]]:
+        """Return the items that operators have shown since the last call."""
+        return self._registry.take_shown()
+
+    def show_line(self, line: str) -> None:
+        """Add a line to the items that operators show, such as one that a user's function printed."""
+        self._registry.lines.append((PRINTED, line))
+
+    def restore(self, tasks: Iterable[TaskId], context: BatchContext) -> Report:
+        """Restore the stores of tasks to the ends of their changelogs for a limited time, without processing records.
+
+        The first task always makes progress. When the time is over, no further task is started, because taking a
+        transactional id or opening a store takes time even if there is little to restore.
+
+        Args:
+            tasks: the tasks. Assigned ones stay open; the others are closed again.
+            context: time limit and claims; for tasks that are not assigned, also committed offsets.
+        """
+        report = Report()
+        deadline = time.monotonic() + context.time_limit_s
+        for number, task_id in enumerate(tasks):
+            if number and time.monotonic() >= deadline:
+                report.complete = False
+                break
+            task = self.assigned.get(task_id)
+            if task is not None:
+                finished = self._restore(task, context, deadline, report)
+            else:
+                finished = self._restore_and_close(self._registry.add_for(context, task_id), context, deadline, report)
+            if not finished:
+                report.complete = False
+                if task_id in report.locked:
+                    continue
+                break
+            report.restored.add(task_id)
+        return report
+
+    def _restore_and_close(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
+        try:
+            return self._restore(task, context, deadline, report)
+        finally:
+            note_close_error(report, task, task.close())
+            self._registry.remove(task)
+
+    def _restore(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
+        """Restore one task, and note the result; return whether it is open."""
+        trouble: Exception | None = None
+        interrupted = False
+        try:
+            self._registry.open(task, context, deadline=deadline)
+        except RestoreInterrupted:
+            interrupted = True
+        except HANDLED_ERRORS as error:
+            trouble = error
+        finally:
+            if not task.is_open:
+                note_close_error(report, task, task.abort())
+        if trouble is not None:
+            note_trouble(report, task, trouble)
+        elif self.spec.transactional:
+            # This process now holds the transactional id, also if the restore was interrupted.
+            task.last_committer = True
+            report.workers[task.id] = self.clients.worker
+        for store, part in task.stores.progress.items():
+            report.restores[task.id, store] = RestoredPart(part.done, part.total, part.records, task.is_open)
+        return not interrupted and trouble is None
+
+    def warm_up(self) -> None:
+        """Do the first work of a micro-batch in advance: compose the operators, load RocksDB, connect to Kafka.
+
+        Errors are ignored here: they occur again, and are reported, on first use. Sinks are not started in advance.
+        """
+        topology = self.spec.topology
+        with contextlib.suppress(Exception):
+            if not self.spec.transactional:
+                # An idempotent producer needs half a second to start.
+                self.clients.writer()
+            for stream in () if topology.sinks else topology.streams:
+                self._registry.chain(stream)
+            if any(map(topology.task_stores, topology.streams)):
+                load_rocksdb()
+
+
+def _feed(chunks: Iterable[Chunk], cycle: WorkCycle) -> None:
+    stopped_at: float | None = None
+    for chunk in chunks:
+        if stopped_at is None:
+            if not cycle.take(chunk):
+                stopped_at = time.monotonic()
+            continue
+        if cycle.left(chunk):
+            cycle.report.complete = False
+            if time.monotonic() - stopped_at > _DRAIN_S:
+                break

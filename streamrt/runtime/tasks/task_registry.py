@@ -1,0 +1,158 @@
+"""The tasks of one process, and what they share: composed operators, sinks, stores and clients."""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from streamrt.records import TopicPartition
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.placement import StateSettings
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.clients import TaskClients
+from streamrt.runtime.tasks.commit import AtLeastOnceCommit, CommitProtocol, ExactlyOnceCommit
+from streamrt.runtime.tasks.operator_chain import OperatorChain
+from streamrt.runtime.tasks.sinks import TaskSinks
+from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.stream_task import StreamTask
+from streamrt.runtime.tasks.watchdog import Watchdog
+from streamrt.topology import TaskId
+
+__all__ = ["TaskRegistry"]
+
+
+class TaskRegistry:
+    """Holds the tasks that a process works on, and makes new ones.
+
+    Args:
+        spec: the application.
+        clients: the Kafka clients of the tasks.
+        catalog: the stores of this process; pass it to share them with other code.
+        pool: commits transactions of several tasks in parallel; None for one after the other.
+        clock: returns seconds, for time slices; only differences count.
+        watchdog: limits the processing time of each record; None for no limit.
+
+    Attributes:
+        tasks: the tasks by id, in the order in which they were added.
+        sinks: the sinks of this process.
+        lines: the items that operators have shown.
+        merged: the streams with several topics.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        clients: TaskClients,
+        catalog: StoreCatalog | None = None,
+        pool: Executor | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        self.spec = spec
+        self.clients = clients
+        self.pool = pool
+        self.clock = clock
+        self.tasks: dict[TaskId, StreamTask] = {}
+        self.sinks = TaskSinks(spec.topology)
+        self.lines: list[tuple[int, Any]] = []
+        self.merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
+        self._resuming = frozenset(filter(spec.topology.resumes, spec.topology.streams))
+        self._watchdog = watchdog
+        self._catalog = catalog or StoreCatalog(spec.state or StateSettings(group="", base_dir=Path()))
+        self._chains: dict[str, OperatorChain] = {}
+
+    def chain(self, stream: str) -> OperatorChain:
+        """Return the operators of a stream; they are composed on first use.
+
+        Raises:
+            SinkError: if a sink of the stream cannot be started.
+        """
+        chain = self._chains.get(stream)
+        if chain is None:
+            chain = OperatorChain(self.spec, stream, self.sinks, self.lines, self.clock, self._watchdog)
+            self._chains[stream] = chain
+        return chain
+
+    def reset(self) -> None:
+        """Forget what operators have counted and collected."""
+        for chain in self._chains.values():
+            chain.collector.reset()
+
+    def take_shown(self) -> list[tuple[int, Any]]:
+        """Return the items that operators have shown since the last call."""
+        shown, self.lines[:] = list(self.lines), []
+        for chain in self._chains.values():
+            shown += chain.collector.take_rows()
+        return shown
+
+    def task_of(self, partition: TopicPartition) -> TaskId:
+        """Return the task of an input partition."""
+        return self.spec.topology.task(partition)
+
+    def inputs(self, task_id: TaskId) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task."""
+        return self.spec.topology.inputs(task_id)
+
+    def merge_order(self, task_id: TaskId) -> tuple[TopicPartition, ...]:
+        """Return the input partitions of a task in the order for records with equal timestamps."""
+        topics = self.spec.topology.merge_order(task_id.stream)
+        return tuple(TopicPartition(topic, task_id.partition) for topic in topics)
+
+    def add(self, task_id: TaskId, start: Mapping[TopicPartition, int]) -> StreamTask:
+        """Make a task and add it. It has to be opened before it can work.
+
+        Args:
+            task_id: the task.
+            start: committed offset of each input partition.
+        """
+        commit: CommitProtocol
+        if self.spec.transactional:
+            commit = ExactlyOnceCommit(task_id, self.clients, self.spec.commit_metadata)
+        else:
+            commit = AtLeastOnceCommit(self.clients)
+        stream = task_id.stream
+        task = StreamTask(task_id, start, commit, self.spec.topology.sends(stream), resumes=stream in self._resuming)
+        self.tasks[task_id] = task
+        return task
+
+    def add_for(
+        self, context: BatchContext, task_id: TaskId, reached: Mapping[TopicPartition, int] | None = None
+    ) -> StreamTask:
+        """Make a task for a micro-batch and add it.
+
+        Args:
+            context: committed offsets and other data of the batch.
+            task_id: the task.
+            reached: newer offsets of inputs that have advanced since.
+        """
+        reached = reached or {}
+        start = {each: reached[each] if each in reached else context.position(each) for each in self.inputs(task_id)}
+        task = self.add(task_id, start)
+        task.last_committer = context.last_committer.get(task_id) == self.clients.worker
+        task.durable.sent.update(context.sent.get(task_id, {}))
+        task.stateful = context.stateful
+        return task
+
+    def open(self, task: StreamTask, context: BatchContext, *, deadline: float | None = None) -> None:
+        """Open a task and restore its stores; see `StreamTask.open`.
+
+        Args:
+            task: the task.
+            context: claims and number of the attempt.
+            deadline: value of `time.monotonic()` at which a restore is interrupted.
+        """
+        stores = TaskStores(
+            self._catalog,
+            self.spec.topology.task_stores(task.id.stream),
+            task.id,
+            self.clients,
+            transactional=self.spec.transactional,
+            claims=context.claims,
+            attempt=context.attempt,
+        )
+        task.open(stores, deadline=deadline)
+
+    def remove(self, task: StreamTask) -> None:
+        """Forget a task, which must be closed."""
+        self.tasks.pop(task.id, None)

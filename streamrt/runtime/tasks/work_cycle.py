@@ -1,0 +1,585 @@
+"""The work of one process between two reports: what its tasks process, the commits, and the report.
+
+In micro-batch mode, tasks live as long as the cycle. Resident tasks stay open from cycle to cycle.
+"""
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import wait
+
+from streamrt.errors import ProducerError, SinkError
+from streamrt.kafka.writer import WriterFailedError
+from streamrt.records import OffsetRange, Tick, TopicPartition
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.report import Failure, Report, StoreTime
+from streamrt.runtime.tasks.commit import flush_writer
+from streamrt.runtime.tasks.merge import ChunkSlice, Merge
+from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
+from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus, Work
+from streamrt.runtime.tasks.task_registry import TaskRegistry
+from streamrt.runtime.tasks.troubles import (
+    HANDLED_ERRORS,
+    RETRIABLE_ERRORS,
+    note_close_error,
+    note_failure,
+    note_trouble,
+    trace_of,
+)
+from streamrt.topology import TaskId
+
+__all__ = ["WorkCycle"]
+
+_NO_LIMIT = 1 << 62
+_SMALLER = "keep less in one state key, or raise message.max.bytes of the producer and max.message.bytes of the topic"
+
+
+class WorkCycle:
+    """The work of one process between two reports.
+
+    With at-least-once, tasks share a writer and commit after one flush of it, which makes all their outputs durable.
+    With exactly-once, each task commits by itself; resident tasks commit in parallel.
+
+    Args:
+        registry: the tasks of this process.
+        context: start offsets, current time and watermarks. It may be replaced during the cycle.
+        resident: whether tasks stay open after the cycle. Otherwise each task is closed before the next one begins.
+
+    Attributes:
+        report: the work done so far.
+        aborted: the tasks that must be opened again before they can work; their uncommitted records repeat.
+        paused: whether operators of a task stopped before all due work was done. Their results are committed before
+            they continue, which bounds memory.
+    """
+
+    def __init__(self, registry: TaskRegistry, context: BatchContext, *, resident: bool) -> None:
+        self.report = Report()
+        self.context = context
+        self.aborted: set[StreamTask] = set()
+        self.paused = False
+        self._registry = registry
+        self._resident = resident
+        self._limits: Limits | None = None
+        # The active task, and all that have worked in this cycle and are neither prepared nor ended.
+        self._active: StreamTask | None = None
+        self._working: list[StreamTask] = []
+        self._prepared: list[StreamTask] = []
+        # Chunks for tasks with several inputs: the first record can be chosen only after all chunks are here.
+        self._gathered: dict[TaskId, dict[TopicPartition, list[Chunk]]] = {}
+        self._cut = False
+
+    def left(self, chunk: Chunk) -> bool:
+        """Return whether a chunk has unprocessed records."""
+        return chunk.offsets[-1] >= self.position(TopicPartition(chunk.topic, chunk.partition))
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to process."""
+        done = self.report.ranges.get(partition)
+        if done is not None:
+            return done.end
+        task = self._registry.tasks.get(self._registry.task_of(partition))
+        return self.context.position(partition) if task is None else task.start[partition]
+
+    def take(self, chunk: Chunk) -> bool:
+        """Process a chunk, or keep it until all chunks are here; return whether more may follow."""
+        if not self.left(chunk):
+            return True
+        partition = TopicPartition(chunk.topic, chunk.partition)
+        task_id = self._registry.task_of(partition)
+        if task_id.stream in self._registry.merged:
+            self._gathered.setdefault(task_id, {}).setdefault(partition, []).append(chunk)
+            return True
+        going_on = self._take(chunk, task_id)
+        self._cut = not going_on
+        return going_on
+
+    def begin_slice(self) -> None:
+        """Begin a time slice, shared by all tasks. Its time starts with the next work."""
+        self._limits = None
+
+    def take_turn(self, task_id: TaskId, chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
+        """Process records or unfinished work of one task for the rest of the time slice; the task stays open.
+
+        Args:
+            task_id: the task.
+            chunks: its records, in order within each partition; empty to continue unfinished work.
+
+        Returns:
+            The unprocessed records, and whether another task may follow. No task may follow if the time slice is over,
+            the output limit is reached, or the work of a task was aborted.
+        """
+        waiting = [chunk for chunk in chunks if self.left(chunk)]
+        going_on = True
+        if not chunks:
+            going_on = self._enter(task_id) is not None
+        elif not waiting:
+            return [], True
+        elif task_id.stream in self._registry.merged:
+            delivered: dict[TopicPartition, list[Chunk]] = {}
+            for chunk in waiting:
+                delivered.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
+            going_on = self._take_merged(task_id, delivered)
+        else:
+            going_on = all(self._take(chunk, task_id) for chunk in waiting)
+        rest = [
+            chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
+            for chunk in waiting
+            if self.left(chunk)
+        ]
+        return rest, going_on
+
+    def unfinished(self, task_id: TaskId) -> bool:
+        """Return whether a task has unfinished work, which needs no further record."""
+        task = self._registry.tasks.get(task_id)
+        return task is not None and task.is_working and task.unfinished
+
+    def _take(self, chunk: Chunk, task_id: TaskId) -> bool:
+        task = self._enter(task_id)
+        if task is None:
+            self.report.complete = False
+            return False
+        start = self.position(TopicPartition(chunk.topic, chunk.partition))
+        rest = chunk if chunk.offsets[0] >= start else chunk.from_offset(start)
+        return not rest.offsets or self._process([(rest, 0, len(rest.offsets))], task)
+
+    def _take_merged(self, task_id: TaskId, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
+        """Process the delivered records of a task with several inputs; return whether another task may follow."""
+        task = self._enter(task_id)
+        if task is None:
+            self.report.complete = False
+            return False
+        start = {partition: self.position(partition) for partition in self._registry.merge_order(task_id)}
+        merge = Merge(delivered, start, self._chain(task).times, self._registry.clients)
+        try:
+            return self._process(merge.runs(), task, merge)
+        finally:
+            merge.close()
+
+    def _take_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for task_id, delivered in sorted(gathered.items()):
+            if self._cut:
+                self.report.complete = False
+                break
+            self._cut = not self._take_merged(task_id, delivered)
+
+    def tick(self, task_id: TaskId) -> bool:
+        """Tick a task that has no records, so that its operators see the current time.
+
+        Returns:
+            False if due work remains, because the time slice is over or for a reason in the report.
+        """
+        if self._limits is not None and self._registry.clock() >= self._limits.deadline:
+            self.report.unfinished[task_id] = True
+            return False
+        return self._enter(task_id) is not None
+
+    def settle(self) -> None:
+        """Process the kept chunks, and commit all processed work."""
+        self._take_gathered()
+        for task in list(self._working):
+            if task.is_working:
+                self._finish(task)
+        self._settle_prepared()
+
+    def _settle_prepared(self) -> None:
+        prepared, self._prepared = self._prepared, []
+        try:
+            if self._registry.spec.transactional:
+                for task, publish in zip(prepared, self._publishing(prepared), strict=True):
+                    self._commit(task, publish)
+                return
+            try:
+                refusal = self._flush(prepared)
+            except WriterFailedError as failed:
+                for task in prepared:
+                    self._meet(task, failed)
+                return
+            for task in prepared:
+                if refusal is None:
+                    self._commit(task, task.publish)
+                    continue
+                kind, message, cause = refusal
+                tasks = ", ".join(str(other.id) for other in prepared)
+                self._withdraw(task, Failure(kind, task.id, None, f"{message} (while processing {tasks})", cause))
+                self._release(task)
+        finally:
+            for task in prepared:
+                if task.status in (TaskStatus.PREPARED, TaskStatus.PUBLISHED):
+                    self._release(task)
+
+    def _publishing(self, prepared: list[StreamTask]) -> list[Callable[[], None]]:
+        """Return one function per task that commits its transaction, or waits for its started commit."""
+        pool = self._registry.pool
+        if pool is None or len(prepared) == 1:
+            return [task.publish for task in prepared]
+        # Each commit waits some milliseconds for the brokers, so they run in parallel.
+        futures = [pool.submit(task.publish) for task in prepared]
+        wait(futures)
+        return [future.result for future in futures]
+
+    def _flush(self, prepared: list[StreamTask]) -> tuple[str, str, Exception] | None:
+        """Make the outputs of tasks durable; return kind, message and cause of the failure if a record was lost."""
+        # They share one writer, unless it was replaced after some of them had begun.
+        writers = {id(task.writer): task.writer for task in prepared}.values()
+        callbacks, changelogs = self._registry.spec.callbacks, self._changelogs()
+        refusals = [flush_writer(writer, callbacks, changelogs) for writer in writers]
+        return next((each for each in refusals if each is not None), None)
+
+    def close(self) -> None:
+        """End the cycle. Uncommitted work is dropped, also from sinks and from the report.
+
+        Raises:
+            SinkError: if a sink fails to drop its records.
+        """
+        tasks = (*self._prepared, *self._working)
+        for task in tasks:
+            self._release(task)
+        self._prepared.clear()
+        self._working.clear()
+        self._active = None
+        for task in tasks:
+            self._withdraw(task, None)
+
+    # -- The active task -------------------------------------------------------------------------------------------
+
+    def _chain(self, task: StreamTask) -> OperatorChain:
+        return self._registry.chain(task.id.stream)
+
+    def _enter(self, task_id: TaskId) -> StreamTask | None:
+        """Make a task the active one, and return it.
+
+        Returns:
+            None if records cannot be processed now; the report has the reason.
+        """
+        active = self._active
+        if active is not None:
+            if active.id == task_id:
+                return active if self._is_timely(active) else None
+            if self._resident and not self._registry.sinks.exclusive:
+                self._leave(active)
+            elif not self._finish(active):
+                return None
+        task = self._registry.tasks.get(task_id)
+        if task is None or not task.is_working:
+            return self._begin(task_id)
+        self._chain(task).work_for(task)
+        self._active = task
+        return task if self._is_timely(task) else None
+
+    def _leave(self, task: StreamTask) -> None:
+        """Assign the outputs of the chain to its task; the chain may work for another task next."""
+        collector, work = self._chain(task).collector, _work_of(task)
+        work.produced += collector.produced
+        work.collected += collector.collected
+        collector.produced, collector.collected = 0, []
+        self._active = None
+
+    def _begin(self, task_id: TaskId) -> StreamTask | None:
+        """Make a task the active one that has not worked in this cycle yet, or whose work is prepared or committed."""
+        try:
+            chain = self._registry.chain(task_id.stream)
+        except SinkError as error:
+            note_failure(self.report, Failure("sink", task_id, None, str(error), error, trace_of(error)))
+            return None
+        ranges = self.report.ranges
+        former = {each: ranges[each] for each in self._registry.inputs(task_id) if each in ranges}
+        if former:
+            # The partition appears twice in one batch: its earlier work must be in the stores first.
+            self._settle_prepared()
+            if self.report.failure is not None or task_id in self.report.interrupted or task_id in self.report.locked:
+                return None
+        task = self._registry.tasks.get(task_id)
+        if task is None:
+            reached = {each: done.end for each, done in former.items()}
+            task = self._registry.add_for(self.context, task_id, reached)
+        expected = dict(task.start)
+        if not task.is_open and not self._open(task):
+            return None
+        self._active = task
+        self._working.append(task)
+        task.begin_work()
+        chain.work_for(task)
+        for each, start in task.start.items():
+            begin = former[each].start if each in former else expected[each]
+            ranges[each] = OffsetRange(*each, begin, start)
+        return task if self._is_timely(task) else None
+
+    def _open(self, task: StreamTask) -> bool:
+        try:
+            self._registry.open(task, self.context)
+        except HANDLED_ERRORS as trouble:
+            self._release(task)
+            self.aborted.add(task)
+            note_trouble(self.report, task, trouble)
+            return False
+        except BaseException:
+            self._release(task)
+            raise
+        return True
+
+    def _is_timely(self, task: StreamTask) -> bool:
+        """Tick a task that has not seen this context; return whether records may follow."""
+        known = _work_of(task).context is self.context and not task.unfinished
+        return known or not self._chain(task).collector.ticks or self._tick(task)
+
+    def _tick(self, task: StreamTask) -> bool:
+        """Tick the operators, after they have finished earlier due work; return whether records may follow."""
+        chain, work = self._chain(task), _work_of(task)
+        collector = chain.collector
+        before = collector.outputs
+        collector.deadline, collector.unfinished = self._slice().deadline, False
+        try:
+            first = task.inputs[0]
+            if task.unfinished:
+                # Without watermarks, so that event time stays where this work became due.
+                chain.tick(Tick(self.context.now, {}), first, self.position(first))
+            if not collector.unfinished and work.context is not self.context:
+                work.context = self.context
+                watermarks = self.context.watermarks.get(task.id, {})
+                if task.behind:
+                    watermarks = _as_far_as(task.stores.times(), watermarks)
+                chain.tick(Tick(self.context.now, watermarks), first, self.position(first))
+        except TaskFailed as failed:
+            self._give_up(task, failed.failure)
+            return False
+        except HANDLED_ERRORS as trouble:
+            self._meet(task, trouble)
+            return False
+        outputs = collector.outputs - before
+        work.outputs += outputs
+        self.report.outputs += outputs
+        self._note_unfinished(task, collector.unfinished)
+        return not task.unfinished
+
+    def _note_unfinished(self, task: StreamTask, unfinished: bool) -> None:
+        task.unfinished = unfinished
+        self.paused = self.paused or unfinished
+
+    def _slice(self) -> Limits:
+        """Return the limits of the time slice. It begins with the first work."""
+        if self._limits is None:
+            # Time spent before, on waiting for data, restoring or skipping records, does not count.
+            self._limits = Limits(self._registry.clock() + self.context.time_limit_s, self.context.output_limit)
+        return self._limits
+
+    def _process(self, runs: Iterable[ChunkSlice], task: StreamTask, merge: Merge | None = None) -> bool:
+        """Process records of a task and note the progress; return whether more may follow."""
+        chain, report, work = self._chain(task), self.report, _work_of(task)
+        limits, before = self._slice(), chain.collector.outputs
+        room = _NO_LIMIT if self.context.record_limit is None else self.context.record_limit - report.records
+        if room <= 0:
+            return False
+        if limits.outputs is not None:
+            limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
+        whole = self._registry.spec.transactional or bool(chain.stores)
+        # The first offset and the next offset, by input partition.
+        done: dict[TopicPartition, tuple[int, int]] = {}
+        records, finished = 0, True
+        chain.collector.unfinished = False
+        try:
+            for chunk, start, stop in runs:
+                partition = TopicPartition(chunk.topic, chunk.partition)
+                last = min(stop, start + room - records)
+                if chain.processed is not None:
+                    chain.processed = report.processed.setdefault(partition, [])
+                try:
+                    end, finished = chain.run(chunk, limits, start, last)
+                except TaskFailed as failed:
+                    if whole:
+                        # The transaction or the state has partial effects of the record: none of it may be committed.
+                        raise
+                    note_failure(report, failed.failure)
+                    end, finished = failed.failure.offset or chunk.offsets[start], False
+                done[partition] = done.get(partition, (chunk.offsets[start], end))[0], end
+                records += bisect.bisect_left(chunk.offsets, end) - start
+                finished = finished and last == stop
+                if not finished or records >= room or self._over(chain, limits):
+                    break
+        except TaskFailed as failed:
+            self._give_up(task, failed.failure)
+            return False
+        except HANDLED_ERRORS as trouble:
+            self._meet(task, trouble)
+            return False
+        for partition, (begin, end) in done.items():
+            former = report.ranges[partition]
+            # With exactly-once, a range begins at the committed offset, even without records: the next commit is
+            # compared with its end.
+            if former.start != former.end or self._registry.spec.transactional:
+                begin = former.start
+            report.ranges[partition] = OffsetRange(*partition, begin, end)
+        if merge is not None:
+            finished = not merge.left({partition: end for partition, (_, end) in done.items()})
+        self._note_unfinished(task, chain.collector.unfinished)
+        report.complete = report.complete and finished
+        outputs = chain.collector.outputs - before
+        work.records += records
+        work.outputs += outputs
+        report.records += records
+        report.outputs += outputs
+        return finished and records < room and not self._over(chain, limits)
+
+    def _over(self, chain: OperatorChain, limits: Limits) -> bool:
+        enough = limits.outputs is not None and chain.collector.outputs >= limits.outputs
+        return enough or chain.collector.unfinished or self._registry.clock() >= limits.deadline
+
+    # -- Commits -------------------------------------------------------------------------------------------------------
+
+    def _finish(self, task: StreamTask) -> bool:
+        """Prepare or commit the work of a task; return whether another task may follow."""
+        if task is self._active:
+            self._leave(task)
+        try:
+            return self._end(task)
+        except BaseException:
+            self._release(task)
+            raise
+        finally:
+            self._forget(task)
+
+    def _end(self, task: StreamTask) -> bool:
+        end = {partition: self.report.ranges[partition].end for partition in task.inputs}
+        try:
+            task.times = task.stores.times()
+        except HANDLED_ERRORS as trouble:
+            self._meet(task, trouble)
+            return False
+        idle = all(end[partition] <= at for partition, at in task.start.items()) and not task.stores.dirty
+        if idle and not _work_of(task).produced:
+            if self._registry.spec.transactional:
+                # Nothing to commit, but this process now holds the transactional id: all others are fenced.
+                self._note_committer(task)
+            self._note_times(task)
+            self._gather(task)
+            if not self._resident:
+                self._release(task)
+            return True
+        sinks = self._registry.sinks
+        try:
+            task.prepare(end, lambda: sinks.flush(task.inputs))
+        except HANDLED_ERRORS as trouble:
+            self._meet(task, trouble)
+            return False
+        except SinkError as error:
+            self._give_up(task, Failure("sink", task.id, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
+            return False
+        except ProducerError as refusal:
+            # The callback cannot skip this record: state whose changelog lacks a change would be wrong after a restore.
+            failure = Failure(
+                "producer", task.id, None, f"a state change could not be produced: {refusal}; {_SMALLER}", refusal
+            )
+            self._give_up(task, failure)
+            return False
+        _work_of(task).sunk = sinks.take(task.inputs)
+        if self._registry.spec.transactional and not self._resident:
+            return self._commit(task, task.publish)
+        self._prepared.append(task)
+        return True
+
+    def _commit(self, task: StreamTask, publish: Callable[[], None]) -> bool:
+        try:
+            publish()
+            task.store()
+        except HANDLED_ERRORS as trouble:
+            self._meet(task, trouble, repair=False)
+            return False
+        self._note_committer(task)
+        self._note_times(task)
+        self._gather(task)
+        if not self._resident:
+            self._release(task)
+        elif not task.proceed():
+            self._release(task)
+            self.aborted.add(task)
+        return True
+
+    def _note_committer(self, task: StreamTask) -> None:
+        task.last_committer = True
+        self.report.workers[task.id] = self._registry.clients.worker
+
+    def _note_times(self, task: StreamTask) -> None:
+        self.report.times.update({(task.id, store): time for store, time in task.times.items()})
+        self.report.unfinished[task.id] = task.unfinished
+        # Unfinished work may send earlier event times. In a micro-batch, the driver waits until it is finished.
+        complete = not task.unfinished or not self._resident
+        task.note_durable(sent=complete)
+        if complete:
+            self.report.sent.update({(task.id, topic): time for topic, time in task.sent.items()})
+
+    def _changelogs(self) -> set[str]:
+        state = self._registry.spec.state
+        sources = () if state is None else state.sources.values()
+        return {log.topic for source in sources for log in source.stores.values() if log is not None}
+
+    def _gather(self, task: StreamTask) -> None:
+        """Add the outputs of a task, which are now committed, to the report."""
+        work = _work_of(task)
+        self.report.produced += work.produced
+        self.report.collected += work.collected
+        self.report.sunk += work.sunk
+        task.work = None
+
+    # -- Work that ends without a commit -------------------------------------------------------------------------------
+
+    def _meet(self, task: StreamTask, trouble: Exception, *, repair: bool = True) -> None:
+        """Abort the work of a task because of one of `HANDLED_ERRORS`."""
+        cause = trouble.__cause__
+        if isinstance(trouble, RETRIABLE_ERRORS) and isinstance(cause, ProducerError) and cause.refused:
+            # A retry would fail, too. The callback cannot skip the record: the transaction is lost with it.
+            message = f"{cause} (while processing {task.id})"
+            self._give_up(task, Failure("producer", task.id, None, message, cause))
+            return
+        self._abort(task)
+        note_trouble(self.report, task, trouble, repair=repair)
+
+    def _give_up(self, task: StreamTask, failure: Failure) -> None:
+        self._abort(task)
+        note_failure(self.report, failure)
+
+    def _abort(self, task: StreamTask) -> None:
+        if task is self._active:
+            self._leave(task)
+        self._forget(task)
+        self._release(task)
+        self._withdraw(task, None)
+
+    def _forget(self, task: StreamTask) -> None:
+        if task in self._working:
+            self._working.remove(task)
+
+    def _release(self, task: StreamTask) -> None:
+        """Close the stores of a task. Uncommitted work is dropped."""
+        note_close_error(self.report, task, task.abort() if self._resident else task.close())
+        if not self._resident:
+            self._registry.remove(task)
+
+    def _withdraw(self, task: StreamTask, failure: Failure | None) -> None:
+        """Remove the uncommitted work of a task from the report."""
+        self.aborted.add(task)
+        self._registry.sinks.pause(task.inputs)
+        report, work = self.report, _work_of(task)
+        report.records -= work.records
+        report.outputs -= work.outputs
+        task.work = None
+        for partition, start in task.start.items():
+            done = report.ranges[partition]
+            report.ranges[partition] = OffsetRange(*partition, done.start, max(done.start, start))
+            # Earlier work of the cycle may be committed.
+            kept = [offset for offset in report.processed.pop(partition, ()) if offset < start]
+            if kept:
+                report.processed[partition] = kept
+        report.complete = False
+        report.failure = report.failure or failure
+
+
+def _work_of(task: StreamTask) -> Work:
+    if task.work is None:
+        raise RuntimeError(f"task {task.id} has not worked since its last commit")
+    return task.work
+
+
+def _as_far_as(times: Mapping[str, StoreTime], watermarks: Mapping[str, int]) -> dict[str, int]:
+    """Return the watermarks, each capped at the event time that its store has seen."""
+    seen = {name: time.reached for name, time in times.items() if time.reached is not None}
+    return {name: min(watermark, seen[name]) for name, watermark in watermarks.items() if name in seen}
