@@ -102,19 +102,19 @@ def load_schema(schema: Any) -> Any:
     # The third item says where the copy goes. A recursive function would reach Python's recursion limit.
     waiting: list[tuple[Any, int, Any, Any]] = [(schema, 0, root, 0)]
     while waiting:
-        item, depth, parent, place = waiting.pop()
+        item, depth, parent, partition = waiting.pop()
         left -= 1 + (len(item) if isinstance(item, dict | list) else 0)
         if depth > _MAX_JSON_DEPTH or left < 0:
             raise InvalidAvroSchemaError("it is too large" if left < 0 else "it is nested too deeply")
         if isinstance(item, dict):
             kept = [key for key in item if key not in _INTERNAL]
-            parent[place] = dict.fromkeys(kept)
-            waiting += [(item[key], depth + 1, parent[place], key) for key in kept]
+            parent[partition] = dict.fromkeys(kept)
+            waiting += [(item[key], depth + 1, parent[partition], key) for key in kept]
         elif isinstance(item, list):
-            parent[place] = [None] * len(item)
-            waiting += [(value, depth + 1, parent[place], index) for index, value in enumerate(item)]
+            parent[partition] = [None] * len(item)
+            waiting += [(value, depth + 1, parent[partition], index) for index, value in enumerate(item)]
         else:
-            parent[place] = item
+            parent[partition] = item
     return root[0]
 
 

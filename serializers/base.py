@@ -181,10 +181,10 @@ class BoundFunctions(Generic[Bound]):
             bind: makes the function.
             ctx: context with the topic and the field.
         """
-        place = (ctx.topic, ctx.field)
-        function = self._functions.get(place)
+        partition = (ctx.topic, ctx.field)
+        function = self._functions.get(partition)
         if function is None:
-            function = self._functions[place] = bind(owner, *place)
+            function = self._functions[partition] = bind(owner, *partition)
         return function
 
 

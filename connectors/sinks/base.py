@@ -198,40 +198,40 @@ class BatchingSink(BaseSink):
         """Drop all batches."""
         self.drop_partitions(list(self.__batches or ()))
 
-    def flush_partitions(self, places: Collection[tuple[str, int]]) -> None:
+    def flush_partitions(self, partitions: Collection[tuple[str, int]]) -> None:
         """Write the batches of some partitions; `flush` does so for all.
 
         Args:
-            places: topics and partitions.
+            partitions: topics and partitions.
 
         Raises:
             Exception: the error of `write`; this batch and those after it remain until they are dropped.
         """
         batches = self.__batches or {}
-        for place in [place for place in batches if place in places]:
-            self.write(batches[place])
-            del batches[place]
+        for partition in [partition for partition in batches if partition in partitions]:
+            self.write(batches[partition])
+            del batches[partition]
 
-    def drop_partitions(self, places: Collection[tuple[str, int]]) -> None:
+    def drop_partitions(self, partitions: Collection[tuple[str, int]]) -> None:
         """Drop the batches of some partitions.
 
         Args:
-            places: topics and partitions.
+            partitions: topics and partitions.
         """
-        for place in places:
-            (self.__batches or {}).pop(place, None)
+        for partition in partitions:
+            (self.__batches or {}).pop(partition, None)
 
-    def take_batches(self, places: Collection[tuple[str, int]] | None = None) -> list[SinkBatch]:
+    def take_batches(self, partitions: Collection[tuple[str, int]] | None = None) -> list[SinkBatch]:
         """Return batches instead of writing them, and remove them from the sink.
 
         Args:
-            places: topics and partitions; None for all.
+            partitions: topics and partitions; None for all.
 
         Returns:
             The gathered batches, none of them empty, ordered by the arrival of their first items.
         """
         batches = self.__batches or {}
-        return [batches.pop(place) for place in list(batches) if places is None or place in places]
+        return [batches.pop(partition) for partition in list(batches) if partitions is None or partition in partitions]
 
 
 class DriverSink(BatchingSink):

@@ -142,12 +142,12 @@ class SinkBatch:
             raise ArgumentValueError(f"iter_chunks got {n} items for each chunk: give at least 1")
         return (self._items[start : start + n] for start in range(0, len(self._items), n))
 
-    def _item(self, place: int) -> SinkItem:
+    def _item(self, partition: int) -> SinkItem:
         if not self._items:
             raise InvalidOperationError(
                 f"the batch of {self._topic}[{self._partition}] is empty and has no offsets: call empty() first"
             )
-        return self._items[place]
+        return self._items[partition]
 
     def __iter__(self) -> Iterator[SinkItem]:
         return iter(self._items)

@@ -206,9 +206,9 @@ def _last_line(descriptor: int, size: int) -> bytes:
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)
         block = os.pread(descriptor, end - start, start)
-        place = block.rfind(b"\n")
-        if place >= 0:
-            return block[place + 1 :] + tail
+        partition = block.rfind(b"\n")
+        if partition >= 0:
+            return block[partition + 1 :] + tail
         tail = block + tail
         end = start
     return tail

@@ -194,10 +194,10 @@ class SchemaRegistry:
 
         def visit(references: tuple[SchemaReference, ...], depth: int) -> None:
             for reference in references:
-                place = (reference.subject, reference.version)
-                if reference.name in found or place in visited:
+                partition = (reference.subject, reference.version)
+                if reference.name in found or partition in visited:
                     continue
-                visited.add(place)
+                visited.add(partition)
                 if len(visited) > _MAX_REFERENCES or depth > _MAX_REFERENCES // 4:
                     raise SchemaRegistryError(
                         f"a schema of the registry {self._url} refers to more than {_MAX_REFERENCES} others, "

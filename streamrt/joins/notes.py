@@ -24,9 +24,9 @@ class Warnings:
         >>> warnings.note("ann")
     """
 
-    def __init__(self, text: str, place: object, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, text: str, partition: object, clock: Callable[[], float] = time.monotonic) -> None:
         self._text = text
-        self._place = str(place)
+        self._place = str(partition)
         self._throttle = Throttle(_PAUSE_S, clock)
 
     def note(self, *details: object) -> None:

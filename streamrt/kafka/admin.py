@@ -344,7 +344,7 @@ class TopicAdmin(HoldsSecrets):
             KafkaRequestError: if the offsets could not be read in time.
         """
         found = self._groups.read(group, partitions, require_stable, time.monotonic() + timeout)
-        return {place: entry.offset for place, entry in found.items()}
+        return {partition: entry.offset for partition, entry in found.items()}
 
     def committed_stable(
         self, group: str, partitions: Collection[TopicPartition], timeout: float = 30

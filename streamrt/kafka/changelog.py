@@ -52,8 +52,8 @@ class ChangelogReader(PartitionReader):
     Example:
         ```python
         with contextlib.closing(ChangelogReader(connection)) as reader:
-            low, high = admin.bounds(place)
-            for batch in reader.read(place, low, high, timeout_s=60):
+            low, high = admin.bounds(partition)
+            for batch in reader.read(partition, low, high, timeout_s=60):
                 store.write(zip(batch.keys, batch.values), ...)
         ```
     """
@@ -61,14 +61,14 @@ class ChangelogReader(PartitionReader):
     _what: ClassVar[str] = "changelog"
     _lost_advice: ClassVar[str] = "restore from the beginning, and keep cleanup.policy=compact"
 
-    def read(self, place: TopicPartition, start: int, end: int, *, timeout_s: float) -> Iterator[ChangelogBatch]:
+    def read(self, partition: TopicPartition, start: int, end: int, *, timeout_s: float) -> Iterator[ChangelogBatch]:
         """Yield the committed records of an offset range; end only when all of it is read.
 
         Batches have up to 10,000 records. The last one may be empty; its `next_offset` then says that the rest of the
         range holds no committed record. Exhaust or close an iterator before you start the next one.
 
         Args:
-            place: the changelog partition.
+            partition: the changelog partition.
             start: first offset to read.
             end: offset after the last one: the high watermark, as `TopicAdmin.bounds` returns it.
             timeout_s: seconds without any progress after which the read fails. The read waits for an open transaction
@@ -79,12 +79,12 @@ class ChangelogReader(PartitionReader):
                 there was no progress in time.
             InvalidOperationError: if another iterator of this reader started in the meantime.
         """
-        for messages, next_offset in self._messages(place, start, end, timeout_s):
+        for messages, next_offset in self._messages(partition, start, end, timeout_s):
             keys = list(map(Message.key, messages))
             if None in keys:
                 offset = messages[keys.index(None)].offset()
                 raise ChangelogError(
-                    f"the record at offset {offset} of the changelog {place} has no key, so StreamRT did not write it: "
+                    f"the record at offset {offset} of the changelog {partition} has no key, so StreamRT did not write it: "
                     "find the other producer of this topic"
                 )
             yield ChangelogBatch(
@@ -96,12 +96,12 @@ class ChangelogReader(PartitionReader):
             )
 
     def last_position(
-        self, place: TopicPartition, is_position: Callable[[bytes], bool], start: int, end: int, *, timeout_s: float
+        self, partition: TopicPartition, is_position: Callable[[bytes], bool], start: int, end: int, *, timeout_s: float
     ) -> tuple[int, bytes | None] | None:
         """Return the newest committed position record, reading backwards from the end in growing windows.
 
         Args:
-            place: the changelog partition.
+            partition: the changelog partition.
             is_position: whether a key is that of a position record.
             start: first offset of the partition.
             end: its high watermark.
@@ -117,7 +117,7 @@ class ChangelogReader(PartitionReader):
         while window_end > start:
             window_start = max(start, window_end - window)
             newest: Message | None = None
-            for messages, _ in self._messages(place, window_start, window_end, timeout_s):
+            for messages, _ in self._messages(partition, window_start, window_end, timeout_s):
                 for message in reversed(messages):
                     if is_position(message.key() or b""):
                         newest = message

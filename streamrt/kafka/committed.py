@@ -182,7 +182,7 @@ class GroupOffsets:
         self, group: str, partitions: Collection[TopicPartition], stable: bool, timeout_s: float
     ) -> dict[TopicPartition, CommittedOffset]:
         found = dict.fromkeys(partitions, CommittedOffset(None))
-        wanted = [ConfluentTopicPartition(place.topic, place.partition) for place in found]
+        wanted = [ConfluentTopicPartition(partition.topic, partition.partition) for partition in found]
         asker = self._take(group, stable)
         try:
             entries = _committed(asker, wanted, timeout_s)
@@ -192,8 +192,8 @@ class GroupOffsets:
             if entry.error is not None:
                 raise KafkaException(entry.error)
             if entry.offset >= 0:
-                place = TopicPartition(entry.topic, entry.partition)
-                found[place] = CommittedOffset(entry.offset, entry.metadata or "")
+                partition = TopicPartition(entry.topic, entry.partition)
+                found[partition] = CommittedOffset(entry.offset, entry.metadata or "")
         return found
 
     def _take(self, group: str, stable: bool) -> _Asker:

@@ -93,8 +93,8 @@ class PartitionFeed:
         with contextlib.closing(PartitionFeed(connection)) as feed:
             feed.add({TopicPartition("orders", 0): 17})
             feed.resume([TopicPartition("orders", 0)])
-            for place, batch in feed.poll(timeout_s=0.1, records=10_000):
-                print(place, batch.offsets, batch.values)
+            for partition, batch in feed.poll(timeout_s=0.1, records=10_000):
+                print(partition, batch.offsets, batch.values)
         ```
     """
 
@@ -133,23 +133,23 @@ class PartitionFeed:
                 return
             self._client = build_client(ConfluentConsumer, self._options)
         # Partitions that were added to a topic are as unknown to the client as a new topic, so look the topic up again.
-        self._looked_up -= {place.topic for place in positions if place not in self._known}
+        self._looked_up -= {partition.topic for partition in positions if partition not in self._known}
         self._known.update(positions)
-        look_up(self._client, (place.topic for place in positions), self._looked_up)
+        look_up(self._client, (partition.topic for partition in positions), self._looked_up)
         self._positions.update(positions)
         self._paused.update(positions)
 
-    def remove(self, places: Iterable[TopicPartition]) -> None:
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Unassign partitions, and drop their records that were not returned. Other partitions are not affected.
 
         Raises:
             KafkaRequestError: if the client does not release them.
         """
-        going = [place for place in dict.fromkeys(places) if place in self._positions]
+        going = [partition for partition in dict.fromkeys(partitions) if partition in self._positions]
         self._drop(self._reading(going))
-        for place in going:
-            del self._positions[place]
-            self._ends.pop(place, None)
+        for partition in going:
+            del self._positions[partition]
+            self._ends.pop(partition, None)
         self._paused.difference_update(going)
 
     def poll(self, timeout_s: float, records: int) -> list[tuple[TopicPartition, InputBatch]]:
@@ -176,32 +176,32 @@ class PartitionFeed:
                 return batches
         raise next(iter(self._failures.values()))
 
-    def seek(self, place: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset, and drop the partition's records that were not returned.
 
         Raises:
             InvalidOperationError: if the partition is not assigned.
         """
-        if place not in self._positions:
-            raise InvalidOperationError(f"cannot seek in {place}, because it is not assigned to the feed")
-        reading = self._reading([place])
+        if partition not in self._positions:
+            raise InvalidOperationError(f"cannot seek in {partition}, because it is not assigned to the feed")
+        reading = self._reading([partition])
         self._drop(reading)
-        self._positions[place] = offset
-        self._ends.pop(place, None)
+        self._positions[partition] = offset
+        self._ends.pop(partition, None)
         self._fetch(reading)
 
-    def pause(self, places: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`. Unassigned partitions are ignored."""
-        reading = self._reading(places)
+        reading = self._reading(partitions)
         self._drop(reading)
         self._paused.update(reading)
 
-    def resume(self, places: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again, from where the pause began.
 
         Partitions that are not assigned, or not paused, are ignored.
         """
-        paused = [place for place in dict.fromkeys(places) if place in self._paused]
+        paused = [partition for partition in dict.fromkeys(partitions) if partition in self._paused]
         self._paused.difference_update(paused)
         self._fetch(paused)
 
@@ -221,23 +221,27 @@ class PartitionFeed:
         if client is not None:
             client.close()
 
-    def _reading(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        return [place for place in dict.fromkeys(places) if place in self._positions and place not in self._paused]
+    def _reading(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [
+            partition
+            for partition in dict.fromkeys(partitions)
+            if partition in self._positions and partition not in self._paused
+        ]
 
-    def _drop(self, places: list[TopicPartition]) -> None:
+    def _drop(self, partitions: list[TopicPartition]) -> None:
         """Unassign partitions from the client, and drop their fetched records."""
-        for place in places:
-            self._failures.pop(place, None)
-        if places and self._client is not None:
+        for partition in partitions:
+            self._failures.pop(partition, None)
+        if partitions and self._client is not None:
             try:
-                self._client.incremental_unassign(partition_offsets(dict.fromkeys(places, 0)))
+                self._client.incremental_unassign(partition_offsets(dict.fromkeys(partitions, 0)))
             except KafkaException as error:
                 raise request_error("the client did not release input partitions", error) from error
 
-    def _fetch(self, places: list[TopicPartition]) -> None:
+    def _fetch(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions to the client at their positions."""
-        if places and self._client is not None:
-            offsets = {place: self._positions[place] for place in places}
+        if partitions and self._client is not None:
+            offsets = {partition: self._positions[partition] for partition in partitions}
             try:
                 self._client.incremental_assign(partition_offsets(offsets))
             except KafkaException as error:
@@ -265,18 +269,18 @@ class PartitionFeed:
             events = [message for message in found if message.error() is not None]
             found = [message for message in found if message.error() is None]
         batches = []
-        for place, messages in _by_partition(found):
-            position = self._positions.get(place)
+        for partition, messages in _by_partition(found):
+            position = self._positions.get(partition)
             # Records of a previous assignment may still be in the client's queue.
-            if position is None or place in self._paused:
+            if position is None or partition in self._paused:
                 continue
             if messages[0].offset() < position:
                 messages = [message for message in messages if message.offset() >= position]
                 if not messages:
                     continue
-            self._positions[place] = messages[-1].offset() + 1
-            self._ends.pop(place, None)
-            batches.append((place, InputBatch.of(messages)))
+            self._positions[partition] = messages[-1].offset() + 1
+            self._ends.pop(partition, None)
+            batches.append((partition, InputBatch.of(messages)))
         # After the records, so that an outdated end is not used. An error waits until the records are returned.
         for event in events:
             self._examine(event)
@@ -293,23 +297,23 @@ class PartitionFeed:
         if topic is None or partition is None:
             self._listen(error)
             return
-        place = TopicPartition(topic, partition)
-        position = self._positions.get(place)
-        if position is None or place in self._paused:
+        input_partition = TopicPartition(topic, partition)
+        position = self._positions.get(input_partition)
+        if position is None or input_partition in self._paused:
             return
         if error.code() == KafkaError._PARTITION_EOF:
             end = event.offset()
             if end is not None and end >= position:
                 # Only transaction markers lie in between.
-                self._positions[place] = self._ends[place] = end
+                self._positions[input_partition] = self._ends[input_partition] = end
         elif error.code() in LOST:
-            self._failures[place] = OffsetOutOfRangeError(
-                lost_text(self._connection, _WHAT, place, position, _LOST_ADVICE)
+            self._failures[input_partition] = OffsetOutOfRangeError(
+                lost_text(self._connection, _WHAT, input_partition, position, _LOST_ADVICE)
             )
         elif is_retriable(error) and not error.fatal():
             self._log_error(error)
         else:
-            self._fail(place, position, error)
+            self._fail(input_partition, position, error)
 
     def _listen(self, error: KafkaError) -> None:
         """Handle an error of the client, which names partitions only in its text."""
@@ -319,38 +323,38 @@ class PartitionFeed:
         concerned = []
         if not is_retriable(error):
             concerned = [
-                place
-                for place in self._reading(self._positions)
-                if error.str().startswith(f"{place.topic} [{place.partition}]: ")
+                partition
+                for partition in self._reading(self._positions)
+                if error.str().startswith(f"{partition.topic} [{partition.partition}]: ")
             ]
-        for place in concerned:
-            self._fail(place, self._positions[place], error)
+        for partition in concerned:
+            self._fail(partition, self._positions[partition], error)
         if not concerned:
             self._log_error(error)
 
-    def _fail(self, place: TopicPartition, position: int, error: KafkaError) -> None:
-        text, retriable = unreadable_text(_WHAT, place, position, error), False
+    def _fail(self, partition: TopicPartition, position: int, error: KafkaError) -> None:
+        text, retriable = unreadable_text(_WHAT, partition, position, error), False
         if error.code() in _ABSENT:
             # A starting broker may not know its topics yet.
             try:
-                bounds_of(self._connection, place)
+                bounds_of(self._connection, partition)
             except KafkaRequestError as why:
                 retriable = why.retriable
             else:
                 logger.debug("%s; the partition exists, so reading it starts again", text)
-                self._drop([place])
-                self._fetch([place])
+                self._drop([partition])
+                self._fetch([partition])
                 return
-        self._failures.setdefault(place, KafkaRequestError(text, error.code(), retriable))
+        self._failures.setdefault(partition, KafkaRequestError(text, error.code(), retriable))
 
 
 def _by_partition(messages: list[Message]) -> Iterable[tuple[TopicPartition, list[Message]]]:
     """Return the records of each partition, in order."""
     topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
-    places = set(zip(topics, partitions, strict=True))
-    if len(places) == 1:
-        return [(TopicPartition(*places.pop()), messages)]
-    found: dict[tuple[str, int], list[Message]] = {place: [] for place in places}
+    names = set(zip(topics, partitions, strict=True))
+    if len(names) == 1:
+        return [(TopicPartition(*names.pop()), messages)]
+    found: dict[tuple[str, int], list[Message]] = {key: [] for key in names}
     for topic, partition, message in zip(topics, partitions, messages, strict=True):
         found[topic, partition].append(message)
-    return [(TopicPartition(*place), records) for place, records in found.items()]
+    return [(TopicPartition(*key), records) for key, records in found.items()]

@@ -76,7 +76,7 @@ class InputReader(PartitionReader):
     Example:
         ```python
         with contextlib.closing(InputReader(connection)) as reader:
-            for batch in reader.read(place, 0, end, timeout_s=30):
+            for batch in reader.read(partition, 0, end, timeout_s=30):
                 print(batch.offsets, batch.values)
         ```
     """
@@ -86,13 +86,13 @@ class InputReader(PartitionReader):
     # Small, because fetched records that are not used are thrown away.
     _defaults: ClassVar[Mapping[str, Any]] = {"queued.min.messages": 5_000, "max.partition.fetch.bytes": 1024 * 1024}
 
-    def read(self, place: TopicPartition, start: int, end: int, *, timeout_s: float) -> Iterator[InputBatch]:
+    def read(self, partition: TopicPartition, start: int, end: int, *, timeout_s: float) -> Iterator[InputBatch]:
         """Yield the committed records of an offset range until all of it is read. Batches may be empty.
 
         Exhaust or close an iterator before you start the next one.
 
         Args:
-            place: the partition.
+            partition: the partition.
             start: first offset to read.
             end: offset after the last one.
             timeout_s: seconds without any progress after which the read fails.
@@ -102,7 +102,7 @@ class InputReader(PartitionReader):
                 progress in time.
             InvalidOperationError: if another iterator of this reader started in the meantime.
         """
-        for messages, _ in self._messages(place, start, end, timeout_s):
+        for messages, _ in self._messages(partition, start, end, timeout_s):
             yield InputBatch.of(messages)
 
     def _failure(self, message: str) -> Exception:

@@ -102,8 +102,8 @@ class PartitionOffsets:
         for entry, future in futures.items():
             _, error = self._requests.settle(future, seconds_left(deadline))
             if error is not None and error.code() != KafkaError.OFFSET_OUT_OF_RANGE:
-                place = TopicPartition(entry.topic, entry.partition)
-                failures.append(request_error(f"records of {place} could not be deleted", error))
+                partition = TopicPartition(entry.topic, entry.partition)
+                failures.append(request_error(f"records of {partition} could not be deleted", error))
         if failures:
             retriable = all(failure.retriable for failure in failures)
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, retriable)

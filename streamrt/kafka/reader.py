@@ -79,34 +79,34 @@ _ADVICE = {
 EVENTS_NOT_OURS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 
 
-def unreadable_text(what: str, place: TopicPartition, position: int, error: KafkaError) -> str:
+def unreadable_text(what: str, partition: TopicPartition, position: int, error: KafkaError) -> str:
     """Return the error text for a partition that brokers refuse to serve."""
     advice = _ADVICE.get(error.code())
-    text = f"the {what} {place} could not be read at offset {position}: {error.str()} ({error.name()})"
+    text = f"the {what} {partition} could not be read at offset {position}: {error.str()} ({error.name()})"
     return f"{text}; {advice}" if advice else text
 
 
-def lost_text(connection: ConnectionConfig, what: str, place: TopicPartition, position: int, advice: str) -> str:
+def lost_text(connection: ConnectionConfig, what: str, partition: TopicPartition, position: int, advice: str) -> str:
     """Return the error text for an offset that no longer exists, with the available range from the brokers."""
     try:
-        low, high = bounds_of(connection, place)
+        low, high = bounds_of(connection, partition)
         now = f"it has offsets {low} to {high}"
     except KafkaRequestError as error:
         now = str(error)
     return (
-        f"offset {position} of the {what} {place} no longer exists ({now}): records were deleted, by retention or "
+        f"offset {position} of the {what} {partition} no longer exists ({now}): records were deleted, by retention or "
         f"manually, or a broker lost them; {advice}"
     )
 
 
-def bounds_of(connection: ConnectionConfig, place: TopicPartition) -> tuple[int, int]:
+def bounds_of(connection: ConnectionConfig, partition: TopicPartition) -> tuple[int, int]:
     """Return the current first offset and high watermark of a partition.
 
     Raises:
         KafkaRequestError: if the brokers refuse or do not answer.
     """
     with contextlib.closing(TopicAdmin(connection, logger)) as admin:
-        return admin.bounds(place, _LOOK_S)
+        return admin.bounds(partition, _LOOK_S)
 
 
 def look_up(client: ConfluentConsumer, topics: Iterable[str], known: set[str], timeout_s: float = _LOOK_S) -> None:
@@ -168,7 +168,7 @@ class PartitionReader(abc.ABC):
             inner.close()
 
     def _messages(
-        self, place: TopicPartition, start: int, end: int, timeout_s: float
+        self, partition: TopicPartition, start: int, end: int, timeout_s: float
     ) -> Iterator[tuple[list[Message], int]]:
         """Yield consecutive records, and the offset up to which the partition has been read."""
         if start >= end:
@@ -176,10 +176,10 @@ class PartitionReader(abc.ABC):
         self._reads += 1
         mine = self._reads
         client = self._client
-        look_up(client, [place.topic], self._looked_up)
-        client.assign([ConfluentTopicPartition(place.topic, place.partition, start)])
+        look_up(client, [partition.topic], self._looked_up)
+        client.assign([ConfluentTopicPartition(partition.topic, partition.partition, start)])
         try:
-            wait = _Wait(self._what, place, start, end, timeout_s)
+            wait = _Wait(self._what, partition, start, end, timeout_s)
             while wait.position < end:
                 found = self._take(client)
                 # A KafkaError is truthy; records have None.
@@ -192,7 +192,7 @@ class PartitionReader(abc.ABC):
                     yield records, wait.position
                     if mine != self._reads:
                         raise InvalidOperationError(
-                            f"the read of {place} was cancelled, because its reader was closed or started another read"
+                            f"the read of {partition} was cancelled, because its reader was closed or started another read"
                         )
                     wait.restart()
                 elif wait.expired:
@@ -227,28 +227,30 @@ class PartitionReader(abc.ABC):
             return
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            if (message.topic(), message.partition()) == wait.place:
+            if (message.topic(), message.partition()) == wait.partition:
                 wait.nothing_until(message.offset())
         elif code in LOST:
             raise self._lost(wait)
         elif code in EVENTS_NOT_OURS:
-            logger.debug("Reader of %s: %s", wait.place, error.str())
+            logger.debug("Reader of %s: %s", wait.partition, error.str())
         elif is_retriable(error) and not error.fatal():
             self._on_client_error(error)
         else:
-            raise self._failure(unreadable_text(self._what, wait.place, wait.position, error))
+            raise self._failure(unreadable_text(self._what, wait.partition, wait.position, error))
 
     def _on_client_error(self, error: KafkaError) -> None:
         logger.debug("Reader: %s", error.str())
 
     def _lost(self, wait: "_Wait") -> Exception:
-        return self._failure(lost_text(self._connection, self._what, wait.place, wait.position, self._lost_advice))
+        return self._failure(lost_text(self._connection, self._what, wait.partition, wait.position, self._lost_advice))
 
     def _stuck(self, wait: "_Wait") -> Exception:
-        what = f"the {self._what} {wait.place} was read up to offset {wait.position} of {wait.end}, without progress "
+        what = (
+            f"the {self._what} {wait.partition} was read up to offset {wait.position} of {wait.end}, without progress "
+        )
         what += f"for {wait.timeout_s:g} s"
         try:
-            _, high = bounds_of(self._connection, wait.place)
+            _, high = bounds_of(self._connection, wait.partition)
         except KafkaRequestError as error:
             return self._failure(f"{what}: {error}; try again when the topic and its brokers are available")
         if high < wait.end:
@@ -266,9 +268,9 @@ class PartitionReader(abc.ABC):
 class _Wait:
     """The position of a read, and the time since its last progress."""
 
-    def __init__(self, what: str, place: TopicPartition, start: int, end: int, timeout_s: float) -> None:
+    def __init__(self, what: str, partition: TopicPartition, start: int, end: int, timeout_s: float) -> None:
         self.what = what
-        self.place = place
+        self.partition = partition
         self.position = start
         self.end = end
         self.timeout_s = timeout_s
@@ -287,7 +289,7 @@ class _Wait:
                 "transaction of another producer is open; it ends at the latest after its transaction.timeout.ms. Waiting "
                 "up to %g s for it",
                 self.what,
-                self.place,
+                self.partition,
                 self.position,
                 self.end,
                 self.timeout_s,
@@ -304,8 +306,8 @@ class _Wait:
             return messages
         # Records of a previous read may still be in the client's queue.
         topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
-        if topics != {self.place.topic} or partitions != {self.place.partition}:
-            messages = [message for message in messages if (message.topic(), message.partition()) == self.place]
+        if topics != {self.partition.topic} or partitions != {self.partition.partition}:
+            messages = [message for message in messages if (message.topic(), message.partition()) == self.partition]
         while messages and messages[-1].offset() >= self.end:
             # A record after the range proves that the range is read.
             self._move(self.end)

@@ -42,13 +42,13 @@ class BatchContext:
     attempt: int = 0
     record_limit: int | None = None
 
-    def position(self, place: TopicPartition) -> int:
+    def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record to process in an input partition.
 
         Raises:
             RuntimeError: if the context has no offset for it. With 0 instead, state would record a wrong position.
         """
         try:
-            return self.positions[place]
+            return self.positions[partition]
         except KeyError:
-            raise RuntimeError(f"the task of {place} cannot run: the driver sent no start offset for it") from None
+            raise RuntimeError(f"the task of {partition} cannot run: the driver sent no start offset for it") from None

@@ -185,7 +185,7 @@ class CommitMetadata:
 
     def encode(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         *,
         claim: int = 0,
         sent: Mapping[str, Sent] | None = None,
@@ -193,71 +193,76 @@ class CommitMetadata:
         """Return the metadata for an offset of an input partition; None if it would be empty.
 
         Args:
-            place: the input partition.
+            partition: the input partition.
             claim: number of the claim under which its records were processed.
             sent: event times sent, by repartition topic.
 
         Raises:
             ConfigurationError: if it is too large.
         """
-        document: dict[str, Any] = {"streamrt": _FORMAT, **self._state_of(place.topic)}
-        if place.topic in self.owners:
-            document["owner"] = self.owners[place.topic]
+        document: dict[str, Any] = {"streamrt": _FORMAT, **self._state_of(partition.topic)}
+        if partition.topic in self.owners:
+            document["owner"] = self.owners[partition.topic]
         if claim:
             document["claim"] = claim
-        if place.topic in self.first_counts:
-            document["partitions"] = self.first_counts[place.topic]
+        if partition.topic in self.first_counts:
+            document["partitions"] = self.first_counts[partition.topic]
         if sent:
             document["sent"] = _fitting(sent)
         return _dump(document) if len(document) > 1 else None
 
-    def describes(self, place: TopicPartition, text: str | None) -> bool:
+    def describes(self, partition: TopicPartition, text: str | None) -> bool:
         """Return whether the metadata of an input is from an application version with the same stores and streams.
 
         Example:
             >>> metadata = CommitMetadata({"orders": {"default": "x1"}}, first_counts={"orders": 4})
-            >>> place = TopicPartition("orders", 0)
-            >>> metadata.describes(place, metadata.encode(place)), metadata.describes(place, metadata.first(place))
-            (True, True)
-            >>> metadata.describes(place, CommitMetadata().encode(place))
+            >>> partition = TopicPartition("orders", 0)
+            >>> metadata.describes(partition, metadata.encode(partition))
+            True
+            >>> metadata.describes(partition, metadata.first(partition))
+            True
+            >>> metadata.describes(partition, CommitMetadata().encode(partition))
             False
         """
-        return self._version(place.topic) == _version(_document(text) or {})
+        return self._version(partition.topic) == _version(_document(text) or {})
 
-    def first(self, place: TopicPartition) -> str:
+    def first(self, partition: TopicPartition) -> str:
         """Return the metadata for the first offset of an input partition, which has no state.
 
         Example:
             >>> CommitMetadata(first_counts={"orders": 4}).first(TopicPartition("orders", 0))
             '{"streamrt":2,"partitions":4}'
         """
-        count = self.first_counts.get(place.topic)
-        return "" if count is None else self.followed(place, _dump({"streamrt": _FORMAT, "partitions": count}))
+        count = self.first_counts.get(partition.topic)
+        return "" if count is None else self.followed(partition, _dump({"streamrt": _FORMAT, "partitions": count}))
 
-    def followed(self, place: TopicPartition, text: str) -> str:
+    def followed(self, partition: TopicPartition, text: str) -> str:
         """Return the metadata for an offset that this version claims; data about the state of former versions stays."""
-        if self.describes(place, text):
+        if self.describes(partition, text):
             return text
-        return claimed(text, owner=CommittedMetadata.decode(text).owner, version=self._version(place.topic))
+        return claimed(text, owner=CommittedMetadata.decode(text).owner, version=self._version(partition.topic))
 
     def _version(self, topic: str) -> str:
         return _version({**self._state_of(topic), "owner": self.owners.get(topic)})
 
     def encode_all(
         self,
-        places: Iterable[TopicPartition],
+        partitions: Iterable[TopicPartition],
         claims: Mapping[TopicPartition, int] | None = None,
         sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None,
     ) -> dict[TopicPartition, str | None]:
         """Return the metadata for offsets of input partitions.
 
         Args:
-            places: the input partitions.
+            partitions: the input partitions.
             claims: numbers of claims, by input partition.
             sent: event times sent, by repartition topic.
         """
         claims, sent = claims or {}, sent or {}
-        return {place: self.encode(place, claim=claims.get(place, 0), sent=sent.get(place)) for place in places}
+        return {
+            partition: self.encode(partition, claim=claims.get(partition, 0), sent=sent.get(partition))
+            for partition in partitions
+        }
 
     def _state_of(self, topic: str) -> dict[str, Any]:
         stores = {
@@ -314,8 +319,8 @@ def sent_before(notes: Mapping[TopicPartition, CommittedMetadata], topology: Top
         topology: the operators, resolved.
     """
     found: dict[TaskId, dict[str, int]] = {}
-    for place, note in notes.items():
-        task = topology.task(place)
+    for partition, note in notes.items():
+        task = topology.task(partition)
         for topic in topology.sends(task.stream):
             sent = note.sent_into(topic)
             if sent is not None and sent.time is not None:

@@ -72,13 +72,13 @@ class StorePlacement:
 
     Attributes:
         spec: the store.
-        place: the scope of the store, and the partition.
+        scope: the scope of the store, and the partition.
         inputs: the input partitions of the store. Other inputs of the task have no effect on it.
         source: Kafka's data about these topics.
     """
 
     spec: StoreSpec
-    place: TopicPartition
+    scope: TopicPartition
     inputs: tuple[TopicPartition, ...]
     source: ScopeInfo
 
@@ -90,15 +90,15 @@ class StorePlacement:
     @property
     def changelog_partition(self) -> TopicPartition | None:
         """The partition of the changelog topic."""
-        return None if self.changelog is None else TopicPartition(self.changelog.topic, self.place.partition)
+        return None if self.changelog is None else TopicPartition(self.changelog.topic, self.scope.partition)
 
     def total(self, offsets: Mapping[TopicPartition, int]) -> int:
         """Return the sum of the offsets of all inputs, which grows with each of them."""
-        return sum(offsets[place] for place in self.inputs)
+        return sum(offsets[partition] for partition in self.inputs)
 
     def each(self, offsets: Mapping[TopicPartition, int]) -> dict[str, int] | None:
         """Return the offsets by topic; None for a single input, where the sum is sufficient."""
-        return None if len(self.inputs) == 1 else {place.topic: offsets[place] for place in self.inputs}
+        return None if len(self.inputs) == 1 else {partition.topic: offsets[partition] for partition in self.inputs}
 
     def split(self, found: Position | Stamp | None) -> dict[TopicPartition, int] | None:
         """Return the offset of each input from a stamp or a position; None if it has none."""
@@ -106,17 +106,19 @@ class StorePlacement:
             return None
         if len(self.inputs) == 1:
             return {self.inputs[0]: found.input_offset}
-        return {place: (found.inputs or {})[place.topic] for place in self.inputs}
+        return {partition: (found.inputs or {})[partition.topic] for partition in self.inputs}
 
 
-def home_of(settings: StateSettings, task: TaskId, store: TaskStore) -> StorePlacement:
+def placement_of(settings: StateSettings, task: TaskId, store: TaskStore) -> StorePlacement:
     """Return the store partition of a store of a task."""
     source = settings.sources.get(store.scope, ScopeInfo())
     inputs = tuple(TopicPartition(topic, task.partition) for topic in source.topics or (store.scope,))
     return StorePlacement(store.spec, TopicPartition(store.scope, task.partition), inputs, source)
 
 
-def topic_ids(topic_id: str | None, home: StorePlacement) -> Mapping[str, str | None]:
+def topic_ids(topic_id: str | None, placement: StorePlacement) -> Mapping[str, str | None]:
     """Return the ids of a store's topics, by name."""
     ids = topic_id.split(",") if topic_id is not None else []
-    return {place.topic: ids[index] if index < len(ids) else None for index, place in enumerate(home.inputs)}
+    return {
+        partition.topic: ids[index] if index < len(ids) else None for index, partition in enumerate(placement.inputs)
+    }

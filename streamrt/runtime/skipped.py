@@ -35,20 +35,20 @@ def refuse_skipped_stores(
     for name, source in state.sources.items():
         topics = source.topics or (name,)
         for store, log in source.stores.items():
-            for place, end in committed.items():
-                if log is None or place.topic not in topics or notes[place].names(name, store):
+            for partition, end in committed.items():
+                if log is None or partition.topic not in topics or notes[partition].names(name, store):
                     continue
-                position = last_position(TopicPartition(log.topic, place.partition))
+                position = last_position(TopicPartition(log.topic, partition.partition))
                 if position is None or position.topic_id not in (None, source.topic_id):
                     continue
-                at = (position.inputs or {}).get(place.topic, position.input_offset)
-                if at < end and has_records(place, at, end):
-                    scope = TopicPartition(name, place.partition)
-                    raise ChangelogError(missed_records(state.group, scope, topics, store, place, at, end))
+                at = (position.inputs or {}).get(partition.topic, position.input_offset)
+                if at < end and has_records(partition, at, end):
+                    scope = TopicPartition(name, partition.partition)
+                    raise ChangelogError(missed_records(state.group, scope, topics, store, partition, at, end))
 
 
 def missed_records(
-    group: str, scope: TopicPartition, topics: Sequence[str], store: str, place: TopicPartition, at: int, end: int
+    group: str, scope: TopicPartition, topics: Sequence[str], store: str, partition: TopicPartition, at: int, end: int
 ) -> str:
     """Return the error message for a store that lacks records, and what to do about it.
 
@@ -57,7 +57,7 @@ def missed_records(
         scope: the scope of the store, and the partition.
         topics: the topics of the scope.
         store: name of the store.
-        place: the input partition.
+        partition: the input partition.
         at: next offset of the input to apply to the store.
         end: committed offset of the input.
     """
@@ -65,8 +65,8 @@ def missed_records(
         f"streamrt state forget --group {group} {' '.join(f'--topic {topic}' for topic in topics)} --store {store}"
     )
     return (
-        f"store {store!r} of {scope} contains the records of {place} up to offset {at}, but the consumer group {group!r} is "
-        f"at {end}: the state lacks the records between them; if an application version without the store has processed "
+        f"store {store!r} of {scope} contains the records of {partition} up to offset {at}, but the consumer group {group!r} "
+        f"is at {end}: the state lacks the records between them; if an application version without the store has processed "
         f"them, as after a rollback, stop all instances and run `{command}`, or call Application.forget_store(): only this "
         "store then starts empty at the committed offsets; if a tool has set the offset, set it back; to have these "
         "records in the store, process the input again with another consumer_group"

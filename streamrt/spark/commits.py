@@ -41,7 +41,9 @@ class RepartitionPurge:
         """Note committed offsets, and from time to time delete the records below them."""
         if not self._topics:
             return
-        self._committed.update({place: at for place, at in committed.items() if place.topic in self._topics})
+        self._committed.update(
+            {partition: at for partition, at in committed.items() if partition.topic in self._topics}
+        )
         if time.monotonic() - self._last >= _PURGE_EVERY_S:
             self.run()
 
@@ -114,12 +116,16 @@ class Commits:
     def report(self, report: Report) -> None:
         """Note the progress of a micro-batch, and commit it if a commit is due."""
         with self._lock:
-            offsets = {place: done.end for place, done in report.ranges.items()}
+            offsets = {partition: done.end for partition, done in report.ranges.items()}
             self._positions.update(offsets)
             if self._transactional:
                 # Only offsets that a transaction has committed: a session without records commits nothing.
                 self._purge.offer(
-                    {place: at for place, at in offsets.items() if self._topology.task(place) in report.workers}
+                    {
+                        partition: at
+                        for partition, at in offsets.items()
+                        if self._topology.task(partition) in report.workers
+                    }
                 )
                 return
             self._sent.note(report)
@@ -170,13 +176,13 @@ class Commits:
         group back.
         """
         ends = query.finished_offsets()
-        offsets = {place: end for place, end in ends.items() if end > self._positions.get(place, end)}
+        offsets = {partition: end for partition, end in ends.items() if end > self._positions.get(partition, end)}
         if not offsets or self._member is None:
             return
         try:
             # The metadata, which names owner and stores of a partition, is kept: no record was processed.
             found = self._admin.committed_stable(self._group, list(offsets), timeout=self._timeout)
-            metadata = {place: committed.metadata for place, committed in found.items()}
+            metadata = {partition: committed.metadata for partition, committed in found.items()}
             self._member.commit(offsets, generation=self._generation, metadata=metadata)
         except (GroupFencedError, KafkaRequestError) as error:
             logger.debug("the markers at the ends of partitions were not committed: %s", error)

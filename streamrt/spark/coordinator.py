@@ -341,7 +341,7 @@ class ResidentCoordinator:
             # These tasks restart at the committed offsets, and report their event times again.
             self._time.restart((*report.stalled, *report.interrupted, *report.locked))
             self._time.report(report.times, report.sent)
-            self._time.processed({place: done.end for place, done in report.ranges.items()})
+            self._time.processed({partition: done.end for partition, done in report.ranges.items()})
             for task, _ in report.times:
                 slot.reminded.pop(task, None)
             if report.restores:
@@ -391,34 +391,34 @@ class ResidentCoordinator:
         with self._lock:
             if slot.question is not wanted:
                 return
-            link, places = slot.link, slot.whole.of(wanted.assigned) - wanted.kept
-        start = self._find(places)
+            link, partitions = slot.link, slot.whole.of(wanted.assigned) - wanted.kept
+        start = self._find(partitions)
         with self._lock:
             if start is None or link is None or slot.question is not wanted:
                 return
-            kept = {place: at for place, at in slot.positions.items() if place in wanted.kept}
+            kept = {partition: at for partition, at in slot.positions.items() if partition in wanted.kept}
             slot.positions = {**kept, **start.positions}
             slot.holds = frozenset(slot.positions)
             self._time.ready(self._ready())
             self._time.processed(start.positions)
             self._time.report({}, sent_times(start.sent))
-            positions = {place: at for each in self._slots.values() for place, at in each.positions.items()}
+            positions = {partition: at for each in self._slots.values() for partition, at in each.positions.items()}
         self._results.assigned(positions, start.positions)
         if kept:
             logger.info("continuing with %s", ", ".join(map(str, sorted(kept))))
         if start.positions:
-            begun = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
+            begun = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
             logger.info("processing %s", begun)
         found = (start.positions, start.initial_offsets, start.stateful, start.metadata, start.claims, start.sent)
         link.send(StartPositions(wanted.generation, *found))
 
-    def _find(self, places: frozenset[TopicPartition]) -> Start | None:
+    def _find(self, partitions: frozenset[TopicPartition]) -> Start | None:
         """Return start positions, or None once the application stops."""
-        if not places:
+        if not partitions:
             return Start({}, {}, frozenset())
         while not self._stopping.is_set():
             try:
-                return self._offsets.find(places)
+                return self._offsets.find(partitions)
             except (GroupFencedError, KafkaRequestError) as away:
                 if isinstance(away, KafkaRequestError) and not away.retriable:
                     raise
@@ -463,14 +463,16 @@ class ResidentCoordinator:
                 self._restores = RestoreDisplay()
 
     def _assigned(self) -> frozenset[TopicPartition]:
-        return frozenset(place for slot in self._slots.values() for place in slot.assigned or ())
+        return frozenset(partition for slot in self._slots.values() for partition in slot.assigned or ())
 
-    def _tasks(self, places: Iterable[TopicPartition]) -> set[TaskId]:
-        return {self._topology.task(place) for place in places}
+    def _tasks(self, partitions: Iterable[TopicPartition]) -> set[TaskId]:
+        return {self._topology.task(partition) for partition in partitions}
 
     def _ready(self) -> set[TaskId]:
         """Return the tasks that can be ticked."""
-        return self._tasks(place for slot in self._slots.values() if slot.link is not None for place in slot.positions)
+        return self._tasks(
+            partition for slot in self._slots.values() if slot.link is not None for partition in slot.positions
+        )
 
     def _tell_time(
         self,

@@ -87,7 +87,7 @@ def members_of_group(
 
 
 def _member(described: Any) -> Member:
-    topics = frozenset(str(place.topic()) for place in described.assignment().topicPartitions().toArray())
+    topics = frozenset(str(partition.topic()) for partition in described.assignment().topicPartitions().toArray())
     return Member(str(described.clientId()), str(described.host()).removeprefix("/"), topics)
 
 

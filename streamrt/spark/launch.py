@@ -102,28 +102,28 @@ def discard_reference(reference: SpecReference) -> None:
         reference.clients.destroy()
 
 
-def fence(clients: ClientSettings, metadata: CommitMetadata, places: Iterable[TopicPartition]) -> None:
+def fence(clients: ClientSettings, metadata: CommitMetadata, partitions: Iterable[TopicPartition]) -> None:
     """End the transactions that dead tasks left open, and take over the claims of other versions.
 
     Args:
         clients: settings of the clients.
         metadata: builds this version's offset metadata.
-        places: the input partitions.
+        partitions: the input partitions.
 
     Raises:
         TransactionError: if Kafka does not allow it.
         KafkaRequestError: if the group's offsets cannot be read.
     """
 
-    def fence_owner(place: TopicPartition) -> None:
+    def fence_owner(partition: TopicPartition) -> None:
         opened = clients.open()
         try:
-            fence_owners(opened, [place], metadata)
+            fence_owners(opened, [partition], metadata)
         finally:
             opened.close()
 
     with ThreadPoolExecutor(_FENCES, "streamrt-fence") as pool:
-        list(pool.map(fence_owner, set(places)))
+        list(pool.map(fence_owner, set(partitions)))
 
 
 def spark_cause(error: Exception) -> str:

@@ -49,31 +49,33 @@ class LinkAddress:
     """Address of the driver.
 
     Attributes:
-        place: path of a Unix socket, or host and port.
+        endpoint: path of a Unix socket, or host and port.
         key: shared key of both ends. It is a secret.
 
     Example:
         >>> LinkAddress(("driver", 4711), b"sesame")
-        LinkAddress(place=('driver', 4711))
+        LinkAddress(endpoint=('driver', 4711))
     """
 
-    place: str | tuple[str, int]
+    endpoint: str | tuple[str, int]
     key: bytes = field(repr=False)
 
     @property
     def words(self) -> str:
         """The address in readable form."""
-        return self.place if isinstance(self.place, str) else f"{self.place[0]}:{self.place[1]}"
+        return self.endpoint if isinstance(self.endpoint, str) else f"{self.endpoint[0]}:{self.endpoint[1]}"
 
     def to_document(self) -> dict[str, Any]:
         """Return the address **with the key** as plain data."""
-        return {"place": self.place, "key": self.key.hex()}
+        return {"endpoint": self.endpoint, "key": self.key.hex()}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "LinkAddress":
         """Read the result of `to_document`."""
-        place = document["place"]
-        return cls(place if isinstance(place, str) else (place[0], place[1]), bytes.fromhex(document["key"]))
+        endpoint = document["endpoint"]
+        return cls(
+            endpoint if isinstance(endpoint, str) else (endpoint[0], endpoint[1]), bytes.fromhex(document["key"])
+        )
 
 
 class DriverLink:
@@ -90,7 +92,7 @@ class DriverLink:
     def __init__(self, address: LinkAddress) -> None:
         late = threading.Event()
         try:
-            self._connection = Client(address.place)
+            self._connection = Client(address.endpoint)
             _set_up(self._connection)
             with _in_time(self._connection, late):
                 answer_challenge(self._connection, address.key)
@@ -103,7 +105,7 @@ class DriverLink:
                 raise RunnerError(
                     f"the driver at {address.words} did not answer within {_AUTHENTICATION_S:.0f} s"
                 ) from None
-            if isinstance(address.place, str):
+            if isinstance(address.endpoint, str):
                 raise LinkClosed(f"the driver is gone: {error}") from None
             raise RunnerError(
                 f"the task cannot reach the driver at {address.words} ({error}): set spark.driver.host to a name of the "
@@ -229,7 +231,7 @@ class LinkListener:
 
     Example:
         >>> listener = LinkListener(lambda link: None, host="127.0.0.1")
-        >>> host, port = listener.address.place
+        >>> host, port = listener.address.endpoint
         >>> listener.close()
     """
 

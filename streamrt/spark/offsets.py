@@ -86,44 +86,49 @@ class StartOffsets:
             ChangelogError: if a changelog was recreated since the last commit.
             TopicConfigurationError: if partitions were added to a topic whose state depends on their number.
         """
-        places = sorted(assigned)
-        self._refuse_added(places)
-        committed, plans = self._plan(places)
+        partitions = sorted(assigned)
+        self._refuse_added(partitions)
+        committed, plans = self._plan(partitions)
         if self._spec.transactional and (doubtful := self._doubtful(committed, plans)):
             self._end_transactions(doubtful)
-            committed, plans = self._plan(places)
-        notes = {place: CommittedMetadata.decode(committed[place].metadata) for place in places}
+            committed, plans = self._plan(partitions)
+        notes = {partition: CommittedMetadata.decode(committed[partition].metadata) for partition in partitions}
         refuse_skipped_stores(
             self._spec.state,
-            {place: at for place in places if (at := committed[place].offset) is not None},
+            {partition: at for partition in partitions if (at := committed[partition].offset) is not None},
             notes,
             self._last_position,
             self._has_records,
         )
-        for place, plan in plans.items():
+        for partition, plan in plans.items():
             # Not before the checks: a refusal changes nothing, so nothing is lost by it.
             if plan.notice:
-                state = "; its state stays as it is" if self._has_state(place, notes[place]) else ""
+                state = "; its state stays as it is" if self._has_state(partition, notes[partition]) else ""
                 logger.error("%s%s", plan.notice, state)
-        positions = {place: plan.position for place, plan in plans.items()}
+        positions = {partition: plan.position for partition, plan in plans.items()}
         initial_offsets = {
-            place: plan.position for place, plan in plans.items() if plan.moved or committed[place].offset is None
+            partition: plan.position
+            for partition, plan in plans.items()
+            if plan.moved or committed[partition].offset is None
         }
         stateful = frozenset(
-            TopicPartition(name, place.partition)
-            for place, note in notes.items()
-            for name in self._scopes(place.topic)
+            TopicPartition(name, partition.partition)
+            for partition, note in notes.items()
+            for name in self._scopes(partition.topic)
             if note.names_any(name)
         )
         claims = self._claims(notes)
-        initial_offsets |= {place: positions[place] for place in claims}
+        initial_offsets |= {partition: positions[partition] for partition in claims}
         # The existing metadata names state and owner of the partition, which still hold: no record was processed since.
         former = {
-            place: committed[place].metadata or self._spec.commit_metadata.first(place) for place in initial_offsets
+            partition: committed[partition].metadata or self._spec.commit_metadata.first(partition)
+            for partition in initial_offsets
         }
         metadata = {
-            place: claimed(text, claim=claims[place], owner=notes[place].owner) if place in claims else text
-            for place, text in former.items()
+            partition: claimed(text, claim=claims[partition], owner=notes[partition].owner)
+            if partition in claims
+            else text
+            for partition, text in former.items()
         }
         lost = sum(plan.lost for plan in plans.values())
         return Start(
@@ -131,22 +136,22 @@ class StartOffsets:
         )
 
     def _plan(
-        self, places: list[TopicPartition]
+        self, partitions: list[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, CommittedOffset], dict[TopicPartition, StartPlan]]:
         """Return the committed offsets and the start positions."""
-        committed = self._committed(places)
-        check_changelogs(self._spec.state, ((place, committed[place].metadata) for place in places))
-        bounds = self._admin.offset_bounds(places, timeout=self._config.request_timeout)
-        unknown = [place for place in places if committed[place].offset is None]
+        committed = self._committed(partitions)
+        check_changelogs(self._spec.state, ((partition, committed[partition].metadata) for partition in partitions))
+        bounds = self._admin.offset_bounds(partitions, timeout=self._config.request_timeout)
+        unknown = [partition for partition in partitions if committed[partition].offset is None]
         if self._spec.transactional and self._held_back(unknown):
             # A task that died in its first transaction left it open.
             logger.info("an open transaction holds changelogs back; ending it")
-            self._end_transactions(places)
+            self._end_transactions(partitions)
         plans: dict[TopicPartition, StartPlan] = {}
-        for place in places:
-            offset, rules = committed[place].offset, self._rules(place, committed[place])
-            known = self._position_of_state(place) if offset is None else offset
-            plans[place] = plan_start(place, known, bounds[place], rules)
+        for partition in partitions:
+            offset, rules = committed[partition].offset, self._rules(partition, committed[partition])
+            known = self._position_of_state(partition) if offset is None else offset
+            plans[partition] = plan_start(partition, known, bounds[partition], rules)
         return committed, plans
 
     def _doubtful(
@@ -159,28 +164,28 @@ class StartOffsets:
         """
         ours = self._spec.commit_metadata
         return [
-            place
-            for place, plan in plans.items()
-            if committed[place].offset is not None
-            and (plan.moved or not ours.describes(place, committed[place].metadata))
+            partition
+            for partition, plan in plans.items()
+            if committed[partition].offset is not None
+            and (plan.moved or not ours.describes(partition, committed[partition].metadata))
         ]
 
-    def _rules(self, place: TopicPartition, committed: CommittedOffset) -> StartRules:
+    def _rules(self, partition: TopicPartition, committed: CommittedOffset) -> StartRules:
         config, first_counts = self._config, self._spec.commit_metadata.first_counts
-        has_state = self._has_state(place, CommittedMetadata.decode(committed.metadata))
+        has_state = self._has_state(partition, CommittedMetadata.decode(committed.metadata))
         return StartRules(
             config.consumer_group,
             config.auto_offset_reset,
             config.auto_recover_from_source_offset_out_of_range,
-            internal=place.topic in self._spec.topology.exchanges,
-            added=place.partition >= first_counts.get(place.topic, math.inf),
+            internal=partition.topic in self._spec.topology.exchanges,
+            added=partition.partition >= first_counts.get(partition.topic, math.inf),
             exact_state=self._spec.transactional and has_state,
         )
 
-    def _has_state(self, place: TopicPartition, note: CommittedMetadata) -> bool:
-        return any(note.names_any(name) for name in self._scopes(place.topic))
+    def _has_state(self, partition: TopicPartition, note: CommittedMetadata) -> bool:
+        return any(note.names_any(name) for name in self._scopes(partition.topic))
 
-    def _refuse_added(self, places: Iterable[TopicPartition]) -> None:
+    def _refuse_added(self, partitions: Iterable[TopicPartition]) -> None:
         """Refuse partitions that were added to stateful topics: the partition of a key depends on their number.
 
         Raises:
@@ -188,7 +193,10 @@ class StartOffsets:
         """
         sources = {} if self._spec.state is None else self._spec.state.sources
         counts = {topic: source.partitions for name, source in sources.items() for topic in source.topics or (name,)}
-        added = next((place for place in places if place.partition >= counts.get(place.topic, math.inf)), None)
+        added = next(
+            (partition for partition in partitions if partition.partition >= counts.get(partition.topic, math.inf)),
+            None,
+        )
         if added is None:
             return
         found = self._admin.inspect_topics([added.topic], timeout=self._config.request_timeout)[added.topic]
@@ -212,35 +220,35 @@ class StartOffsets:
         }
         # Tools that set offsets drop earlier numbers, which were no higher than the clock.
         now = time.time_ns() // 1_000_000
-        return {place: max(now, note.claim + 1) for place, note in notes.items() if place.topic in logged}
+        return {partition: max(now, note.claim + 1) for partition, note in notes.items() if partition.topic in logged}
 
     def _scopes(self, topic: str) -> set[str]:
         """Return the names of the scopes with state from a topic."""
         return {name for name, topics in self._spec.topology.scopes.items() if topic in topics}
 
-    def _committed(self, places: list[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+    def _committed(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         group, timeout = self._config.consumer_group, self._config.request_timeout
         if not self._spec.transactional:
-            return self._admin.committed_stable(group, places, timeout=timeout)
+            return self._admin.committed_stable(group, partitions, timeout=timeout)
         try:
-            return self._admin.committed_stable(group, places, timeout=_SETTLE_S)
+            return self._admin.committed_stable(group, partitions, timeout=_SETTLE_S)
         except KafkaRequestError as error:
             if not error.retriable:
                 raise
             # A dead task may have left a transaction that is about to move an offset; its timeout is a minute.
             logger.info("an open transaction holds committed offsets back; ending it")
-            self._end_transactions(places)
-        return self._admin.committed_stable(group, places, timeout=timeout)
+            self._end_transactions(partitions)
+        return self._admin.committed_stable(group, partitions, timeout=timeout)
 
-    def _end_transactions(self, places: Iterable[TopicPartition]) -> None:
+    def _end_transactions(self, partitions: Iterable[TopicPartition]) -> None:
         try:
-            self._fence(places)
+            self._fence(partitions)
         except TransactionError as error:
             raise KafkaRequestError(str(error), retriable=True) from error
 
-    def _has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+    def _has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
         with contextlib.closing(KafkaTaskClients(self._connection, self._config.consumer_group)) as clients:
-            return clients.has_records(place, start, end)
+            return clients.has_records(partition, start, end)
 
     def _last_position(self, log: TopicPartition) -> Position | None:
         """Return the last position in a changelog partition."""
@@ -252,42 +260,42 @@ class StartOffsets:
             last = reader.last_position(log, is_position, low, high, timeout_s=timeout)
         return None if last is None or last[1] is None else Position.decode(last[1])
 
-    def _held_back(self, places: Iterable[TopicPartition]) -> bool:
+    def _held_back(self, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether open transactions keep changelogs from being read to their ends."""
-        logs = {log for place in places for _, log in self._changelogs(place)}
+        logs = {log for partition in partitions for _, log in self._changelogs(partition)}
         timeout = self._config.request_timeout
         stable = self._admin.offset_bounds(logs, timeout, isolation_level="read_committed")
         bounds = self._admin.offset_bounds(logs, timeout)
         return any(stable[log][1] < bounds[log][1] for log in logs)
 
-    def _changelogs(self, place: TopicPartition) -> list[tuple[ScopeInfo, TopicPartition]]:
+    def _changelogs(self, partition: TopicPartition) -> list[tuple[ScopeInfo, TopicPartition]]:
         """Return the changelog partitions of an input partition's state, each with its source."""
         state = self._spec.state or StateSettings(group="", base_dir=self._config.state_dir)
-        scopes = self._scopes(place.topic)
+        scopes = self._scopes(partition.topic)
         sources = [source for name, source in state.sources.items() if name in scopes]
         return [
-            (source, TopicPartition(changelog.topic, place.partition))
+            (source, TopicPartition(changelog.topic, partition.partition))
             for source in sources
             for changelog in source.stores.values()
             if changelog is not None
         ]
 
-    def _position_of_state(self, place: TopicPartition) -> int | None:
+    def _position_of_state(self, partition: TopicPartition) -> int | None:
         """Return the input offset of a partition's state, if it has any.
 
         The group forgets its offsets when it is empty for a week; changelogs do not.
         """
         found: list[int] = []
-        for source, log in self._changelogs(place):
+        for source, log in self._changelogs(partition):
             position = self._last_position(log)
             if position is not None and position.topic_id in (None, source.topic_id):
-                found.append((position.inputs or {}).get(place.topic, position.input_offset))
+                found.append((position.inputs or {}).get(partition.topic, position.input_offset))
         if not found:
             return None
         logger.warning(
             "group %r has no committed offset for %s any more; continuing from offset %d, the position of its state",
             self._config.consumer_group,
-            place,
+            partition,
             min(found),
         )
         return min(found)

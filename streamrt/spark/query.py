@@ -221,8 +221,8 @@ class MicroBatchQuery:
 
     def moved(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Note that the group's offsets were moved past transaction markers; call it between batches."""
-        for place, offset in offsets.items():
-            self._positions[place] = max(offset, self._positions[place])
+        for partition, offset in offsets.items():
+            self._positions[partition] = max(offset, self._positions[partition])
 
     def caught_up(self) -> bool:
         """Return whether the query has started and waits for new records."""
@@ -320,9 +320,9 @@ class MicroBatchQuery:
 
     def _note(self, report: Report) -> None:
         self._event_time.report(report.times, self._unfinished.report(report))
-        self._event_time.processed({place: done.end for place, done in report.ranges.items()})
-        for place, done in report.ranges.items():
-            self._positions[place] = max(done.end, self._positions[place])
+        self._event_time.processed({partition: done.end for partition, done in report.ranges.items()})
+        for partition, done in report.ranges.items():
+            self._positions[partition] = max(done.end, self._positions[partition])
         self.opened.update(map(self._topology.task, report.ranges))
         for task in (*report.interrupted, *report.locked):
             self._workers.pop(task, None)

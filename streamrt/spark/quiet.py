@@ -41,8 +41,8 @@ class QuietTimes:
         if progress is None:
             return
         read, latest = (source_offsets(progress, name) for name in ("endOffset", "latestOffset"))
-        ended = {place: at for place, at in read.items() if at >= latest.get(place, at + 1)}
-        tasks = {self._topology.task(place) for place in read}
+        ended = {partition: at for partition, at in read.items() if at >= latest.get(partition, at + 1)}
+        tasks = {self._topology.task(partition) for partition in read}
         at_end = {task for task in tasks if ended.keys() >= set(self._topology.inputs(task))}
         unmoved = {
             task for task in at_end if all(self._ends.get(each) == ended[each] for each in self._topology.inputs(task))

@@ -127,13 +127,15 @@ class ReportHandler:
         """
         with self._lock:
             known = {**positions, **self._progress.snapshot().positions, **(begun or {})}
-            self._progress.assigned({place: known[place] for place in positions})
+            self._progress.assigned({partition: known[partition] for partition in positions})
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store committed offsets: they may be higher than the last record, after transaction markers."""
         with self._lock:
             known = self._progress.snapshot().positions
-            self._progress.processed_to({place: at for place, at in offsets.items() if at > known.get(place, at)})
+            self._progress.processed_to(
+                {partition: at for partition, at in offsets.items() if at > known.get(partition, at)}
+            )
 
     def outputs_left(self) -> int | None:
         """Return the number of outputs that may still come; None for no limit."""
@@ -164,13 +166,12 @@ class ReportHandler:
             raise self.failure.error() from self.failure.cause
 
     def _tell(self, callback: Callable[[str, int, int], None], processed: Mapping[TopicPartition, list[int]]) -> None:
-        for place, offsets in processed.items():
+        for partition, offsets in processed.items():
             for offset in offsets:
                 try:
-                    callback(place.topic, place.partition, offset)
+                    callback(partition.topic, partition.partition, offset)
                 except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
-                    message = (
-                        f"on_message_processed failed for {place} at offset {offset}: {type(error).__name__}: {error}"
-                    )
+                    where = f"{partition} at offset {offset}"
+                    message = f"on_message_processed failed for {where}: {type(error).__name__}: {error}"
                     cause = error if isinstance(error, Exception) else None
-                    self.fail(Failure("callback", place, offset, message, cause))
+                    self.fail(Failure("callback", partition, offset, message, cause))

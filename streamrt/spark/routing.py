@@ -22,31 +22,31 @@ _TASKS_PER_SLOT = 3
 """Each Spark task beyond the free slots costs more than 10 ms a batch: with more tasks than this, each runs several."""
 
 
-def route(batch: DataFrame, topology: Topology, places: Iterable[TopicPartition], slots: int) -> DataFrame:
+def route(batch: DataFrame, topology: Topology, partitions: Iterable[TopicPartition], slots: int) -> DataFrame:
     """Bring the rows of each task into one partition of a batch.
 
     Args:
         batch: rows with the columns `topic` and `partition`.
         topology: the operators, resolved.
-        places: the input partitions that are read.
+        partitions: the input partitions that are read.
         slots: number of Spark tasks that can run at once.
     """
-    inputs = sorted(places)
+    inputs = sorted(partitions)
     if topology.merged:
-        tasks = sorted({topology.task(place) for place in inputs})
+        tasks = sorted({topology.task(partition) for partition in inputs})
         count = _spark_tasks(topology, inputs, slots)
         if count > 1:
             if len(inputs) > _TASKS_PER_SLOT * slots:
                 batch = batch.coalesce(slots)
             numbers = {task: index % count for index, task in enumerate(tasks)}
             return batch.repartitionById(
-                count, expr(task_number({place: numbers[topology.task(place)] for place in inputs}))
+                count, expr(task_number({partition: numbers[topology.task(partition)] for partition in inputs}))
             )
         return batch.coalesce(1)
     return batch.coalesce(slots) if len(inputs) > _TASKS_PER_SLOT * slots else batch
 
 
-def waves(topology: Topology, places: Iterable[TopicPartition], slots: int) -> int:
+def waves(topology: Topology, partitions: Iterable[TopicPartition], slots: int) -> int:
     """Return how many Spark tasks of a routed batch run one after the other in a slot, at most.
 
     Example:
@@ -54,12 +54,12 @@ def waves(topology: Topology, places: Iterable[TopicPartition], slots: int) -> i
         >>> [waves(TopologyBuilder().build(), [TopicPartition("a", n) for n in range(count)], 2) for count in (2, 5, 6, 7)]
         [1, 3, 3, 1]
     """
-    return max(1, -(-_spark_tasks(topology, places, slots) // slots))
+    return max(1, -(-_spark_tasks(topology, partitions, slots) // slots))
 
 
-def _spark_tasks(topology: Topology, places: Iterable[TopicPartition], slots: int) -> int:
+def _spark_tasks(topology: Topology, partitions: Iterable[TopicPartition], slots: int) -> int:
     """Return the number of Spark tasks for the tasks of some input partitions."""
-    tasks = {topology.task(place) for place in places} if topology.merged else set(places)
+    tasks = {topology.task(partition) for partition in partitions} if topology.merged else set(partitions)
     return len(tasks) if len(tasks) <= _TASKS_PER_SLOT * slots else slots
 
 
@@ -71,8 +71,8 @@ def task_number(numbers: Mapping[TopicPartition, int]) -> str:
         "CASE WHEN topic = 'a' THEN get(array(0, 4, 5), partition) WHEN topic = 'b' THEN get(array(3), partition) END"
     """
     topics: dict[str, dict[int, int]] = {}
-    for place, number in numbers.items():
-        topics.setdefault(place.topic, {})[place.partition] = number
+    for partition, number in numbers.items():
+        topics.setdefault(partition.topic, {})[partition.partition] = number
     cases = []
     for topic, known in topics.items():
         listed = ", ".join(str(known.get(partition, 0)) for partition in range(max(known) + 1))
@@ -98,13 +98,13 @@ class WholeTasks:
         """Return the partitions whose tasks have all of their inputs; log a warning about the others once."""
         if not self._topology.merged:
             return assigned
-        tasks = {self._topology.task(place) for place in assigned}
+        tasks = {self._topology.task(partition) for partition in assigned}
         whole = frozenset(
-            place for task in tasks for place in self._inputs(task) if assigned.issuperset(self._inputs(task))
+            partition for task in tasks for partition in self._inputs(task) if assigned.issuperset(self._inputs(task))
         )
         lacking = assigned - whole
         if lacking and lacking != self._told:
-            needed = {place for each in lacking for place in self._inputs(self._topology.task(each))} - assigned
+            needed = {partition for each in lacking for partition in self._inputs(self._topology.task(each))} - assigned
             logger.warning(
                 "not processing %s: %s must be assigned to the same member of the consumer group and is not, because another "
                 "member reads other topics, such as an older version of the application, or because partitions were added to "

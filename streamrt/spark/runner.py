@@ -233,7 +233,7 @@ class SparkRunner:
         """Return the waiting partitions: a sink paused them, or their stores are locked by another process."""
         now = time.monotonic()
         self._stalled = {task: until for task, until in self._stalled.items() if until > now}
-        return frozenset(place for task in self._stalled for place in self._spec.topology.inputs(task))
+        return frozenset(partition for task in self._stalled for partition in self._spec.topology.inputs(task))
 
     def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
         """Restore the stores of tasks that are new here; return the reason for a retry, or None.
@@ -241,7 +241,7 @@ class SparkRunner:
         On a cluster the machine that will run a task is not known in advance: tasks restore their stores there.
         """
         topology = self._spec.topology
-        tasks = {topology.task(place) for place in start.positions}
+        tasks = {topology.task(partition) for partition in start.positions}
         new = {task for task in tasks if topology.task_stores(task.stream)} - self._restored
         if not new or local_slots(environment.session.sparkContext.master) is None:
             return None
@@ -323,8 +323,8 @@ class SparkRunner:
             self._on_report,
             self._results.outputs_left,
         )
-        places = ", ".join(f"{place} from offset {at}" for place, at in sorted(start.positions.items()))
-        logger.info("processing %s", places)
+        partitions = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
+        logger.info("processing %s", partitions)
         try:
             query.start()
         except Exception as failed:

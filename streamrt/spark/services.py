@@ -68,14 +68,14 @@ class DriverServices:
         if instance_ids and environment is not None:
             remove_members(environment, self._context.config, self._context.settings, instance_ids)
 
-    def fence(self, places: Iterable[TopicPartition]) -> None:
+    def fence(self, partitions: Iterable[TopicPartition]) -> None:
         """End the transactions that dead tasks left open, and take over the claims of other versions.
 
         Raises:
             TransactionError: if Kafka does not allow it.
             KafkaRequestError: if the group's offsets cannot be read.
         """
-        fence(self.clients, self._context.spec.commit_metadata, places)
+        fence(self.clients, self._context.spec.commit_metadata, partitions)
 
     def wait_for_broker(self) -> None:
         """Wait until a broker is available.

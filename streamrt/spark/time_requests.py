@@ -45,7 +45,7 @@ class TimeRequests:
         except KafkaRequestError as error:
             logger.debug("the ends of repartition topics are unknown: %s", error)
             return None
-        return {place: high for place, (_, high) in found.items()}
+        return {partition: high for partition, (_, high) in found.items()}
 
     def foreign(self, event_time: EventTime) -> set[TaskId]:
         """Return the tasks of other instances whose commits must be requested now."""
@@ -54,26 +54,26 @@ class TimeRequests:
     def peers(self, tasks: Collection[TaskId]) -> Mapping[TaskId, Peer]:
         """Return the known state of other instances' tasks; nothing if no broker returns it now."""
         self._peers_at = time.monotonic() + _PEERS_EVERY_S
-        places = [place for task in tasks for place in self._topology.inputs(task)]
+        partitions = [partition for task in tasks for partition in self._topology.inputs(task)]
         try:
-            committed = self._admin.committed_now(self._group, places, timeout=_TIMEOUT_S)
-            ends = self._admin.offset_bounds(places, timeout=_TIMEOUT_S, isolation_level="read_committed")
+            committed = self._admin.committed_now(self._group, partitions, timeout=_TIMEOUT_S)
+            ends = self._admin.offset_bounds(partitions, timeout=_TIMEOUT_S, isolation_level="read_committed")
         except KafkaRequestError as error:
             logger.debug("the commits of other instances are unknown: %s", error)
             return {}
-        notes = {place: CommittedMetadata.decode(committed[place].metadata) for place in places}
+        notes = {partition: CommittedMetadata.decode(committed[partition].metadata) for partition in partitions}
         sent = sent_before(notes, self._topology)
         found = {}
         for task in tasks:
             inputs = self._topology.inputs(task)
-            offsets = {place: at for place in inputs if (at := committed[place].offset) is not None}
+            offsets = {partition: at for partition in inputs if (at := committed[partition].offset) is not None}
             pending = {
                 topic
                 for topic in self._topology.sends(task.stream)
-                for told in (notes[place].sent_into(topic) for place in inputs)
+                for told in (notes[partition].sent_into(topic) for partition in inputs)
                 if told is not None and told.pending
             }
             # Without a commit there may be records with which its owner begins.
-            at_end = all(offsets.get(place, ends[place][0]) >= ends[place][1] for place in inputs)
+            at_end = all(offsets.get(partition, ends[partition][0]) >= ends[partition][1] for partition in inputs)
             found[task] = Peer(at_end, sent.get(task, {}), frozenset(pending), offsets)
         return found

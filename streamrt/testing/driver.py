@@ -137,13 +137,15 @@ class TopologyTestDriver:
         self._sinks.start()
         self._pause = threading.Event()
         self._event_time = EventTime(topology, self._partitions)
-        places = [TopicPartition(name, number) for name in topology.sources for number in range(self._partitions[name])]
-        tasks_of_topology = {topology.task(place) for place in places}
+        partitions = [
+            TopicPartition(name, number) for name in topology.sources for number in range(self._partitions[name])
+        ]
+        tasks_of_topology = {topology.task(partition) for partition in partitions}
         self._event_time.assign(tasks_of_topology)
         self._event_time.ready(tasks_of_topology)
         self._event_time.at_end()
-        self._event_time.processed(dict.fromkeys(places, 0))
-        self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, places, self._take)
+        self._event_time.processed(dict.fromkeys(partitions, 0))
+        self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._take)
         self._display = Display(spec.topology)
         self._offsets: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
@@ -233,9 +235,9 @@ class TopologyTestDriver:
         if name not in self._topology.sources:
             known = ", ".join(self._topology.sources)
             raise ArgumentValueError(f"no dataframe reads topic {name!r}; the application reads {known}")
-        place = TopicPartition(name, partition)
+        input_partition = TopicPartition(name, partition)
         when = self._now if timestamp is None else timestamp
-        self._process_all([(place, WrittenRecord(value, key, when, headers))])
+        self._process_all([(input_partition, WrittenRecord(value, key, when, headers))])
         self._tick()
 
     def read(self, topic: Topic | str) -> list[TestRecord]:
@@ -276,10 +278,10 @@ class TopologyTestDriver:
             ```
         """
         name = topic if isinstance(topic, str) else topic.name
-        place, spec = self._find_store(name, store)
+        input_partition, spec = self._find_store(name, store)
         if partition is None:
-            partition = self._partition(place, key)
-        return StateView(self._catalog.store(place, spec), partition, key)
+            partition = self._partition(input_partition, key)
+        return StateView(self._catalog.store(input_partition, spec), partition, key)
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""
@@ -311,10 +313,10 @@ class TopologyTestDriver:
             raise ArgumentValueError(
                 f"no dataframe reads topic {topic!r}; the application reads {', '.join(self._declared.scopes)}"
             )
-        stores, place = self._topology, topic
+        stores, partition = self._topology, topic
         if topic not in self._topology.scopes:
             # If all records are in one partition, the part after a group_by belongs to the input's task.
-            stores, place = self._declared, stream_id(self._declared.origins(topic))
+            stores, partition = self._declared, stream_id(self._declared.origins(topic))
         known = stores.stores(topic)
         found = [spec for spec in known if spec.name == store]
         found = found or [spec for spec in known if spec.name.partition(".")[0] == store]
@@ -322,7 +324,7 @@ class TopologyTestDriver:
             trouble = "several stores" if found else "no store"
             names = ", ".join(repr(spec.name) for spec in known) or "none"
             raise ArgumentValueError(f"the dataframe of topic {topic!r} has {trouble} {store!r}; its stores: {names}")
-        return place, found[0]
+        return partition, found[0]
 
     def _partition(self, topic: str, key: Any) -> int:
         """Return the partition of the records of a key."""
@@ -347,7 +349,7 @@ class TopologyTestDriver:
             barrier = self._event_time.barrier()
             if barrier is not None:
                 # All records sent through repartition topics are processed.
-                ends = {place: self._offsets.get(place, 0) for place in barrier.partitions}
+                ends = {partition: self._offsets.get(partition, 0) for partition in barrier.partitions}
                 self._event_time.add_barrier(barrier, ends)
             tasks = sorted(self._event_time.due(self._now))
             if tasks:
@@ -361,11 +363,11 @@ class TopologyTestDriver:
             defaultdict(int, self._positions), _SLICE_S, now=self._now, watermarks=self._event_time.watermarks()
         )
 
-    def _process(self, place: TopicPartition, record: WrittenRecord) -> None:
-        offset = self._offsets.get(place, 0)
+    def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:
+        offset = self._offsets.get(partition, 0)
         chunk = Chunk(
-            topic=place.topic,
-            partition=place.partition,
+            topic=partition.topic,
+            partition=partition.partition,
             offsets=[offset],
             keys=[record.key],
             values=[record.value],
@@ -373,12 +375,12 @@ class TopologyTestDriver:
             timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME],
             headers=[record.headers] if record.headers else None,
         )
-        self._offsets[place] = offset + 1
+        self._offsets[partition] = offset + 1
         try:
             self._feeding.process(chunk, self._context())
         except SinkBackpressureError:
             # The record was not accepted: the next record gets its offset.
-            self._offsets[place] = offset
+            self._offsets[partition] = offset
             raise
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
@@ -395,7 +397,7 @@ class TopologyTestDriver:
 
     def _take(self, report: Report) -> None:
         self._sinks.write(report.sunk, self._pause)
-        positions = {place: done.end for place, done in report.ranges.items()}
+        positions = {partition: done.end for partition, done in report.ranges.items()}
         self._event_time.report(report.times, report.sent)
         self._event_time.processed(positions)
         self._positions.update(positions)
@@ -404,9 +406,9 @@ class TopologyTestDriver:
         self._outputs += report.collected
         self._display.show(report.shown)
         if self._on_message_processed is not None:
-            for place, offsets in report.processed.items():
+            for partition, offsets in report.processed.items():
                 for offset in offsets:
-                    self._on_message_processed(place.topic, place.partition, offset)
+                    self._on_message_processed(partition.topic, partition.partition, offset)
         if report.failure is not None:
             raise report.failure.error() from report.failure.cause
 

@@ -61,7 +61,7 @@ class Feeding(Protocol):
 
 
 def feeding_of(
-    mode: ProcessingMode, tasks: TaskExecutor, clients: MemoryClients, places: Iterable[TopicPartition], take: Take
+    mode: ProcessingMode, tasks: TaskExecutor, clients: MemoryClients, partitions: Iterable[TopicPartition], take: Take
 ) -> Feeding:
     """Return the feeding of a processing mode.
 
@@ -69,10 +69,10 @@ def feeding_of(
         mode: the processing mode.
         tasks: the tasks.
         clients: the clients of the tasks.
-        places: the input partitions.
+        partitions: the input partitions.
         take: handles the reports.
     """
-    return ResidentFeeding(tasks, clients, places, take) if mode == "resident" else MicroBatches(tasks, take)
+    return ResidentFeeding(tasks, clients, partitions, take) if mode == "resident" else MicroBatches(tasks, take)
 
 
 class MicroBatches:
@@ -105,7 +105,7 @@ class MicroBatches:
         self._take(report)
         positions = dict(context.positions)
         while left := [task for task, unfinished in report.unfinished.items() if unfinished]:
-            positions.update({place: done.end for place, done in report.ranges.items()})
+            positions.update({partition: done.end for partition, done in report.ranges.items()})
             report = self._tasks.tick(left, replace(context, positions=positions))
             self._take(report)
 
@@ -121,16 +121,16 @@ class ResidentFeeding:
     Args:
         tasks: the tasks.
         clients: the clients of the tasks.
-        places: the input partitions.
+        partitions: the input partitions.
         take: handles the reports.
     """
 
     def __init__(
-        self, tasks: TaskExecutor, clients: MemoryClients, places: Iterable[TopicPartition], take: Take
+        self, tasks: TaskExecutor, clients: MemoryClients, partitions: Iterable[TopicPartition], take: Take
     ) -> None:
         self._tasks = tasks
         self._clients = clients
-        self._places = set(places)
+        self._places = set(partitions)
         self._take = take
         self._processing = False
         self._context = BatchContext()
@@ -152,8 +152,8 @@ class ResidentFeeding:
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:
         """Process records of one partition."""
-        place, end = TopicPartition(chunk.topic, chunk.partition), chunk.offsets[-1] + 1
-        inputs = self._tasks.inputs(self._tasks.task_of(place))
+        partition, end = TopicPartition(chunk.topic, chunk.partition), chunk.offsets[-1] + 1
+        inputs = self._tasks.inputs(self._tasks.task_of(partition))
         if not self._places.issuperset(inputs):
             # Tests need not declare the partitions that they use: the task sees a new assignment.
             self.close()
@@ -162,7 +162,7 @@ class ResidentFeeding:
         try:
             self.get_ready(context)
             self._feed.hold(chunk)
-            self._work(Time(context.watermarks, frozenset()), {place: end})
+            self._work(Time(context.watermarks, frozenset()), {partition: end})
         finally:
             self._processing = False
             self._feed.forget()
@@ -182,7 +182,7 @@ class ResidentFeeding:
 
         def done() -> bool:
             told = not self._link.answered and not task.busy
-            return told and all(committed.get(place, 0) >= end for place, end in ends.items())
+            return told and all(committed.get(partition, 0) >= end for partition, end in ends.items())
 
         with self._task() as task:
             self._link.say(time)
@@ -214,7 +214,7 @@ class ResidentFeeding:
         task.run()
 
     def _positions(self) -> dict[TopicPartition, int]:
-        return {place: self._context.positions.get(place, 0) for place in self._places}
+        return {partition: self._context.positions.get(partition, 0) for partition in self._places}
 
     def _hear(self, report: Report) -> None:
         if self._processing:

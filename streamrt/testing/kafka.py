@@ -378,7 +378,7 @@ def _escaped(value: str) -> str:
     """Return `value` in the form of a Java properties file, which is Latin-1."""
     escaped = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
     units = escaped.encode("utf-16-be", "surrogatepass")
-    codes = [int.from_bytes(units[place : place + 2], "big") for place in range(0, len(units), 2)]
+    codes = [int.from_bytes(units[partition : partition + 2], "big") for partition in range(0, len(units), 2)]
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
 
 

@@ -108,35 +108,38 @@ class MemoryClients:
     def release(self, task: TaskId) -> None:
         """Do nothing: there is no connection to close."""
 
-    def committed(self, place: TopicPartition) -> int | None:
+    def committed(self, partition: TopicPartition) -> int | None:
         """Return the committed offset of an input partition; 0 at the beginning."""
-        return self.offsets.get(place, 0)
+        return self.offsets.get(partition, 0)
 
-    def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
+    def noted(self, partitions: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the committed offsets of input partitions, with their metadata."""
-        return {place: CommittedOffset(self.offsets.get(place, 0), self.metadata.get(place) or "") for place in places}
+        return {
+            partition: CommittedOffset(self.offsets.get(partition, 0), self.metadata.get(partition) or "")
+            for partition in partitions
+        }
 
-    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the first offset of a changelog partition and its end."""
-        return 0, len(self._partition(place))
+        return 0, len(self._partition(partition))
 
-    def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[_Batch]:
+    def changelog(self, partition: TopicPartition, start: int, end: int) -> Iterator[_Batch]:
         """Yield the records of a changelog partition."""
-        found = [record for record in self._partition(place)[start:end] if record is not None]
+        found = [record for record in self._partition(partition)[start:end] if record is not None]
         keys = [record.key or b"" for record in found]
         headers = [dict(record.headers or ()).get(EPOCH_HEADER) for record in found]
         epochs = [value if isinstance(value, bytes) else None for value in headers]
         yield _Batch(keys, [record.value for record in found], [record.timestamp for record in found], end, epochs)
 
-    def log_end(self, place: TopicPartition) -> int:
+    def log_end(self, partition: TopicPartition) -> int:
         """Return 0: the test passes records in directly, so there is nothing to read ahead."""
         return 0
 
-    def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+    def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
         """Yield nothing."""
         yield from ()
 
-    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+    def has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
         """Return whether an input partition has records in a range: in memory there are no transaction markers."""
         return start < end
 
@@ -166,18 +169,18 @@ class MemoryClients:
         self, topics: set[TopicPartition], offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata = None
     ) -> None:
         """Commit offsets, and write a marker to each changelog partition that was written to."""
-        for place in topics:
-            self._partition(place).append(None)
+        for partition in topics:
+            self._partition(partition).append(None)
         self.commit_offsets(offsets, metadata)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: OffsetMetadata) -> None:
         """Store offsets and their metadata."""
         self.offsets.update(offsets)
-        for place in offsets:
-            self.metadata[place] = metadata.get(place) if isinstance(metadata, Mapping) else metadata
+        for partition in offsets:
+            self.metadata[partition] = metadata.get(partition) if isinstance(metadata, Mapping) else metadata
 
-    def _partition(self, place: TopicPartition) -> list[WrittenRecord | None]:
-        return self._logs.setdefault(place.topic, _Log()).partitions.setdefault(place.partition, [])
+    def _partition(self, partition: TopicPartition) -> list[WrittenRecord | None]:
+        return self._logs.setdefault(partition.topic, _Log()).partitions.setdefault(partition.partition, [])
 
 
 class _MemoryTransaction:

@@ -70,41 +70,41 @@ class MemoryFeed:
         self._next.update(positions)
         self._paused.update(positions)
 
-    def remove(self, places: Iterable[TopicPartition]) -> None:
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""
-        for place in places:
-            self._next.pop(place, None)
-            self._paused.discard(place)
+        for partition in partitions:
+            self._next.pop(partition, None)
+            self._paused.discard(partition)
 
     def poll(self, timeout_s: float, records: int) -> list[tuple[TopicPartition, InputBatch]]:
         """Return the held records, chunk by chunk."""
         found: list[tuple[TopicPartition, InputBatch]] = []
         for chunk in self._held:
-            place = TopicPartition(chunk.topic, chunk.partition)
-            start = self._next.get(place)
-            if start is None or place in self._paused or chunk.offsets[-1] < start:
+            partition = TopicPartition(chunk.topic, chunk.partition)
+            start = self._next.get(partition)
+            if start is None or partition in self._paused or chunk.offsets[-1] < start:
                 continue
             rest = chunk.from_offset(start)
-            self._next[place] = rest.offsets[-1] + 1
+            self._next[partition] = rest.offsets[-1] + 1
             columns = (rest.offsets, rest.keys, rest.values, rest.timestamps, rest.timestamp_types, rest.headers)
-            found.append((place, InputBatch(*columns)))
+            found.append((partition, InputBatch(*columns)))
         return found
 
-    def seek(self, place: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset."""
-        self._next[place] = offset
+        self._next[partition] = offset
 
-    def pause(self, places: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`."""
-        self._paused.update(places)
+        self._paused.update(partitions)
 
-    def resume(self, places: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again."""
-        self._paused.difference_update(places)
+        self._paused.difference_update(partitions)
 
     def ends(self) -> Mapping[TopicPartition, int]:
         """Return the ends of the partitions: each poll reads all."""
-        return {place: at for place, at in self._next.items() if place not in self._paused}
+        return {partition: at for partition, at in self._next.items() if partition not in self._paused}
 
     def close(self) -> None:
         """Do nothing: there is no connection to close."""
@@ -114,14 +114,14 @@ class MemoryMember:
     """Implements `Member`: owns its partitions from the start, forever.
 
     Args:
-        places: the partitions.
+        partitions: the partitions.
         clients: holds the committed offsets.
     """
 
     away = False
 
-    def __init__(self, places: Iterable[TopicPartition], clients: MemoryClients) -> None:
-        self._assignment = GroupAssignment(1, frozenset(places))
+    def __init__(self, partitions: Iterable[TopicPartition], clients: MemoryClients) -> None:
+        self._assignment = GroupAssignment(1, frozenset(partitions))
         self._clients = clients
 
     def start(self) -> None:

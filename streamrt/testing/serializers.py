@@ -245,12 +245,12 @@ class DeserializerConformance:
     def test_damaged_bytes_give_a_value_or_a_declared_exception(self) -> None:
         """Truncated, extended or flipped bytes come from disks, networks and other programs."""
         for data, _ in self.accepted:
-            places = range(0, len(data), max(1, len(data) // 20))
-            for place in places:
-                self._declares(data[:place])
-                self._declares(data[place:])
+            partitions = range(0, len(data), max(1, len(data) // 20))
+            for partition in partitions:
+                self._declares(data[:partition])
+                self._declares(data[partition:])
                 for bit in range(8):
-                    self._declares(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :])
+                    self._declares(data[:partition] + bytes([data[partition] ^ 1 << bit]) + data[partition + 1 :])
             self._declares(data + data)
 
     def _declares(self, data: bytes) -> None:

@@ -146,7 +146,7 @@ def _commit_is_believed(self: Membership, wanted: Any, metadata: Any) -> bool:
 
 
 def _rewind_without_seeking(self: ResidentLoop, cycle: WorkCycle) -> None:
-    seek, self._feed.seek = self._feed.seek, lambda place, offset: None  # type: ignore[method-assign]
+    seek, self._feed.seek = self._feed.seek, lambda partition, offset: None  # type: ignore[method-assign]
     try:
         _REAL_REWIND(self, cycle)
     finally:

@@ -143,8 +143,8 @@ def test_fault_6_the_names_of_format_1_tell_of_merged_tasks(clients: Clients) ->
 def test_fault_6_claims_that_change_all_the_time_are_given_up(clients: Clients) -> None:
     names = iter("bcdefghijklmn")
 
-    def noted(places: Any, *, stable: bool) -> dict[TopicPartition, CommittedOffset]:
-        return {place: CommittedOffset(1, claimed(None, owner=next(names))) for place in places}
+    def noted(partitions: Any, *, stable: bool) -> dict[TopicPartition, CommittedOffset]:
+        return {each: CommittedOffset(1, claimed(None, owner=next(names))) for each in partitions}
 
     clients.noted = noted  # type: ignore[method-assign]
     with pytest.raises(TransactionError, match="other processes claim the inputs of a\\[0\\] at the same time"):

@@ -115,8 +115,8 @@ class Ordeal:
         windows = sdf.tumbling_window(1_000).count()
         windows.final(closing_strategy="watermark").to_topic(app.topic("windows"))
 
-    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
-        return any(entry is not None for entry in self.world.feed.logs.get(place, ())[start:end])
+    def has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
+        return any(entry is not None for entry in self.world.feed.logs.get(partition, ())[start:end])
 
     def step(self) -> None:
         """Let the driver do its part, and the task work for a moment."""

@@ -214,8 +214,8 @@ def test_whoever_does_not_know_the_key_is_not_let_in(start: Start, caplog: pytes
     driver = start()
     address = driver.listener.address
     with pytest.raises(RunnerError, match="is not the driver of this task"):
-        DriverLink(LinkAddress(address.place, b"another key"))
-    stranger = Client(address.place)
+        DriverLink(LinkAddress(address.endpoint, b"another key"))
+    stranger = Client(address.endpoint)
     stranger.recv_bytes()
     stranger.send_bytes(b"cos\nsystem\n(S'echo'\ntR.")
     with contextlib.suppress(EOFError, OSError):
@@ -233,7 +233,7 @@ def test_whoever_does_not_know_the_key_is_not_let_in(start: Start, caplog: pytes
 
 def test_one_that_never_answers_holds_up_nobody(start: Start) -> None:
     driver = start()
-    silent = [Client(driver.listener.address.place) for _ in range(5)]
+    silent = [Client(driver.listener.address.endpoint) for _ in range(5)]
     task = DriverLink(driver.listener.address)
     task.send(Joined(1))
     driver.wait_for(lambda: driver.received == [Joined(1)])
@@ -278,7 +278,7 @@ def test_the_key_is_in_no_representation(tmp_path: Path) -> None:
         assert address.key.hex() not in shown
         assert repr(address.key)[2:-1] not in shown
     assert LinkAddress.from_document(address.to_document()) == address
-    assert LinkAddress.from_document({**address.to_document(), "place": ["h", 5]}).place == ("h", 5)
+    assert LinkAddress.from_document({**address.to_document(), "endpoint": ["h", 5]}).endpoint == ("h", 5)
     driver.listener.close()
 
 
@@ -286,7 +286,7 @@ def test_a_path_that_is_too_long_for_a_socket_gives_a_port_of_this_machine(tmp_p
     directory = tmp_path / ("d" * 100)
     directory.mkdir()
     driver = Driver(directory)
-    assert driver.listener.address.place[0] == "127.0.0.1"
+    assert driver.listener.address.endpoint[0] == "127.0.0.1"
     DriverLink(driver.listener.address).close()
     driver.listener.close()
 
@@ -338,11 +338,11 @@ def test_what_is_no_driver_is_told_as_such(tmp_path: Path) -> None:
 
 def test_a_scan_of_ports_is_one_line_in_the_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     driver = start()
-    place = driver.listener.address.place
+    endpoint = driver.listener.address.endpoint
     for words in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 12, b"\x00\x00"):
         caplog.clear()
-        with socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET) as scanner:
-            scanner.connect(place)
+        with socket.socket(socket.AF_UNIX if isinstance(endpoint, str) else socket.AF_INET) as scanner:
+            scanner.connect(endpoint)
             scanner.sendall(words)
             scanner.shutdown(socket.SHUT_WR)
             wait_until(lambda: caplog.records, SOON_S)

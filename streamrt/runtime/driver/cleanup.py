@@ -85,9 +85,9 @@ class StoreCleanup:
 
     def _unused(self, part: Path, in_use: Collection[TopicPartition]) -> list[Path]:
         """Return the directories of store partitions that were not opened or closed within the delay."""
-        needed = {(escaped(place.topic), str(place.partition)) for place in in_use}
+        needed = {(escaped(partition.topic), str(partition.partition)) for partition in in_use}
         # A store of merged topics is named after all of them.
-        numbers = {str(place.partition) for place in in_use}
+        numbers = {str(partition.partition) for partition in in_use}
         return [
             path
             for path in sorted(part.glob("*/*/[0-9]*"))

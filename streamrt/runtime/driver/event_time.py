@@ -376,7 +376,7 @@ class EventTime:
             ends: the high watermark of each partition, read after the request was made.
         """
         for (topic, strategy), watermark in barrier.watermarks.items():
-            own = {place.partition: end for place, end in ends.items() if place.topic == topic}
+            own = {partition.partition: end for partition, end in ends.items() if partition.topic == topic}
             self._passages[topic, strategy].add(watermark, own)
 
     # -- Rules ---------------------------------------------------------------------------------------------------------

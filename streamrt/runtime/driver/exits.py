@@ -108,10 +108,10 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
 
 def _place(traceback: TracebackType | None) -> str:
     """Return the line of the user's program with the failed call; an empty string for errors inside `run()`."""
-    place = ""
+    partition = ""
     for frame, line in walk_tb(traceback):
         code = frame.f_code
         if frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-            return "" if code.co_name == "run" else place
-        place = f" ({Path(code.co_filename).name}:{line})"
-    return place
+            return "" if code.co_name == "run" else partition
+        partition = f" ({Path(code.co_filename).name}:{line})"
+    return partition

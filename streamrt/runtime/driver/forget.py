@@ -68,17 +68,17 @@ class StoreToForget:
         changelog = changelog_topic_name(group, scope, store)
         found = admin.inspect_topics([changelog, *topics], timeout=timeout)
         configs = {topic: found[topic] for topic in topics}
-        places = [
+        partitions = [
             TopicPartition(topic, number)
             for topic, config in configs.items()
             for number in range(0 if config is None else config.num_partitions or 0)
         ]
-        committed = admin.committed_stable(group, places, timeout=timeout) if places else {}
+        committed = admin.committed_stable(group, partitions, timeout=timeout) if partitions else {}
         offsets: dict[TopicPartition, int] = {}
         metadata: dict[TopicPartition, str | None] = {}
-        for place, each in committed.items():
+        for partition, each in committed.items():
             if each.offset is not None and CommittedMetadata.decode(each.metadata).names(scope, store):
-                offsets[place], metadata[place] = each.offset, without_store(each.metadata, scope, store)
+                offsets[partition], metadata[partition] = each.offset, without_store(each.metadata, scope, store)
         with locked_parts(state_dir, group) as parts:
             files = tuple(
                 sorted(path for part in parts for path in (part / escaped(scope) / escaped(store)).glob("[0-9]*"))
@@ -96,8 +96,8 @@ class StoreToForget:
         if self.changelog is not None:
             yield f"the topic {self.changelog}"
         if self.offsets:
-            places = ", ".join(map(str, sorted(self.offsets)))
-            yield f"the name of the store in the metadata of the committed offsets of {places}; the offsets stay"
+            partitions = ", ".join(map(str, sorted(self.offsets)))
+            yield f"the name of the store in the metadata of the committed offsets of {partitions}; the offsets stay"
         for path in self.files:
             yield f"the directory {path}"
 

@@ -40,26 +40,26 @@ def refuse_leftovers(
             continue
         config = admin.inspect_topics([topic], timeout=timeout)[topic]
         count = 0 if config is None else config.num_partitions or 0
-        places = [TopicPartition(topic, number) for number in range(count)]
-        committed = admin.committed_stable(group, places, timeout=timeout)
+        partitions = [TopicPartition(topic, number) for number in range(count)]
+        committed = admin.committed_stable(group, partitions, timeout=timeout)
         if topic.removeprefix(prefix).count(_JOINED) > 1 and all(found.offset is None for found in committed.values()):
             # The topic may belong to another group, whose name begins with this one followed by "--".
             continue
-        ends = admin.offset_bounds(places, timeout=timeout, isolation_level="read_committed")
-        for place in places:
-            low, end = ends[place]
-            start = committed[place].offset
+        ends = admin.offset_bounds(partitions, timeout=timeout, isolation_level="read_committed")
+        for partition in partitions:
+            low, end = ends[partition]
+            start = committed[partition].offset
             start = low if start is None else max(start, low)
-            if start < end and _has_records(connection, group, place, start, end):
+            if start < end and _has_records(connection, group, partition, start, end):
                 raise TopicConfigurationError(
-                    f"{place} has unprocessed records from offset {start} to {end}, and no group_by of this version of the "
-                    "application uses this topic of a former version: the grouping was renamed or removed, or the input has "
-                    "one partition now; stop new input and run the former version until its lag is 0, or keep the name of "
-                    f"the grouping (group_by(name=...)); if these records may be lost, delete the topic {topic}"
+                    f"{partition} has unprocessed records from offset {start} to {end}, and no group_by of this version of "
+                    "the application uses this topic of a former version: the grouping was renamed or removed, or the input "
+                    "has one partition now; stop new input and run the former version until its lag is 0, or keep the name "
+                    f"of the grouping (group_by(name=...)); if these records may be lost, delete the topic {topic}"
                 )
 
 
-def _has_records(connection: ConnectionConfig, group: str, place: TopicPartition, start: int, end: int) -> bool:
+def _has_records(connection: ConnectionConfig, group: str, partition: TopicPartition, start: int, end: int) -> bool:
     """Return whether an offset range has committed records, and not only transaction markers."""
     with contextlib.closing(KafkaTaskClients(connection, group)) as clients:
-        return clients.has_records(place, start, end)
+        return clients.has_records(partition, start, end)

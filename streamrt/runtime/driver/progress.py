@@ -69,7 +69,7 @@ class Progress:
             self.records += report.records
             self.produced += report.produced
             self.batches += finished
-            self._positions.update({place: done.end for place, done in report.ranges.items()})
+            self._positions.update({partition: done.end for partition, done in report.ranges.items()})
             self._recent.append((now, report.records))
             self._forget(now)
 

@@ -36,7 +36,11 @@ class CommitSchedule:
 
     def pending(self) -> dict[TopicPartition, int]:
         """Return the offsets that a commit would move."""
-        return {place: offset for place, offset in self._processed.items() if offset != self._committed.get(place)}
+        return {
+            partition: offset
+            for partition, offset in self._processed.items()
+            if offset != self._committed.get(partition)
+        }
 
     def due(self, now: float) -> bool:
         """Return whether a commit is due."""

@@ -45,16 +45,16 @@ class ChangelogStore:
     Args:
         partition: the restored store partition.
         identity: the identity of the data.
-        place: the changelog partition.
+        log: the changelog partition.
         producer: writes the changelog.
     """
 
     def __init__(
-        self, partition: StorePartition, identity: StoreIdentity, place: TopicPartition, producer: KafkaSourceProducer
+        self, partition: StorePartition, identity: StoreIdentity, log: TopicPartition, producer: KafkaSourceProducer
     ) -> None:
         self._partition = partition
         self._identity = identity
-        self._place = place
+        self._log = log
         self._producer = producer
         self._transaction: StoreTransaction | None = None
 
@@ -82,11 +82,11 @@ class ChangelogStore:
             changes = transaction.prepare()
             now = _now_ms()
             for key, value in changes:
-                self._producer.produce(self._place.topic, value, key, None, self._place.partition, now)
+                self._producer.produce(self._log.topic, value, key, None, self._log.partition, now)
             remaining = self._producer.flush(timeout) if changes else 0
             if remaining:
                 raise ProducerError(
-                    f"{remaining} records for changelog topic {self._place.topic!r} were not delivered within {timeout:g} s: "
+                    f"{remaining} records for changelog topic {self._log.topic!r} were not delivered within {timeout:g} s: "
                     "the brokers do not respond in time; see their logs, or give flush() a longer timeout"
                 )
             transaction.flush(Stamp(self._identity, None, None, transaction.stream_time, now))
@@ -160,7 +160,7 @@ class _Child:
     ) -> ChangelogStore | None:
         """Return the store restored from its changelog, or None if the source is to stop."""
         number, count = source.assigned_store_partition, source.store_partitions_count
-        place = TopicPartition(self._order["changelog"], number)
+        log = TopicPartition(self._order["changelog"], number)
         if not 0 <= number < count:
             raise ChangelogError(
                 f"source {self._name} requests partition {number} of its state, but there are only {count} partitions"
@@ -169,15 +169,15 @@ class _Child:
         partition = MemoryStore(source.store_name, topic.name, Path()).open(number)
         clients = KafkaTaskClients(connection, self._order["group"])
         try:
-            low, high = clients.bounds(place)
+            low, high = clients.bounds(log)
             if low < high:
-                done = replay(partition, identity, place, low, high, clients, lambda *_: not self._stop.is_set())
+                done = replay(partition, identity, log, low, high, clients, lambda *_: not self._stop.is_set())
                 if done is None:
                     return None
-                logger.info("source %s restored %d changes of its state from %s", self._name, done.records, place)
+                logger.info("source %s restored %d changes of its state from %s", self._name, done.records, log)
         finally:
             clients.close()
-        return ChangelogStore(partition, identity, place, producer)
+        return ChangelogStore(partition, identity, log, producer)
 
     def _listen(self) -> None:
         """Wait for a stop request, or for the end of the application."""

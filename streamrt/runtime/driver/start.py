@@ -59,11 +59,11 @@ class StartPlan:
     notice: str = ""
 
 
-def plan_start(place: TopicPartition, known: int | None, bounds: tuple[int, int], rules: StartRules) -> StartPlan:
+def plan_start(partition: TopicPartition, known: int | None, bounds: tuple[int, int], rules: StartRules) -> StartPlan:
     """Decide the start offset of a partition.
 
     Args:
-        place: the partition, for messages.
+        partition: the partition, for messages.
         known: the next offset to process: the committed offset, or that of the state if the committed one has expired;
             None if there is none.
         bounds: first offset and end offset of the partition.
@@ -81,28 +81,28 @@ def plan_start(place: TopicPartition, known: int | None, bounds: tuple[int, int]
     """
     low, high = bounds
     if known is None:
-        return StartPlan(_reset(place, bounds, rules), moved=True)
+        return StartPlan(_reset(partition, bounds, rules), moved=True)
     if low <= known <= high:
         return StartPlan(known)
-    return _below(place, known, low, rules) if known < low else _above(place, known, bounds, rules)
+    return _below(partition, known, low, rules) if known < low else _above(partition, known, bounds, rules)
 
 
-def _reset(place: TopicPartition, bounds: tuple[int, int], rules: StartRules) -> int:
+def _reset(partition: TopicPartition, bounds: tuple[int, int], rules: StartRules) -> int:
     low, high = bounds
     if rules.internal or rules.added:
         return low
     if rules.reset == "error":
         raise OffsetOutOfRangeError(
-            f"consumer group {rules.group!r} has no committed offset for {place}, and auto_offset_reset='error' does not "
+            f"consumer group {rules.group!r} has no committed offset for {partition}, and auto_offset_reset='error' does not "
             "allow choosing one: commit an offset, or set 'earliest' or 'latest'"
         )
     return low if rules.reset == "earliest" else high
 
 
-def _below(place: TopicPartition, known: int, low: int, rules: StartRules) -> StartPlan:
+def _below(partition: TopicPartition, known: int, low: int, rules: StartRules) -> StartPlan:
     lost = low - known
     what = (
-        f"{place} begins at offset {low}, but consumer group {rules.group!r} has processed it only up to offset "
+        f"{partition} begins at offset {low}, but consumer group {rules.group!r} has processed it only up to offset "
         f"{known}: offsets {known} to {low - 1} were deleted before they were processed, up to "
         f"{'1 record' if lost == 1 else f'{lost} records'}"
     )
@@ -119,10 +119,10 @@ def _below(place: TopicPartition, known: int, low: int, rules: StartRules) -> St
     return StartPlan(low, True, lost, f"{what}; continuing at offset {low}")
 
 
-def _above(place: TopicPartition, known: int, bounds: tuple[int, int], rules: StartRules) -> StartPlan:
+def _above(partition: TopicPartition, known: int, bounds: tuple[int, int], rules: StartRules) -> StartPlan:
     low, high = bounds
     what = (
-        f"consumer group {rules.group!r} has processed {place} up to offset {known}, but the partition has offsets {low} "
+        f"consumer group {rules.group!r} has processed {partition} up to offset {known}, but the partition has offsets {low} "
         f"to {high}: brokers have lost records, the topic was deleted and created again, or the offset was set manually"
     )
     if rules.internal or rules.exact_state:

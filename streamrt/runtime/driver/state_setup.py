@@ -106,8 +106,8 @@ def complete_spec(
     warn_of_unlike_keys(topology)
     warn_of_dropped_results(spec.topology, collected=spec.collect)
     inputs = {name: counts[name] for name in topology.sources if name not in topology.exchanges}
-    places = [TopicPartition(name, number) for name, count in inputs.items() for number in range(count)]
-    committed = admin.committed_now(config.consumer_group, places, timeout=config.request_timeout)
+    partitions = [TopicPartition(name, number) for name, count in inputs.items() for number in range(count)]
+    committed = admin.committed_now(config.consumer_group, partitions, timeout=config.request_timeout)
     refuse_grown(spec.topology, inputs, committed)
     state = prepare_state(
         topology,
@@ -156,17 +156,17 @@ def refuse_grown(
         TopicConfigurationError: if there is such an input.
     """
     now, before = topology.resolve(counts), topology.resolve(dict.fromkeys(counts, 1))
-    for place, entry in committed.items():
+    for partition, entry in committed.items():
         note = CommittedMetadata.decode(entry.metadata)
-        for scope in (name for name, topics in before.scopes.items() if place.topic in topics):
+        for scope in (name for name, topics in before.scopes.items() if partition.topic in topics):
             kept = {store.name for store in now.stores(scope)} if scope in now.scopes else set()
             gone = [store.name for store in before.stores(scope) if store.name not in kept]
             lost = next((store for store in gone if note.names(scope, store)), None)
-            if lost is not None and counts[place.topic] > 1:
+            if lost is not None and counts[partition.topic] > 1:
                 raise TopicConfigurationError(
-                    f"topic {place.topic!r} has {counts[place.topic]} partitions now, and had 1 when the state behind its "
-                    f"group_by() was made (store {lost!r}): keys would not find their state; copy the topic to one with 1 "
-                    "partition, or start over with another consumer_group"
+                    f"topic {partition.topic!r} has {counts[partition.topic]} partitions now, and had 1 when the state "
+                    f"behind its group_by() was made (store {lost!r}): keys would not find their state; copy the topic to "
+                    "one with 1 partition, or start over with another consumer_group"
                 )
 
 
@@ -242,18 +242,18 @@ def check_changelogs(state: StateSettings | None, metadata: Iterable[tuple[Topic
     Raises:
         ChangelogError: if a changelog differs from the one in the metadata.
     """
-    for place, text in metadata if state is not None else ():
+    for partition, text in metadata if state is not None else ():
         former = CommittedMetadata.decode(text)
         for name, store, changelog in (
             (name, store, changelog)
             for name, source in ({} if state is None else state.sources).items()
-            if place.topic in (source.topics or (name,))
+            if partition.topic in (source.topics or (name,))
             for store, changelog in source.stores.items()
         ):
             if changelog is not None and former.contradicts(name, store, changelog.id):
                 raise ChangelogError(
-                    f"the changelog topic {changelog.topic} was deleted and created again since the last commit of {place}, "
-                    f"so the state of store {store!r} is lost: bring the topic back, or start over with another "
+                    f"the changelog topic {changelog.topic} was deleted and created again since the last commit of "
+                    f"{partition}, so the state of store {store!r} is lost: bring the topic back, or start over with another "
                     "consumer_group"
                 )
 
@@ -269,9 +269,9 @@ def _create(
     """Create missing changelogs, unless their state was lost."""
     names = [topic.name for topic in changelogs.values()]
     found = admin.inspect_topics(names, timeout=timeout)
-    missing = {place: topic for place, topic in changelogs.items() if found[topic.name] is None}
+    missing = {partition: topic for partition, topic in changelogs.items() if found[topic.name] is None}
     if missing:
-        places = sorted(
+        inputs = sorted(
             {
                 TopicPartition(topic, number)
                 for name, _ in missing
@@ -279,12 +279,12 @@ def _create(
                 for number in range(partitions[name])
             }
         )
-        committed = admin.committed_stable(topics.consumer_group, places, timeout=timeout)
+        committed = admin.committed_stable(topics.consumer_group, inputs, timeout=timeout)
         for (name, store), topic in missing.items():
-            for place in (place for place in places if place.topic in members[name]):
-                if CommittedMetadata.decode(committed[place].metadata).names(name, store):
+            for partition in (partition for partition in inputs if partition.topic in members[name]):
+                if CommittedMetadata.decode(committed[partition].metadata).names(name, store):
                     raise ChangelogError(
-                        f"the changelog topic {topic.name} is missing, but the consumer group has processed {place} "
+                        f"the changelog topic {topic.name} is missing, but the consumer group has processed {partition} "
                         "with state in it, and would continue without this state: bring the topic back, or start "
                         "over with another consumer_group"
                     )
@@ -306,7 +306,7 @@ def _changelog_settings(
     ids = admin.topic_ids(names, timeout=timeout)
     possible = min(_SAFE_COPIES, admin.broker_count(timeout=timeout))
     settings = {}
-    for place, topic in changelogs.items():
+    for partition, topic in changelogs.items():
         config = topics.broker_config(topic.name)
         if config.replication_factor is not None and config.replication_factor < possible:
             logger.warning(
@@ -315,8 +315,8 @@ def _changelog_settings(
                 topic.name,
                 config.replication_factor,
                 possible,
-                place[0],
+                partition[0],
             )
         kept_ms = int(config.extra_config.get("delete.retention.ms", _DELETE_RETENTION_MS))
-        settings[place] = ChangelogSettings(topic.name, ids[topic.name], max(1, kept_ms // 2))
+        settings[partition] = ChangelogSettings(topic.name, ids[topic.name], max(1, kept_ms // 2))
     return settings

@@ -17,7 +17,7 @@ class Feed(Protocol):
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         """Add partitions with their start offsets; they are paused until `resume`."""
 
-    def remove(self, places: Iterable[TopicPartition]) -> None:
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions, and drop their fetched records that were not returned."""
 
     def poll(self, timeout_s: float, records: int) -> Sequence[tuple[TopicPartition, InputBatch]]:
@@ -32,13 +32,13 @@ class Feed(Protocol):
             KafkaRequestError: if records cannot be read because of another lasting error.
         """
 
-    def seek(self, place: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset, and drop the fetched records of the partition that were not returned."""
 
-    def pause(self, places: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`."""
 
-    def resume(self, places: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of these partitions again, from where the pause began."""
 
     def ends(self) -> Mapping[TopicPartition, int]:

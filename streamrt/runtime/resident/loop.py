@@ -206,7 +206,11 @@ class ResidentLoop:
         if self._membership.away or self._parked is not None:
             # Newer records may exist.
             return {}
-        return {place: end for place, end in self._feed.ends().items() if self._tasks.task_of(place) not in self._turns}
+        return {
+            partition: end
+            for partition, end in self._feed.ends().items()
+            if self._tasks.task_of(partition) not in self._turns
+        }
 
     def _is_quiet(self) -> bool:
         """Return whether all partitions are read to their ends, with all records processed."""

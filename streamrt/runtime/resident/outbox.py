@@ -108,8 +108,8 @@ class Outbox:
         """
         taken = [each for each in self._untaken if each.number <= number]
         self._untaken = [each for each in self._untaken if each.number > number]
-        offsets = {place: offset for each in taken for place, offset in each.offsets.items()}
-        return offsets, {place: sent for each in taken for place, sent in each.sent.items()}
+        offsets = {partition: offset for each in taken for partition, offset in each.offsets.items()}
+        return offsets, {partition: sent for each in taken for partition, sent in each.sent.items()}
 
     def await_taken(self, hear: Callable[[float], None], in_vain: Callable[[], bool]) -> None:
         """Wait until the driver has answered all reports, with a time-out.

@@ -133,35 +133,35 @@ class TaskClients(Protocol):
     def release(self, task: TaskId) -> None:
         """Drop the transactional writer of a task."""
 
-    def committed(self, place: TopicPartition) -> int | None:
+    def committed(self, partition: TopicPartition) -> int | None:
         """Return the committed offset of the group, after pending transactions on it have ended."""
 
-    def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
+    def noted(self, partitions: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the committed offsets of input partitions with their metadata.
 
         Args:
-            places: the input partitions.
+            partitions: the input partitions.
             stable: whether to wait until pending transactions on these offsets have ended.
         """
 
-    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the first offset and the high watermark of a partition; records of open transactions count."""
 
-    def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
+    def changelog(self, partition: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
         """Yield the committed records of a changelog partition from `start` to `end`.
 
         Raises:
             ChangelogError: if `end` cannot be reached.
         """
 
-    def log_end(self, place: TopicPartition) -> int:
+    def log_end(self, partition: TopicPartition) -> int:
         """Return the last stable offset of an input partition."""
 
-    def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+    def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
         """Yield the committed records of an input partition from `start` to below `end`, before they are delivered.
 
         Args:
-            place: the input partition.
+            partition: the input partition.
             start: first offset.
             end: offset after the last one; at most `log_end`.
 
@@ -169,7 +169,7 @@ class TaskClients(Protocol):
             KafkaRequestError: if the records cannot be read.
         """
 
-    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+    def has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
         """Return whether an offset range of a partition has committed records, and not only transaction markers."""
 
     def now(self) -> int:

@@ -69,8 +69,10 @@ def take_inputs(
     writer = clients.transactional(task, owner)
     try:
         with contextlib.ExitStack() as opened:
-            others = sorted(place for place in inputs if place != owner)
-            writers = {place: opened.enter_context(clients.claiming(place, place.topic)) for place in others}
+            others = sorted(partition for partition in inputs if partition != owner)
+            writers = {
+                partition: opened.enter_context(clients.claiming(partition, partition.topic)) for partition in others
+            }
             _claim(clients, task, {owner: writer, **writers}, owner, metadata)
     except BaseException:
         clients.release(task)
@@ -78,25 +80,25 @@ def take_inputs(
     return writer
 
 
-def fence_owners(clients: TaskClients, places: Iterable[TopicPartition], metadata: CommitMetadata) -> None:
+def fence_owners(clients: TaskClients, partitions: Iterable[TopicPartition], metadata: CommitMetadata) -> None:
     """Abort open transactions of dead tasks on input partitions, whatever other inputs these tasks had.
 
     Inputs of another application version are claimed for this one.
 
     Args:
         clients: the Kafka clients of this process.
-        places: the input partitions.
+        partitions: the input partitions.
         metadata: composes the offset metadata of this application version.
 
     Raises:
         TransactionError: if Kafka rejects it, or another process does the same at the same time.
         KafkaRequestError: if the offsets cannot be read.
     """
-    for place in places:
-        with clients.claiming(place, place.topic) as writer:
-            committed = _fence_others(clients, place, {place: None})[place]
-            if committed.offset is not None and not metadata.describes(place, committed.metadata):
-                writer.commit({place: committed.offset}, metadata.followed(place, committed.metadata))
+    for partition in partitions:
+        with clients.claiming(partition, partition.topic) as writer:
+            committed = _fence_others(clients, partition, {partition: None})[partition]
+            if committed.offset is not None and not metadata.describes(partition, committed.metadata):
+                writer.commit({partition: committed.offset}, metadata.followed(partition, committed.metadata))
 
 
 def _claim(
@@ -107,18 +109,18 @@ def _claim(
     metadata: CommitMetadata,
 ) -> None:
     """Fence the owners that claim inputs, and claim the inputs that are not claimed for this task yet."""
-    wanted = {place: None if place == owner else owner.topic for place in writers}
+    wanted = {partition: None if partition == owner else owner.topic for partition in writers}
     found = _fence_others(clients, task, wanted)
-    notes = {place: CommittedMetadata.decode(found[place].metadata) for place in sorted(found)}
-    for place, note in notes.items():
+    notes = {partition: CommittedMetadata.decode(found[partition].metadata) for partition in sorted(found)}
+    for partition, note in notes.items():
         # An offset that was set manually has no version.
-        if note.format and not metadata.describes(place, found[place].metadata):
-            raise TransactionError(f"{place} was taken over by another version of the application", fenced=True)
-    for place, note in notes.items():
-        offset = found[place].offset
-        if note.owner != wanted[place] and offset is not None:
-            text = claimed(found[place].metadata, owner=wanted[place])
-            writers[place].commit({place: offset}, metadata.followed(place, text))
+        if note.format and not metadata.describes(partition, found[partition].metadata):
+            raise TransactionError(f"{partition} was taken over by another version of the application", fenced=True)
+    for partition, note in notes.items():
+        offset = found[partition].offset
+        if note.owner != wanted[partition] and offset is not None:
+            text = claimed(found[partition].metadata, owner=wanted[partition])
+            writers[partition].commit({partition: offset}, metadata.followed(partition, text))
 
 
 def _fence_others(
@@ -139,9 +141,9 @@ def _fence_others(
     stable = False
     for _ in range(_LOOKS):
         found = clients.noted(wanted, stable=stable)
-        notes = {place: CommittedMetadata.decode(committed.metadata) for place, committed in found.items()}
-        named = {other for place, note in notes.items() for other in _owners(place, note)}
-        if len(wanted) > 1 and any(note.owner != wanted[place] for place, note in notes.items()):
+        notes = {partition: CommittedMetadata.decode(committed.metadata) for partition, committed in found.items()}
+        named = {other for partition, note in notes.items() for other in _owners(partition, note)}
+        if len(wanted) > 1 and any(note.owner != wanted[partition] for partition, note in notes.items()):
             # Versions without claims named the id of a merged task after the task.
             named.add(TopicPartition(*task))
         new = named - fenced
@@ -154,13 +156,13 @@ def _fence_others(
     raise TransactionError(f"other processes claim the inputs of {task} at the same time", fenced=True)
 
 
-def _owners(place: TopicPartition, note: CommittedMetadata) -> set[TopicPartition]:
+def _owners(partition: TopicPartition, note: CommittedMetadata) -> set[TopicPartition]:
     """Return the owners of the ids that may move the offset of an input, beside its own id."""
     names = {note.owner} if note.owner is not None else set()
     if note.format == 1:
         # In versions without claims, merged tasks had separate ids. The names of their stores reveal them.
-        names |= {scope for scope in note.stores if _JOINED in scope and place.topic in _members(scope)}
-    return {TopicPartition(name, place.partition) for name in names}
+        names |= {scope for scope in note.stores if _JOINED in scope and partition.topic in _members(scope)}
+    return {TopicPartition(name, partition.partition) for name in names}
 
 
 def _members(scope: str) -> Collection[str]:

@@ -63,11 +63,11 @@ def epoch_headers(epoch: bytes | None) -> Headers | None:
     return None if epoch is None else [(EPOCH_HEADER, epoch)]
 
 
-def refuse_later_owner(place: TopicPartition, found: bytes | None, own: bytes | None) -> None:
+def refuse_later_owner(partition: TopicPartition, found: bytes | None, own: bytes | None) -> None:
     """Raise if another process has claimed the partition later.
 
     Args:
-        place: the partition.
+        partition: the partition.
         found: highest epoch in the changelog.
         own: epoch of this process; None with exactly-once, where only the owner can write.
 
@@ -76,8 +76,8 @@ def refuse_later_owner(place: TopicPartition, found: bytes | None, own: bytes | 
     """
     if own is not None and found is not None and found > own:
         raise TransactionError(
-            f"{place} was reassigned to another process, which has written to its changelog; if there is no such process, "
-            "the clock of this machine is slow: correct it",
+            f"{partition} was reassigned to another process, which has written to its changelog; if there is no such "
+            "process, the clock of this machine is slow: correct it",
             fenced=True,
         )
 

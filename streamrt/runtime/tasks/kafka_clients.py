@@ -143,20 +143,20 @@ class KafkaTaskClients:
         if writer is not None:
             writer.close()
 
-    def committed(self, place: TopicPartition) -> int | None:
+    def committed(self, partition: TopicPartition) -> int | None:
         """Return the committed offset of the group, after pending transactions on it have ended."""
-        return self._admin.committed_stable(self._group, [place], timeout=_ANSWER_S)[place].offset
+        return self._admin.committed_stable(self._group, [partition], timeout=_ANSWER_S)[partition].offset
 
-    def noted(self, places: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
+    def noted(self, partitions: Iterable[TopicPartition], *, stable: bool) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the committed offsets of input partitions with their metadata."""
         ask = self._admin.committed_stable if stable else self._admin.committed_now
-        return ask(self._group, list(places), timeout=_ANSWER_S)
+        return ask(self._group, list(partitions), timeout=_ANSWER_S)
 
-    def bounds(self, place: TopicPartition) -> tuple[int, int]:
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the first offset and the high watermark of a partition; records of open transactions count."""
-        return self._admin.bounds(place, timeout=_ANSWER_S)
+        return self._admin.bounds(partition, timeout=_ANSWER_S)
 
-    def changelog(self, place: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
+    def changelog(self, partition: TopicPartition, start: int, end: int) -> Iterator[ChangelogRecords]:
         """Yield the committed records of a changelog partition from `start` to `end`.
 
         Raises:
@@ -164,20 +164,20 @@ class KafkaTaskClients:
         """
         if self._reader is None:
             self._reader = ChangelogReader(self._connection)
-        return self._reader.read(place, start, end, timeout_s=_CHANGELOG_S)
+        return self._reader.read(partition, start, end, timeout_s=_CHANGELOG_S)
 
-    def log_end(self, place: TopicPartition) -> int:
+    def log_end(self, partition: TopicPartition) -> int:
         """Return the last stable offset of an input partition."""
-        found = self._admin.offset_bounds([place], _ANSWER_S, isolation_level="read_committed")
-        return found[place][1]
+        found = self._admin.offset_bounds([partition], _ANSWER_S, isolation_level="read_committed")
+        return found[partition][1]
 
-    def read(self, place: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
+    def read(self, partition: TopicPartition, start: int, end: int) -> Iterator[Chunk]:
         """Yield the committed records of an input partition from `start` to below `end`.
 
         Raises:
             KafkaRequestError: if the records cannot be read.
         """
-        empty = self._empty.get(place)
+        empty = self._empty.get(partition)
         if empty is not None and empty[0] <= start <= empty[1]:
             # Skip transaction markers at the end of the log, which would be read again each time.
             start = empty[1]
@@ -187,25 +187,27 @@ class KafkaTaskClients:
         reader = self._idle_readers.pop() if self._idle_readers else InputReader(self._connection)
         found = False
         try:
-            for batch in reader.read(place, start, end, timeout_s=_ANSWER_S):
+            for batch in reader.read(partition, start, end, timeout_s=_ANSWER_S):
                 if batch.offsets:
                     found = True
-                    yield Chunk(place.topic, place.partition, *batch)
+                    yield Chunk(partition.topic, partition.partition, *batch)
             if not found:
-                self._empty[place] = start, end
+                self._empty[partition] = start, end
         finally:
             self._idle_readers.append(reader)
 
-    def has_records(self, place: TopicPartition, start: int, end: int) -> bool:
+    def has_records(self, partition: TopicPartition, start: int, end: int) -> bool:
         """Return whether an offset range of a partition has committed records, and not only transaction markers."""
-        low, _ = self.bounds(place)
+        low, _ = self.bounds(partition)
         if start < low:
             # Retention and purges delete processed records and markers alike, so the range may have held only markers.
             # If unprocessed records were deleted, this was reported when the group's offset was moved past them.
-            logger.info("%s: offsets %d to %d are deleted; they do not count as missing in state", place, start, low)
+            logger.info(
+                "%s: offsets %d to %d are deleted; they do not count as missing in state", partition, start, low
+            )
         begin = max(start, low)
         try:
-            return begin < end and any(batch.keys for batch in self.changelog(place, begin, end))
+            return begin < end and any(batch.keys for batch in self.changelog(partition, begin, end))
         except ChangelogError:
             return True
 

@@ -41,7 +41,9 @@ class Merge:
         times: Callable[[Chunk], list[int]],
         clients: TaskClients,
     ) -> None:
-        self._feeds = [_Feed(place, delivered.get(place, ()), at, times, clients) for place, at in start.items()]
+        self._feeds = [
+            _Feed(partition, delivered.get(partition, ()), at, times, clients) for partition, at in start.items()
+        ]
 
     def runs(self) -> Iterator[ChunkSlice]:
         """Yield runs until they cover all delivered records. The caller must process a run before it requests the next.
@@ -63,7 +65,7 @@ class Merge:
 
     def left(self, done: Mapping[TopicPartition, int]) -> bool:
         """Return whether delivered records remain, given the offsets of the next records to process."""
-        return any(done.get(feed.place, feed.start) < feed.delivered_end for feed in self._feeds)
+        return any(done.get(feed.partition, feed.start) < feed.delivered_end for feed in self._feeds)
 
     def close(self) -> None:
         """Stop reading ahead."""
@@ -79,7 +81,7 @@ class _Feed:
     """One input: the delivered records, then those that are read ahead.
 
     Attributes:
-        place: the input partition.
+        partition: the input partition.
         start: offset of its first record.
         time: timestamp of the next record, once `ready` has found one.
         delivered_end: offset after the last delivered record.
@@ -87,13 +89,13 @@ class _Feed:
 
     def __init__(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         delivered: Iterable[Chunk],
         start: int,
         times: Callable[[Chunk], list[int]],
         clients: TaskClients,
     ) -> None:
-        self.place = place
+        self.partition = partition
         self.start = self._position = start
         self.time = 0
         chunks = _ordered(delivered)
@@ -125,7 +127,7 @@ class _Feed:
         """Take the next record, and the following ones up to a timestamp."""
         chunk, times, start = self._chunk, self._times, self._index
         if chunk is None:
-            raise RuntimeError(f"{self.place} has no next record")
+            raise RuntimeError(f"{self.partition} has no next record")
         stop, count = start + 1, len(times)
         while stop < count and times[stop] <= bound:
             stop += 1
@@ -138,9 +140,9 @@ class _Feed:
 
     def _read(self, delivered: Iterable[Chunk]) -> Generator[Chunk, None, None]:
         yield from delivered
-        end = self._clients.log_end(self.place)
+        end = self._clients.log_end(self.partition)
         if self._position < end:
-            yield from self._clients.read(self.place, self._position, end)
+            yield from self._clients.read(self.partition, self._position, end)
 
 
 def _ordered(delivered: Iterable[Chunk]) -> list[Chunk]:
@@ -151,5 +153,5 @@ def _ordered(delivered: Iterable[Chunk]) -> list[Chunk]:
         return chunks
     whole = chunks[0].join(chunks[1:])
     # Drop duplicate offsets.
-    places = {offset: index for index, offset in enumerate(whole.offsets)}
-    return [whole.select(places[offset] for offset in sorted(places))]
+    partitions = {offset: index for index, offset in enumerate(whole.offsets)}
+    return [whole.select(partitions[offset] for offset in sorted(partitions))]

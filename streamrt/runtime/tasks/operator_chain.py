@@ -46,7 +46,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.collector import OutputCollector, OutputRefused
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.runtime.tasks.stream_task import StreamTask
-from streamrt.runtime.tasks.watchdog import Place, Watchdog, is_own
+from streamrt.runtime.tasks.watchdog import RecordId, Watchdog, is_own
 from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
 from streamrt.topics import TimestampExtractor, Topic
 from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
@@ -248,12 +248,12 @@ class OperatorChain:
                     break
             return chunk.offsets[index] + 1, index + 1 == last
 
-    def tick(self, tick: Tick, place: TopicPartition, offset: int) -> None:
+    def tick(self, tick: Tick, partition: TopicPartition, offset: int) -> None:
         """Call the tick functions of the operators.
 
         Args:
             tick: the current time and watermarks.
-            place: an input partition.
+            partition: an input partition.
             offset: offset of its next record; errors report it, because a tick has no record.
 
         Raises:
@@ -262,8 +262,8 @@ class OperatorChain:
             StoreCorruptedError: if a store is damaged.
         """
         none = TimestampType.TIMESTAMP_NOT_AVAILABLE
-        self._chunk = Chunk(place.topic, place.partition, [offset], [None], [None], [-1], [none])
-        self._input = self._inputs[place.topic]
+        self._chunk = Chunk(partition.topic, partition.partition, [offset], [None], [None], [-1], [none])
+        self._input = self._inputs[partition.topic]
         self._index = 0
         self._override = None
         # Later ticks have higher numbers, also within the same millisecond and after a restart.
@@ -279,8 +279,8 @@ class OperatorChain:
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
                     self._skip_record(error, None, None, tick.now, None)
 
-    def moment(self) -> tuple[object, Place] | None:
-        """Return a unique id of the current record or tick, and its place; None between records."""
+    def moment(self) -> tuple[object, RecordId] | None:
+        """Return a unique id of the current record or tick, and its topic, partition and offset; None between records."""
         chunk, index = self._chunk, self._index
         if chunk is None or index >= len(chunk.offsets):
             return None
@@ -328,7 +328,7 @@ class OperatorChain:
             raise RuntimeError("there is a current record only while operators run")
         return self._chunk.raw(self._index)
 
-    def _place(self) -> tuple[str, int, int]:
+    def _record(self) -> tuple[str, int, int]:
         chunk = self._chunk
         if chunk is None:
             raise RuntimeError("there is a current record only while operators run")
@@ -340,7 +340,7 @@ class OperatorChain:
         Outputs of a tick have no input record. Instead of an offset they have a negative number that is unique for each
         tick of the partition; with an offset, sinks could take them for results of that record.
         """
-        topic, partition, offset = self._place()
+        topic, partition, offset = self._record()
         return topic, partition, -self._ticks if self._ticking else offset
 
     def _items(self, value: Any, headers: Headers | None, timestamp: int) -> list[tuple[Any, int]]:
@@ -391,7 +391,7 @@ class OperatorChain:
     def _skip_record(self, error: BaseException, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         if isinstance(error, TaskFailed):
             raise error
-        topic, partition, offset = self._place()
+        topic, partition, offset = self._record()
         where = f"{topic}[{partition}] at offset {offset}"
         if isinstance(error, OutputRefused):
             operator = _failed_operator(error.__traceback__) or "an operator"
@@ -402,9 +402,9 @@ class OperatorChain:
         record = Record(value, key, timestamp, headers, self.message_context())
         if callback is None or not self._ask("on_processing_error", callback, cause, record):
             node = _failed_operator(error.__traceback__)
-            place = _user_frame(error.__traceback__)
+            location = _user_frame(error.__traceback__)
             message = (
-                f"{node or 'an operator'} failed on {where}{f' ({place})' if place else ''}: "
+                f"{node or 'an operator'} failed on {where}{f' ({location})' if location else ''}: "
                 f"{type(cause).__name__}: {cause}"
             )
             if node is not None and not node.operator.stores():
@@ -425,7 +425,7 @@ class OperatorChain:
             raise TaskFailed(self._failure("callback", message, raised)) from raised
 
     def _failure(self, kind: str, message: str, cause: Exception) -> Failure:
-        topic, partition, offset = self._place()
+        topic, partition, offset = self._record()
         text = "".join(traceback.format_exception(cause))
         return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
 

@@ -120,7 +120,7 @@ class Restored:
 def replay(
     partition: StorePartition,
     identity: StoreIdentity,
-    place: TopicPartition,
+    log: TopicPartition,
     start: int,
     end: int,
     clients: TaskClients,
@@ -131,7 +131,7 @@ def replay(
     Args:
         partition: the store partition.
         identity: the identity of the data.
-        place: the changelog partition.
+        log: the changelog partition.
         start: first offset to apply.
         end: the changelog's high watermark.
         clients: reads the changelog.
@@ -155,7 +155,7 @@ def replay(
     sifted = EpochFilter(None if stamp is None else stamp.epoch)
     # The offset up to which the changelog need not be read again; it is not after skipped records.
     sound = at, sifted.newest
-    for batch in clients.changelog(place, start, end):
+    for batch in clients.changelog(log, start, end):
         changes, position = restore_changes(sifted.take(batch), partition)
         if position is not None:
             found.position, observed = position, position.observed
@@ -186,8 +186,8 @@ def replay(
 def check_position(
     position: int | None,
     topic_id: str | None,
-    place: TopicPartition,
-    home: StorePlacement,
+    partition: TopicPartition,
+    placement: StorePlacement,
     committed: int,
     identity: StoreIdentity,
     clients: TaskClients,
@@ -199,8 +199,8 @@ def check_position(
     Args:
         position: next input offset of the state; None for state without a position.
         topic_id: id of the state's input topic, from the position record.
-        place: the input partition.
-        home: the store.
+        partition: the input partition.
+        placement: the store.
         committed: committed offset of the group.
         identity: the identity of the data.
         clients: reads the input.
@@ -210,15 +210,15 @@ def check_position(
         ChangelogError: if state and offset do not match.
         TransactionError: if another process has advanced both since the offset was read.
     """
-    store = home.spec.name
-    what = f"store {store!r} of {place}"
+    store = placement.spec.name
+    what = f"store {store!r} of {partition}"
     advice = (
         "set the group's offset to that of the state, or start over: delete the changelog topic and call clear_state()"
     )
     if topic_id is not None and identity.topic_id is not None and topic_id != identity.topic_id:
         raise ChangelogError(
-            f"{what} was made from topic {place.topic!r}, which was deleted and created again since: its offsets now stand "
-            f"for other records; {advice}"
+            f"{what} was made from topic {partition.topic!r}, which was deleted and created again since: its offsets now "
+            f"stand for other records; {advice}"
         )
     if position is None:
         return
@@ -227,18 +227,18 @@ def check_position(
             f"{what} contains the records up to offset {position}, but the consumer group {identity.group!r} is at "
             f"{committed}: its offset was set back, and records would count twice; {advice}"
         )
-    elif position < committed and clients.has_records(place, position, committed):
+    elif position < committed and clients.has_records(partition, position, committed):
         # The driver has refused this at the start, unless a process that had lost the partition wrote a later position.
-        topics = [each.topic for each in home.inputs]
-        trouble = missed_records(identity.group, home.place, topics, store, place, position, committed)
+        topics = [each.topic for each in placement.inputs]
+        trouble = missed_records(identity.group, placement.scope, topics, store, partition, position, committed)
     else:
         return
     if transactional:
         # State and offset were read at different times. A new owner of the partition has fenced this process.
-        again = clients.committed(place)
+        again = clients.committed(partition)
         if again is not None and again > committed:
             raise TransactionError(
-                f"{place} was reassigned to another process, which has committed offset {again}", fenced=True
+                f"{partition} was reassigned to another process, which has committed offset {again}", fenced=True
             )
     raise ChangelogError(trouble)
 
@@ -285,12 +285,12 @@ def _partitions(number: int) -> str:
     return f"{number} partition" if number == 1 else f"{number} partitions"
 
 
-def refuse_without_changelog(stamp: Stamp | None, place: TopicPartition, store: str, *, known: bool) -> None:
+def refuse_without_changelog(stamp: Stamp | None, partition: TopicPartition, store: str, *, known: bool) -> None:
     """Raise if existing state was lost and there is no changelog to restore it.
 
     Args:
         stamp: the stamp of the local store.
-        place: the input partition.
+        partition: the input partition.
         store: name of the store.
         known: whether the group's last commit of the partition names this store.
 
@@ -299,6 +299,6 @@ def refuse_without_changelog(stamp: Stamp | None, place: TopicPartition, store: 
     """
     if stamp is None and known:
         raise StateError(
-            f"store {store!r} of {place} is missing in the state directory, and with use_changelog_topics=False there is no "
-            "changelog to restore it from: bring the directory back, or start over with another consumer_group"
+            f"store {store!r} of {partition} is missing in the state directory, and with use_changelog_topics=False there is "
+            "no changelog to restore it from: bring the directory back, or start over with another consumer_group"
         )

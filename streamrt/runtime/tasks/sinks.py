@@ -50,7 +50,7 @@ class TaskSinks:
 
         return take
 
-    def flush(self, places: Collection[TopicPartition]) -> None:
+    def flush(self, partitions: Collection[TopicPartition]) -> None:
         """Make the records of one task's partitions durable in the sinks.
 
         Raises:
@@ -65,16 +65,16 @@ class TaskSinks:
                 if partitioned is None:
                     sink.flush()
                 else:
-                    partitioned.flush_partitions(places)
+                    partitioned.flush_partitions(partitions)
             except SinkBackpressureError:
                 raise
             except Exception as error:
-                where = ", ".join(map(str, places))
+                where = ", ".join(map(str, partitions))
                 raise SinkError(
                     f"the sink {type(sink).__name__} failed on records of {where}: {_words(error)}"
                 ) from error
 
-    def pause(self, places: Collection[TopicPartition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Make the sinks drop the records of one task's partitions, after its commit was aborted.
 
         Raises:
@@ -86,20 +86,20 @@ class TaskSinks:
                 if partitioned is None:
                     sink.on_paused()
                 else:
-                    partitioned.drop_partitions(places)
+                    partitioned.drop_partitions(partitions)
             except Exception as error:
-                where = ", ".join(map(str, places))
+                where = ", ".join(map(str, partitions))
                 raise SinkError(
                     f"the sink {type(sink).__name__} failed to drop records of {where}: {_words(error)}"
                 ) from error
 
-    def take(self, places: Collection[TopicPartition]) -> list[tuple[int, SinkBatch]]:
+    def take(self, partitions: Collection[TopicPartition]) -> list[tuple[int, SinkBatch]]:
         """Return the records of one task's partitions for the driver's sinks, with the ids of their nodes."""
         return [
             (self._nodes[id(sink)], batch)
             for sink in self._used.values()
             if isinstance(sink, DriverSink)
-            for batch in sink.take_batches(places)
+            for batch in sink.take_batches(partitions)
         ]
 
 
@@ -179,8 +179,8 @@ class DriverSinks:
                 if stop.wait(pause):
                     raise SinkError(f"the application was stopped while it waited to retry the sink {name}") from error
             except Exception as error:
-                places = ", ".join(f"{batch.topic}[{batch.partition}]" for batch in batches)
-                raise SinkError(f"the sink {name} failed on records of {places}: {_words(error)}") from error
+                partitions = ", ".join(f"{batch.topic}[{batch.partition}]" for batch in batches)
+                raise SinkError(f"the sink {name} failed on records of {partitions}: {_words(error)}") from error
             else:
                 return
 

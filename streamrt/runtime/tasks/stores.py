@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
-from streamrt.runtime.placement import ChangelogSettings, StateSettings, StorePlacement, home_of, topic_ids
+from streamrt.runtime.placement import ChangelogSettings, StateSettings, StorePlacement, placement_of, topic_ids
 from streamrt.runtime.report import StoreTime
 from streamrt.runtime.tasks.clients import RecordWriter, TaskClients
 from streamrt.runtime.tasks.foreign import defend, epoch_headers, refuse_later_owner, set_right
@@ -62,7 +62,7 @@ class RestoreProgress:
 class _OpenStore:
     """A store partition in use."""
 
-    home: StorePlacement
+    placement: StorePlacement
     identity: StoreIdentity
     partition: StorePartition
     transaction: Transaction
@@ -86,7 +86,11 @@ class _OpenStore:
         A store whose stamp is behind the changelog and older than the longest absence is restored completely. A quarter
         of that time leaves room for real absences.
         """
-        return _FOR_EVER_MS if self.home.changelog is None else max(1_000, self.home.changelog.longest_absence_ms // 4)
+        return (
+            _FOR_EVER_MS
+            if self.placement.changelog is None
+            else max(1_000, self.placement.changelog.longest_absence_ms // 4)
+        )
 
 
 class StoreCatalog:
@@ -116,7 +120,7 @@ class TaskStores:
     Args:
         catalog: the stores of this process.
         stores: the stores of the task, by their names in the task.
-        place: the task.
+        task: the task.
         clients: reads changelogs.
         transactional: whether commits are exactly-once.
         claims: with at-least-once, the numbers of the claims of the input partitions.
@@ -135,7 +139,7 @@ class TaskStores:
         attempt: int = 0,
     ) -> None:
         self._catalog = catalog
-        self._homes = {name: home_of(catalog.settings, task, store) for name, store in stores.items()}
+        self._placements = {name: placement_of(catalog.settings, task, store) for name, store in stores.items()}
         self._clients = clients
         self._transactional = transactional
         self._claims = claims or {}
@@ -162,8 +166,10 @@ class TaskStores:
             RestoreInterrupted: at the deadline.
             StateError: if the state cannot be used; the subclass gives the reason.
         """
-        for name, home in self._homes.items():
-            self._open[name] = self._open_store(name, home, committed, known=home.place in known, deadline=deadline)
+        for name, placement in self._placements.items():
+            self._open[name] = self._open_store(
+                name, placement, committed, known=placement.scope in known, deadline=deadline
+            )
 
     def pending(self, committed: Mapping[TopicPartition, int]) -> int:
         """Return the number of changelog offsets that a restore of all stores would replay, without restoring.
@@ -172,18 +178,18 @@ class TaskStores:
             committed: committed offset of each input partition.
         """
         total = 0
-        for home in self._homes.values():
-            changelog, log = home.changelog, home.changelog_partition
+        for placement in self._placements.values():
+            changelog, log = placement.changelog, placement.changelog_partition
             if changelog is None or log is None:
                 continue
             bounds = self._clients.bounds(log)
             stamp = None
             with (
                 contextlib.suppress(StateError),
-                contextlib.closing(self._store(home).open(home.place.partition)) as partition,
+                contextlib.closing(self._store(placement).open(placement.scope.partition)) as partition,
             ):
                 stamp = partition.stamp
-            plan = self._plan(stamp, self._identity(home), bounds, home.total(committed), changelog)
+            plan = self._plan(stamp, self._identity(placement), bounds, placement.total(committed), changelog)
             total += max(0, bounds[1] - plan.start)
         return total
 
@@ -223,11 +229,11 @@ class TaskStores:
             for key, value in changes:
                 writer.produce(topic, value, key, now, headers, partition)
             position = Position(
-                store.home.total(ends),
+                store.placement.total(ends),
                 store.identity.topic_id,
                 store.identity.partitions,
                 store.transaction.stream_time,
-                store.home.each(ends),
+                store.placement.each(ends),
                 store.transaction.observed_time,
             )
             store.prepared, store.position = changes, position.encode()
@@ -282,11 +288,11 @@ class TaskStores:
         for store in self._open.values():
             stamp = Stamp(
                 store.identity,
-                store.home.total(ends),
+                store.placement.total(ends),
                 None if store.changelog is None else store.changelog_end + store.changes,
                 store.transaction.stream_time,
                 now,
-                store.home.each(ends),
+                store.placement.each(ends),
                 store.transaction.observed_time,
                 store.epoch if store.changelog is not None else None,
             )
@@ -326,7 +332,7 @@ class TaskStores:
     def renew(self) -> None:
         """Begin new transactions over the open store partitions, after `flush`."""
         for store in self._open.values():
-            store.transaction = self._begin(store.home, store.partition)
+            store.transaction = self._begin(store.placement, store.partition)
 
     def close(self) -> None:
         """Drop unflushed changes, and close the store partitions.
@@ -361,70 +367,77 @@ class TaskStores:
             self.close()
         if not self._repairs:
             raise damage
-        for home in self._homes.values():
-            if home.changelog is None:
+        for placement in self._placements.values():
+            if placement.changelog is None:
                 raise StateError(
                     f"{damage}; with use_changelog_topics=False there is no changelog to restore store "
-                    f"{home.spec.name!r} of {home.place} from: bring the directory back, or start over with another "
-                    "consumer_group"
+                    f"{placement.spec.name!r} of {placement.scope} from: bring the directory back, or start over with "
+                    "another consumer_group"
                 )
         logger.warning("%s; restoring it from its changelog", damage)
-        for home in self._homes.values():
-            self._store(home).destroy(home.place.partition)
+        for placement in self._placements.values():
+            self._store(placement).destroy(placement.scope.partition)
 
     def _open_store(
         self,
         name: str,
-        home: StorePlacement,
+        placement: StorePlacement,
         committed: Mapping[TopicPartition, int],
         *,
         known: bool,
         deadline: float | None,
     ) -> _OpenStore:
-        identity = self._identity(home)
-        partition = self._open_partition(home)
+        identity = self._identity(placement)
+        partition = self._open_partition(placement)
         try:
-            end, epoch = 0, self._epoch(home)
-            if home.changelog is None:
-                refuse_without_changelog(partition.stamp, home.place, home.spec.name, known=known)
+            end, epoch = 0, self._epoch(placement)
+            if placement.changelog is None:
+                refuse_without_changelog(partition.stamp, placement.scope, placement.spec.name, known=known)
                 stamp = partition.stamp
                 if stamp is not None:
                     check_owner(stamp.identity, identity)
-                    self._check(home, stamp, stamp.identity.topic_id, committed, identity)
+                    self._check(placement, stamp, stamp.identity.topic_id, committed, identity)
             else:
-                partition, end, found = self._restore(name, home, partition, identity, committed, deadline)
+                partition, end, found = self._restore(name, placement, partition, identity, committed, deadline)
                 epoch = epoch or found
-            transaction = self._begin(home, partition)
+            transaction = self._begin(placement, partition)
         except BaseException:
             partition.close()
             raise
         stamp = partition.stamp
         flushed_at = 0 if stamp is None else stamp.written_at
         return _OpenStore(
-            home, identity, partition, transaction, home.changelog_partition, end, epoch, flushed_at=flushed_at
+            placement,
+            identity,
+            partition,
+            transaction,
+            placement.changelog_partition,
+            end,
+            epoch,
+            flushed_at=flushed_at,
         )
 
-    def _epoch(self, home: StorePlacement) -> bytes | None:
+    def _epoch(self, placement: StorePlacement) -> bytes | None:
         """Return the epoch of this process's changelog records; None with exactly-once."""
         if self._transactional:
             return None
-        return epoch_of(max(self._claims.get(place, 0) for place in home.inputs), self._attempt)
+        return epoch_of(max(self._claims.get(partition, 0) for partition in placement.inputs), self._attempt)
 
-    def _begin(self, home: StorePlacement, partition: StorePartition) -> Transaction:
-        return home.spec.transaction(partition, self._catalog.settings.options, home.changelog is not None)
+    def _begin(self, placement: StorePlacement, partition: StorePartition) -> Transaction:
+        return placement.spec.transaction(partition, self._catalog.settings.options, placement.changelog is not None)
 
-    def _store(self, home: StorePlacement) -> Store:
-        return self._catalog.store(home.place.topic, home.spec)
+    def _store(self, placement: StorePlacement) -> Store:
+        return self._catalog.store(placement.scope.topic, placement.spec)
 
-    def _identity(self, home: StorePlacement) -> StoreIdentity:
+    def _identity(self, placement: StorePlacement) -> StoreIdentity:
         return StoreIdentity(
             self._catalog.settings.group,
-            home.place.topic,
-            home.place.partition,
-            home.spec.name,
-            home.source.topic_id,
-            None if home.changelog is None else home.changelog.id,
-            home.source.partitions,
+            placement.scope.topic,
+            placement.scope.partition,
+            placement.spec.name,
+            placement.source.topic_id,
+            None if placement.changelog is None else placement.changelog.id,
+            placement.source.partitions,
         )
 
     def _plan(
@@ -445,12 +458,12 @@ class TaskStores:
             longest_absence_ms=changelog.longest_absence_ms,
         )
 
-    def _open_partition(self, home: StorePlacement) -> StorePartition:
-        store, number = self._store(home), home.place.partition
+    def _open_partition(self, placement: StorePlacement) -> StorePartition:
+        store, number = self._store(placement), placement.scope.partition
         try:
             return store.open(number)
         except StoreCorruptedError as damage:
-            if home.changelog is None or not self._repairs:
+            if placement.changelog is None or not self._repairs:
                 raise
             logger.warning("%s; restoring it from its changelog", damage)
             store.destroy(number)
@@ -459,47 +472,49 @@ class TaskStores:
     def _restore(
         self,
         name: str,
-        home: StorePlacement,
+        placement: StorePlacement,
         partition: StorePartition,
         identity: StoreIdentity,
         committed: Mapping[TopicPartition, int],
         deadline: float | None,
     ) -> tuple[StorePartition, int, bytes | None]:
         """Restore a store partition to the end of its changelog; return it, maybe reopened, that end and its epoch."""
-        changelog, log = home.changelog, home.changelog_partition
+        changelog, log = placement.changelog, placement.changelog_partition
         if changelog is None or log is None:
-            raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
+            raise ValueError(f"store {placement.spec.name!r} of {placement.scope} has no changelog")
         bounds = self._clients.bounds(log)
         stamp = partition.stamp
         if stamp is not None:
             check_owner(stamp.identity, identity)
-        plan = self._plan(stamp, identity, bounds, home.total(committed), changelog)
+        plan = self._plan(stamp, identity, bounds, placement.total(committed), changelog)
         if bounds[0] > 0 and (stamp is None or plan.action is RestoreAction.WIPE):
             raise ChangelogError(
-                f"the records of changelog {log} below offset {bounds[0]} were deleted, so the state of {home.place} "
+                f"the records of changelog {log} below offset {bounds[0]} were deleted, so the state of {placement.scope} "
                 "cannot be restored; compaction never does this, so check the topic's cleanup.policy: start over with "
                 "another consumer_group"
             )
         if plan.action is RestoreAction.READY:
             epoch = None if stamp is None else stamp.epoch
-            refuse_later_owner(home.place, epoch, self._epoch(home))
-            self._check(home, stamp, None, committed, identity)
+            refuse_later_owner(placement.scope, epoch, self._epoch(placement))
+            self._check(placement, stamp, None, committed, identity)
             return partition, plan.start, epoch
         if plan.action is RestoreAction.WIPE:
             taken = 0 if stamp is None or stamp.identity != identity else stamp.changelog_offset or 0
             if taken > bounds[1] == 0:
                 raise ChangelogError(
-                    f"changelog {log} is empty, but store {home.spec.name!r} of {home.place} has its records up to offset "
-                    f"{taken}: the brokers have lost them; start over with another consumer_group"
+                    f"changelog {log} is empty, but store {placement.spec.name!r} of {placement.scope} has its records up to "
+                    f"offset {taken}: the brokers have lost them; start over with another consumer_group"
                 )
-            logger.warning("store %r of %s is restored completely: %s", home.spec.name, home.place, plan.reason)
+            logger.warning(
+                "store %r of %s is restored completely: %s", placement.spec.name, placement.scope, plan.reason
+            )
             partition.close()
-            store = self._store(home)
-            store.destroy(home.place.partition)
-            partition = store.open(home.place.partition)
+            store = self._store(placement)
+            store.destroy(placement.scope.partition)
+            partition = store.open(placement.scope.partition)
         try:
-            found = self._replay(name, home, partition, identity, (plan.start, bounds[1]), committed, deadline)
-            end = self._set_right(home, partition, found, bounds[1])
+            found = self._replay(name, placement, partition, identity, (plan.start, bounds[1]), committed, deadline)
+            end = self._set_right(placement, partition, found, bounds[1])
             # Otherwise an idle store would keep its old stamp on disk.
             partition.flush(wait=False)
         except BaseException:
@@ -507,9 +522,9 @@ class TaskStores:
             raise
         return partition, end, found.epoch
 
-    def _set_right(self, home: StorePlacement, partition: StorePartition, found: Restored, end: int) -> int:
+    def _set_right(self, placement: StorePlacement, partition: StorePartition, found: Restored, end: int) -> int:
         """Rewrite the keys whose last records in the changelog were skipped; return the new end of the changelog."""
-        own, log, stamp = self._epoch(home), home.changelog_partition, partition.stamp
+        own, log, stamp = self._epoch(placement), placement.changelog_partition, partition.stamp
         if own is None or log is None or stamp is None or not found.passed_over:
             # With exactly-once, each restore skips these records again.
             return end
@@ -520,16 +535,16 @@ class TaskStores:
     def _replay(
         self,
         name: str,
-        home: StorePlacement,
+        placement: StorePlacement,
         partition: StorePartition,
         identity: StoreIdentity,
         bounds: tuple[int, int],
         committed: Mapping[TopicPartition, int],
         deadline: float | None,
     ) -> Restored:
-        log = home.changelog_partition
+        log = placement.changelog_partition
         if log is None:
-            raise ValueError(f"store {home.spec.name!r} of {home.place} has no changelog")
+            raise ValueError(f"store {placement.spec.name!r} of {placement.scope} has no changelog")
         start, end = bounds
         progress = self.progress[name] = RestoreProgress(0, end - start)
         begun = time.monotonic()
@@ -544,47 +559,47 @@ class TaskStores:
         seconds = time.monotonic() - begun
         if found.records:
             logger.info("restored %d records of %s in %.1f s", found.records, log, seconds)
-        refuse_later_owner(home.place, found.epoch, self._epoch(home))
+        refuse_later_owner(placement.scope, found.epoch, self._epoch(placement))
         position = found.position
         topic_id = None if position is None else position.topic_id
-        self._check(home, position, topic_id, committed, identity)
+        self._check(placement, position, topic_id, committed, identity)
         if position is not None:
             check_partitions(position.partitions, identity)
         return found
 
     def _check(
         self,
-        home: StorePlacement,
+        placement: StorePlacement,
         found: Position | Stamp | None,
         topic_id: str | None,
         committed: Mapping[TopicPartition, int],
         identity: StoreIdentity,
     ) -> None:
         """Compare the state's offset of each input with the committed offset."""
-        at = home.split(found) or {}
-        if len(home.inputs) == 1:
-            self._check_input(home, home.inputs[0], at, topic_id, committed, identity)
+        at = placement.split(found) or {}
+        if len(placement.inputs) == 1:
+            self._check_input(placement, placement.inputs[0], at, topic_id, committed, identity)
             return
-        former, current = topic_ids(topic_id, home), topic_ids(identity.topic_id, home)
-        for place in home.inputs:
-            own = replace(identity, topic_id=current[place.topic])
-            self._check_input(home, place, at, former[place.topic], committed, own)
+        former, current = topic_ids(topic_id, placement), topic_ids(identity.topic_id, placement)
+        for partition in placement.inputs:
+            own = replace(identity, topic_id=current[partition.topic])
+            self._check_input(placement, partition, at, former[partition.topic], committed, own)
 
     def _check_input(
         self,
-        home: StorePlacement,
-        place: TopicPartition,
+        placement: StorePlacement,
+        partition: TopicPartition,
         at: Mapping[TopicPartition, int],
         topic_id: str | None,
         committed: Mapping[TopicPartition, int],
         identity: StoreIdentity,
     ) -> None:
         check_position(
-            at.get(place),
+            at.get(partition),
             topic_id,
-            place,
-            home,
-            committed[place],
+            partition,
+            placement,
+            committed[partition],
             identity,
             self._clients,
             transactional=self._transactional,

@@ -39,15 +39,15 @@ _CALLERS = (
 _NO_CALLERS = ("streamrt.joins.lookups", "streamrt.serializers.registry")
 """Modules that also call libraries, which have their own time-outs and must not be interrupted at arbitrary points."""
 
-Place = tuple[str, int, int]
+RecordId = tuple[str, int, int]
 """Topic, partition and offset of a record; a negative offset stands for a tick, which has no record."""
 
 
 class Watched(Protocol):
     """A task that processes records."""
 
-    def moment(self) -> tuple[object, Place] | None:
-        """Return a unique id of the current record or tick, and its place; None between records."""
+    def moment(self) -> tuple[object, RecordId] | None:
+        """Return a unique id of the current record or tick, and its id; None between records."""
 
 
 class Notes:
@@ -60,15 +60,15 @@ class Notes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._seen = 0
-        self._found: dict[Place, str] = {}
+        self._found: dict[RecordId, str] = {}
 
-    def add(self, place: Place, problem: str) -> None:
+    def add(self, record: RecordId, problem: str) -> None:
         """Note a record and its problem."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        topic, partition, offset = place
+        topic, partition, offset = record
         file = self._directory / f"{topic}-{partition}-{offset}.json"
         new = file.with_suffix(".new")
-        new.write_text(json.dumps([*place, problem]))
+        new.write_text(json.dumps([*record, problem]))
         new.replace(file)
 
     def of(self, topic: str, partition: int) -> dict[int, str]:
@@ -79,7 +79,7 @@ class Notes:
                 self._seen = changed
                 documents = [json.loads(file.read_text()) for file in self._directory.glob("*.json")]
                 self._found = {(name, number, offset): problem for name, number, offset, problem in documents}
-        return {place[2]: problem for place, problem in self._found.items() if place[:2] == (topic, partition)}
+        return {record[2]: problem for record, problem in self._found.items() if record[:2] == (topic, partition)}
 
 
 class Watchdog:
@@ -162,7 +162,7 @@ class Watchdog:
                 self._suspected = seen
                 signal.pthread_kill(thread, signal.SIGURG)
 
-    def _moment(self) -> tuple[object, Place] | None:
+    def _moment(self) -> tuple[object, RecordId] | None:
         running = self._running
         moment = None if running is None else running.moment()
         # Another task may have the same id.
@@ -178,9 +178,9 @@ class Watchdog:
         self._suspected, self._interrupted = None, moment[0]
         raise ProcessingTimeoutError(f"took longer than {self._timeout_s:g} s (processing_timeout)")
 
-    def _give_up(self, thread: int, place: Place) -> None:
+    def _give_up(self, thread: int, record: RecordId) -> None:
         stack = CallStack.of(sys._current_frames().get(thread))
-        topic, partition, offset = place
+        topic, partition, offset = record
         # A tick has no record to skip: the next process would do the same work.
         if not stack.called_by_operator or self._notes is None or offset < 0:
             return
@@ -190,7 +190,7 @@ class Watchdog:
         )
         logger.error("%s[%d] at offset %d: %s; ending the process that runs it", topic, partition, offset, problem)
         with contextlib.suppress(OSError):
-            self._notes.add(place, f"{problem}, so that its process was ended")
+            self._notes.add(record, f"{problem}, so that its process was ended")
         self._end()
 
 
