@@ -47,7 +47,7 @@ def run_restore(address: str, keys: int) -> float:
         clients = KafkaTaskClients(as_connection(address), "bench")
         own = {"default": TaskStore("in", StoreSpec())}
         stores = TaskStores(StoreCatalog(settings), own, task, clients, transactional=False)
-        stores.open({partition: 0}, known=())
+        stores.open({partition: 0}, stateful=())
         state = state_of("default", stores.transaction("default"))
         for number in range(keys):
             state(b"key-%d" % number, 0).set("count", number)
@@ -57,7 +57,7 @@ def run_restore(address: str, keys: int) -> float:
         stores.close()
         begun = time.monotonic()
         stores = TaskStores(StoreCatalog(settings), own, task, clients, transactional=False)
-        stores.open({partition: keys}, known={partition})
+        stores.open({partition: keys}, stateful={partition})
         seconds = time.monotonic() - begun
         stores.close()
         clients.close()

@@ -18,7 +18,7 @@ from streamrt.state.timed import TimedTransaction
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import WindowOperator
-from streamrt.windows.count import CountWindow
+from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.fixed import FixedWindow, Trigger
 from streamrt.windows.late import OnLate
 from streamrt.windows.session import SessionWindow
@@ -320,8 +320,8 @@ def _fixed(
     )
 
 
-def _counted(count: int, step: int) -> CountWindow:
-    return CountWindow(_NO_STORE, _NO_AGGREGATION, final=True, count=count, step=step)
+def _counted(count: int, step: int) -> CountWindowOperator:
+    return CountWindowOperator(_NO_STORE, _NO_AGGREGATION, final=True, count=count, step=step)
 
 
 def _times(method: str, grace_ms: int | timedelta, on_late: OnLate | None) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class GroupOffsets:
     ) -> dict[TopicPartition, CommittedOffset]:
         found = dict.fromkeys(partitions, CommittedOffset(None))
         wanted = [ConfluentTopicPartition(partition.topic, partition.partition) for partition in found]
-        asker = self._take(group, stable)
+        asker = self._acquire(group, stable)
         try:
             entries = _committed(asker, wanted, timeout_s)
         finally:
@@ -196,7 +196,7 @@ class GroupOffsets:
                 found[partition] = CommittedOffset(entry.offset, entry.metadata or "")
         return found
 
-    def _take(self, group: str, stable: bool) -> _Asker:
+    def _acquire(self, group: str, stable: bool) -> _Asker:
         with self._lock:
             for index in reversed(range(len(self._idle))):
                 if (self._idle[index].group, self._idle[index].stable) == (group, stable):

@@ -168,7 +168,7 @@ class PartitionFeed:
         """
         deadline = time.monotonic() + timeout_s
         while not self._failures:
-            found = self._take(max(0.0, deadline - time.monotonic()), records)
+            found = self._drain(max(0.0, deadline - time.monotonic()), records)
             known = self._ends.copy()
             batches = self._accept(found)
             # The client counts whole milliseconds, so the rest of the time after an empty poll cannot be waited for.
@@ -247,7 +247,7 @@ class PartitionFeed:
             except KafkaException as error:
                 raise request_error("the client did not accept input partitions", error) from error
 
-    def _take(self, timeout_s: float, most: int) -> list[Message]:
+    def _drain(self, timeout_s: float, most: int) -> list[Message]:
         """Wait for a record or an event; return it with all others that are available."""
         if self._client is None:
             time.sleep(timeout_s)

@@ -181,7 +181,7 @@ class PartitionReader(abc.ABC):
         try:
             wait = _Wait(self._what, partition, start, end, timeout_s)
             while wait.position < end:
-                found = self._take(client)
+                found = self._drain(client)
                 # A KafkaError is truthy; records have None.
                 if any(map(Message.error, found)):
                     for message in found:
@@ -208,7 +208,7 @@ class PartitionReader(abc.ABC):
         return self._inner
 
     @staticmethod
-    def _take(client: ConfluentConsumer) -> list[Message]:
+    def _drain(client: ConfluentConsumer) -> list[Message]:
         """Return the available messages; wait briefly if there are none."""
         # consume() alone would wait for the maximum number of messages.
         message = client.poll(_POLL_S)

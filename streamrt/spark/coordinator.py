@@ -265,7 +265,7 @@ class ResidentCoordinator:
                     return
                 elif isinstance(message, BatchDone):
                     # The other attempt begins after this work, and waits until it is handled.
-                    self._results.take(message.report)
+                    self._results.handle(message.report)
         except BaseException as error:  # noqa: BLE001 - it ends the application, in the thread that called run()
             self._fail(error)
         finally:
@@ -304,7 +304,7 @@ class ResidentCoordinator:
     def _hear(self, slot: WorkerHandle, link: TaskLink, message: FromTask) -> None:
         if isinstance(message, BatchDone):
             self._note(slot, message.report)
-            self._results.take(message.report)
+            self._results.handle(message.report)
             link.send(Ack(message.number))
         elif isinstance(message, ProgressUpdate):
             self._note(slot, message.report)

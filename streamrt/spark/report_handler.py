@@ -65,7 +65,7 @@ class ReportHandler:
         """
         self._sinks.start(session)
 
-    def take(self, report: Report) -> None:
+    def handle(self, report: Report) -> None:
         """Do all that must precede the commit of a report's offsets.
 
         Raises:

@@ -145,7 +145,7 @@ class TopologyTestDriver:
         self._event_time.ready(tasks_of_topology)
         self._event_time.at_end()
         self._event_time.processed(dict.fromkeys(partitions, 0))
-        self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._take)
+        self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._handle)
         self._display = Display(spec.topology)
         self._offsets: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
@@ -395,7 +395,7 @@ class TopologyTestDriver:
                 found.append((TopicPartition(name, number), record))
         return found
 
-    def _take(self, report: Report) -> None:
+    def _handle(self, report: Report) -> None:
         self._sinks.write(report.sunk, self._pause)
         positions = {partition: done.end for partition, done in report.ranges.items()}
         self._event_time.report(report.times, report.sent)

@@ -85,7 +85,7 @@ class MicroBatches:
 
     def __init__(self, tasks: TaskExecutor, take: Take) -> None:
         self._tasks = tasks
-        self._take = take
+        self._handle = take
 
     def get_ready(self, context: BatchContext) -> None:
         """Do nothing: tasks open at the start of a micro-batch."""
@@ -102,12 +102,12 @@ class MicroBatches:
 
     def _finish(self, report: Report, context: BatchContext) -> None:
         """Handle a report, and let tasks finish what they had to leave unfinished."""
-        self._take(report)
+        self._handle(report)
         positions = dict(context.positions)
         while left := [task for task, unfinished in report.unfinished.items() if unfinished]:
             positions.update({partition: done.end for partition, done in report.ranges.items()})
             report = self._tasks.tick(left, replace(context, positions=positions))
-            self._take(report)
+            self._handle(report)
 
     def close(self) -> None:
         """Do nothing: no store is open between two micro-batches."""
@@ -131,7 +131,7 @@ class ResidentFeeding:
         self._tasks = tasks
         self._clients = clients
         self._places = set(partitions)
-        self._take = take
+        self._handle = take
         self._processing = False
         self._context = BatchContext()
         self._feed = MemoryFeed()
@@ -219,7 +219,7 @@ class ResidentFeeding:
     def _hear(self, report: Report) -> None:
         if self._processing:
             _refuse_stalled(report)
-        self._take(report)
+        self._handle(report)
 
 
 def _step(task: ResidentLoop, done: Callable[[], bool]) -> None:

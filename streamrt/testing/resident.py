@@ -156,7 +156,7 @@ class MemoryLink:
 
     def __init__(self, positions: Callable[[], Mapping[TopicPartition, int]], take: Callable[[Report], None]) -> None:
         self._positions = positions
-        self._take = take
+        self._handle = take
         self._answers: list[ToTask] = []
 
     @property
@@ -177,10 +177,10 @@ class MemoryLink:
         if isinstance(message, AssignmentRequest):
             self._answers.append(StartPositions(message.generation, self._positions()))
         elif isinstance(message, BatchDone):
-            self._take(message.report)
+            self._handle(message.report)
             self._answers.append(Ack(message.number))
         elif isinstance(message, ProgressUpdate):
-            self._take(message.report)
+            self._handle(message.report)
         elif isinstance(message, Failed):
             raise message.error
 

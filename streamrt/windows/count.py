@@ -12,11 +12,11 @@ from streamrt.records import Headers
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import WindowOperator, log_no_key
 
-__all__ = ["CountWindow"]
+__all__ = ["CountWindowOperator"]
 
 
 @dataclass(frozen=True)
-class CountWindow(WindowOperator):
+class CountWindowOperator(WindowOperator):
     """Aggregates `count` records of a key, in the order of their arrival.
 
     Attributes:

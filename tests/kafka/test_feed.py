@@ -216,9 +216,9 @@ class CountingFeed(PartitionFeed):
 
     asked = 0
 
-    def _take(self, timeout_s: float, most: int) -> list[Message]:
+    def _drain(self, timeout_s: float, most: int) -> list[Message]:
         self.asked += 1
-        return super()._take(timeout_s, most)
+        return super()._drain(timeout_s, most)
 
 
 def test_polls_are_not_busy(kafka: Kafka, places: list[TopicPartition]) -> None:

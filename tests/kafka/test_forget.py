@@ -82,7 +82,7 @@ def test_a_store_in_use_can_be_forgotten_while_nothing_runs(world: World) -> Non
     version.close()
     files = list(Path(world.kafka.state_dir).glob(f"{world.group}/0/*/default/0"))
     assert files
-    part = StateDirectory.take(Path(world.kafka.state_dir), world.group, "cluster")
+    part = StateDirectory.acquire(Path(world.kafka.state_dir), world.group, "cluster")
     with pytest.raises(InvalidOperationError, match="in use by a running instance"):
         forget(world, "--store", "default", "--yes")
     part.release()

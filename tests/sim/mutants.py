@@ -45,7 +45,7 @@ _REAL_OBEY = ResidentLoop._obey
 _REAL_FOLLOW = ResidentLoop._follow
 _REAL_ABORT = WorkCycle._abort
 _REAL_START = plan_start
-_REAL_TAKE = Turns.take
+_REAL_TAKE = Turns.run
 
 
 def _begin_without_comparing(self: ExactlyOnceCommit, expected: Any, *, reuse: bool) -> dict[TopicPartition, int]:
@@ -400,7 +400,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ((driver_module, "plan_start", _begin_added_ones_like_others),),
     ),
     "resident, slow functions work without an end": ("", True, ((WorkCycle, "_slice", _slice_without_end),)),
-    "resident, tasks do not take turns": ("", True, ((Turns, "take", _take_in_the_same_order),)),
+    "resident, tasks do not take turns": ("", True, ((Turns, "run", _take_in_the_same_order),)),
     "records behind deleted ones are skipped": ("", True, ((driver_module, "plan_start", _go_on_at_the_end),)),
     "at least once, no position is produced": ("", False, ((TaskStores, "prepare", _prepare_without_position),)),
     "at least once, the stamp's changelog offset is one too high": (
@@ -427,7 +427,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((driver_module, "refuse_skipped_stores", _nothing),),
     ),
-    "at least once, records of former owners count": ("", False, ((EpochFilter, "take", _take_all_records),)),
+    "at least once, records of former owners count": ("", False, ((EpochFilter, "filter", _take_all_records),)),
     "at least once, what others write over stays": ("", False, ((TaskStores, "defend", _defend_nothing),)),
     "at least once, keys of others are not written again": (
         "",

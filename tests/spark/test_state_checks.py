@@ -187,7 +187,7 @@ def test_a_state_directory_of_others_is_refused(kafka: Kafka) -> None:
 
 def test_a_second_instance_beside_the_first_one_has_files_of_its_own(kafka: Kafka) -> None:
     shop = Shop.opened(kafka)
-    first = StateDirectory.take(kafka.state_dir, shop.group, kafka.admin.cluster_id())
+    first = StateDirectory.acquire(kafka.state_dir, shop.group, kafka.admin.cluster_id())
     try:
         assert first.number == 0
         shop.feed("ab")

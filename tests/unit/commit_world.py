@@ -222,7 +222,7 @@ class World:
             self.catalog, {"default": TaskStore("in", StoreSpec())}, TASK, self.clients, transactional=False
         )
         assert spec.state is not None
-        stores.open({PLACE: 0}, known=())
+        stores.open({PLACE: 0}, stateful=())
         try:
             number: int = state_of("default", stores.transaction("default"))(None, 0).get("n", 0)
             return number

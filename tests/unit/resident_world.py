@@ -532,7 +532,7 @@ class World:
         stores = TaskStores(
             self.catalog, {"default": TaskStore("in", StoreSpec())}, task, self.clients, transactional=False
         )
-        stores.open({place: len(self.feed.logs.get(place, ()))}, known=())
+        stores.open({place: len(self.feed.logs.get(place, ()))}, stateful=())
         try:
             number: int = state_of("default", stores.transaction("default"))(b"key", 0).get("n", 0)
             return number

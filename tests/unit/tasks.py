@@ -94,7 +94,7 @@ class Process:
         try:
             turns = Turns(self._tasks.task_of)
             turns.add(chunks)
-            turns.take(batch)
+            turns.run(batch)
             if turns:
                 batch.report.complete = False
             return self._tasks.end(batch)
@@ -110,7 +110,7 @@ class Process:
             turns = Turns(self._tasks.task_of)
             for task in due:
                 turns.want(task)
-            turns.take(batch)
+            turns.run(batch)
             return self._tasks.end(batch)
         finally:
             batch.close()

@@ -387,7 +387,7 @@ def test_state_is_cleared_for_this_application_alone(tmp_path: Path) -> None:
     app = application(consumer_group="mine", state_dir=tmp_path)
     app.clear_state()
     for group in ("mine", "other"):
-        StateDirectory.take(tmp_path, group, "cluster").release()
+        StateDirectory.acquire(tmp_path, group, "cluster").release()
         (tmp_path / group / "0" / "in").mkdir(parents=True)
     app.clear_state()
     assert not (tmp_path / "mine" / "0").exists()

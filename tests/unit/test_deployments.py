@@ -168,11 +168,11 @@ def test_fault_7_records_of_a_lower_epoch_than_one_before_do_not_count() -> None
     old, new = epoch_of(5, 9), epoch_of(6, 0)
     sifted = EpochFilter()
     batch = Records((b"a", b"1", old), (b"b", b"1", new), (b"a", b"0", old), (b"c", b"7", None), (b"d", b"1", new))
-    assert list(sifted.take(batch)) == [(b"a", b"1"), (b"b", b"1"), (b"c", b"7"), (b"d", b"1")]
+    assert list(sifted.filter(batch)) == [(b"a", b"1"), (b"b", b"1"), (b"c", b"7"), (b"d", b"1")]
     assert sifted.passed_over == {b"a"}
     assert sifted.newest == new
-    assert list(EpochFilter(new).take(Records((b"a", b"0", old)))) == []
-    assert list(EpochFilter(old).take(Records((b"a", b"0", old), (b"b", b"0", old)))) == [(b"a", b"0"), (b"b", b"0")]
+    assert list(EpochFilter(new).filter(Records((b"a", b"0", old)))) == []
+    assert list(EpochFilter(old).filter(Records((b"a", b"0", old), (b"b", b"0", old)))) == [(b"a", b"0"), (b"b", b"0")]
 
 
 # -- 14: stores that a version without them has passed by --------------------------------------------------------------------
@@ -249,8 +249,8 @@ class Disk:
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        self.part = StateDirectory.take(base, "shop", "cluster")
-        self.other = StateDirectory.take(base, "shop", "cluster")
+        self.part = StateDirectory.acquire(base, "shop", "cluster")
+        self.other = StateDirectory.acquire(base, "shop", "cluster")
         self.other.release()
         self.progress = Progress()
 
@@ -298,7 +298,7 @@ def test_fault_22_nothing_is_deleted_before_its_time(disk: Disk, delay_s: float 
 
 
 def test_fault_22_what_may_be_needed_stays(disk: Disk) -> None:
-    running = StateDirectory.take(disk.base, "shop", "cluster")
+    running = StateDirectory.acquire(disk.base, "shop", "cluster")
     assigned = disk.store(disk.part, number=1)
     merged = disk.store(disk.part, "a--orders", 1)
     alone = disk.store(disk.part, changelog=None)

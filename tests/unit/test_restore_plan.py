@@ -191,10 +191,10 @@ def test_another_number_of_partitions_is_refused() -> None:
 
 
 def test_state_without_changelog_must_not_be_gone() -> None:
-    refuse_without_changelog(None, PLACE, "default", known=False)
-    refuse_without_changelog(stamp(None), PLACE, "default", known=True)
+    refuse_without_changelog(None, PLACE, "default", has_committed_state=False)
+    refuse_without_changelog(stamp(None), PLACE, "default", has_committed_state=True)
     with pytest.raises(StateError, match="missing in the state directory"):
-        refuse_without_changelog(None, PLACE, "default", known=True)
+        refuse_without_changelog(None, PLACE, "default", has_committed_state=True)
 
 
 # -- The replay ------------------------------------------------------------------------------------------------------

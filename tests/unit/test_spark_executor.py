@@ -106,7 +106,7 @@ def test_fault_15_levels_secrets_and_lines_are_each_applications_own() -> None:
         for each in (loud, quiet, silent):
             assert list(work_of_worker(each, BatchContext(), print_level)) == []
     for each, level in ((loud, "DEBUG"), (quiet, "ERROR"), (silent, "NOTSET")):
-        assert WorkerProcess.current(each).tasks.take_shown() == [(PRINTED, level)] * 2
+        assert WorkerProcess.current(each).tasks.drain_shown() == [(PRINTED, level)] * 2
     assert "sesame" not in repr(loud)
     assert WorkerProcess.current(loud).settings.secrets.keys().isdisjoint(WorkerProcess.current(quiet).settings.secrets)
 

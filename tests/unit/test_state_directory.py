@@ -16,7 +16,7 @@ GROUP, CLUSTER = "shop", "cluster-1"
 
 
 def take(root: Path) -> StateDirectory:
-    return StateDirectory.take(root, GROUP, CLUSTER)
+    return StateDirectory.acquire(root, GROUP, CLUSTER)
 
 
 def mode(path: Path) -> int:
@@ -37,7 +37,7 @@ def test_instances_have_parts_of_their_own(tmp_path: Path) -> None:
 def test_a_process_that_died_has_no_part_any_more(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path; from streamrt.runtime.driver.directory import StateDirectory\n"
-        f"part = StateDirectory.take(Path(sys.argv[1]), {GROUP!r}, {CLUSTER!r})\n"
+        f"part = StateDirectory.acquire(Path(sys.argv[1]), {GROUP!r}, {CLUSTER!r})\n"
         "print(part.number, flush=True); sys.stdin.read(); os._exit(9)"
     )
     with subprocess.Popen(
@@ -123,7 +123,7 @@ def test_the_directory_of_somebody_else_is_refused(tmp_path: Path, group: str, c
     with pytest.raises(StateError, match="belongs to the application"):
         take(tmp_path)
     # The lock was given back, so that the right owner is not kept out.
-    StateDirectory.take(tmp_path / "elsewhere", GROUP, CLUSTER).release()
+    StateDirectory.acquire(tmp_path / "elsewhere", GROUP, CLUSTER).release()
     owner.unlink()
     part = take(tmp_path)
     assert part.number == 0
@@ -133,9 +133,9 @@ def test_the_directory_of_somebody_else_is_refused(tmp_path: Path, group: str, c
 def test_a_directory_without_state_changes_its_owner(tmp_path: Path) -> None:
     running = take(tmp_path)
     with pytest.raises(StateError, match="belongs to the application"):
-        StateDirectory.take(tmp_path, GROUP, "cluster-2")
+        StateDirectory.acquire(tmp_path, GROUP, "cluster-2")
     running.release()
-    StateDirectory.take(tmp_path, GROUP, "cluster-2").release()
+    StateDirectory.acquire(tmp_path, GROUP, "cluster-2").release()
     assert json.loads((tmp_path / GROUP / "owner.json").read_text())["cluster"] == "cluster-2"
 
 
@@ -169,7 +169,7 @@ def test_clear_deletes_the_state_of_all_instances(tmp_path: Path) -> None:
         (part.path / "store").mkdir(parents=True)
         (part.path / "store" / "data").write_text("x")
         part.release()
-    other = StateDirectory.take(tmp_path, "other", CLUSTER)
+    other = StateDirectory.acquire(tmp_path, "other", CLUSTER)
     other.path.mkdir()
     clear(tmp_path, GROUP)
     assert not any(part.path.exists() for part in parts)

@@ -18,7 +18,7 @@ from streamrt.topology import Node, Operator, RecordHandler, WatermarkStrategy
 from streamrt.windows import Collect, Count, Sum
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import Closing, ClosingStrategy
-from streamrt.windows.count import CountWindow
+from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.fixed import FixedWindow
 from streamrt.windows.late import LateRecords
 from streamrt.windows.session import SessionWindow
@@ -306,7 +306,7 @@ class Picky(Sum):
         FixedWindow(STORE, Aggregation.of(Picky()), False, duration_ms=10, step_ms=10),
         FixedWindow(STORE, Aggregation.of(Picky()), False, duration_ms=10, step_ms=5),
         SlidingWindow(STORE, Aggregation.of(Picky()), False, duration_ms=10),
-        CountWindow(STORE, Aggregation.of(Picky()), False, 5, 5),
+        CountWindowOperator(STORE, Aggregation.of(Picky()), False, 5, 5),
     ],
 )
 def test_a_result_that_raises_leaves_memory_and_store_equal(operator: Operator) -> None:
@@ -398,7 +398,7 @@ def test_windows_that_are_closed_leave_nothing_whatever_the_commits(operator: An
 
 
 def test_count_windows_that_are_full_leave_nothing() -> None:
-    task = Task(CountWindow(STORE, Aggregation.named(n=Count(), all=Collect()), True, 3, 3))
+    task = Task(CountWindowOperator(STORE, Aggregation.named(n=Count(), all=Collect()), True, 3, 3))
     for number in range(9):
         task.run(number, b"k", 5)
     assert [value["all"] for _, value in task.outputs] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]

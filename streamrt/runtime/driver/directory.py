@@ -45,8 +45,8 @@ class StateDirectory:
     Example:
         >>> import tempfile
         >>> directory = Path(tempfile.mkdtemp())
-        >>> first = StateDirectory.take(directory, "shop", "cluster-1")
-        >>> second = StateDirectory.take(directory, "shop", "cluster-1")
+        >>> first = StateDirectory.acquire(directory, "shop", "cluster-1")
+        >>> second = StateDirectory.acquire(directory, "shop", "cluster-1")
         >>> first.number, second.number
         (0, 1)
         >>> first.release(), second.release()
@@ -59,7 +59,7 @@ class StateDirectory:
         self._lock = lock
 
     @classmethod
-    def take(cls, state_dir: Path, group: str, cluster: str) -> "StateDirectory":
+    def acquire(cls, state_dir: Path, group: str, cluster: str) -> "StateDirectory":
         """Lock the first free part.
 
         Args:
@@ -112,7 +112,7 @@ def part_of_state_dir(state_dir: Path, group: str, cluster: str, *, needed: bool
         StateError: if the directory cannot be used and is needed, or belongs to another application or cluster.
     """
     try:
-        part = StateDirectory.take(state_dir, group, cluster)
+        part = StateDirectory.acquire(state_dir, group, cluster)
     except OSError as error:
         if needed:
             raise StateError(

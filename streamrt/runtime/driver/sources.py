@@ -374,7 +374,7 @@ class SourceProcess:
         code = self._process.poll()
         try:
             if self._pipe is not None and self._pipe.poll():
-                self._take(json.loads(self._pipe.recv_bytes()))
+                self._handle(json.loads(self._pipe.recv_bytes()))
         except (EOFError, OSError):
             # The other end closes shortly before the exit code is available.
             pass
@@ -382,7 +382,7 @@ class SourceProcess:
             self._ended = True
             self._failure = f"source {self.name} failed: its process {_exit_words(code)}"
 
-    def _take(self, report: Mapping[str, str]) -> None:
+    def _handle(self, report: Mapping[str, str]) -> None:
         self._ended = True
         if "error" in report:
             self._failure = f"source {self.name} failed: {report['error']}"

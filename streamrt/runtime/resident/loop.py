@@ -182,7 +182,7 @@ class ResidentLoop:
 
     def _obey(self, message: ToTask) -> None:
         if isinstance(message, Ack):
-            offsets, sent = self._outbox.taken(message.number)
+            offsets, sent = self._outbox.acknowledged(message.number)
             if offsets:
                 self._membership.commit(offsets, sent)
         elif isinstance(message, Time):
@@ -299,7 +299,7 @@ class ResidentLoop:
             task = self._tasks.assign(task_id, {each: begin.positions[each] for each in self._tasks.inputs(task_id)})
             task.stateful = frozenset(each for each in begin.stateful if each.partition == task_id.partition)
             task.durable.sent.update(begin.sent.get(task_id, {}))
-            task.behind = True
+            task.replaying = True
         self._waiting.keep(self._tasks.assigned)
         self._feed.add(begin.positions)
         if self._cycle is not None:
@@ -320,7 +320,7 @@ class ResidentLoop:
         self._settle()
         self._awaiting = True
         # The answer of the driver to a report triggers the commit of its offsets.
-        self._outbox.await_taken(self._hear, lambda: group.lost or (self._stop is not None and self._stop.discard))
+        self._outbox.await_acks(self._hear, lambda: group.lost or (self._stop is not None and self._stop.discard))
         if group.has_pending_commit:
             group.commit({})
 
@@ -412,7 +412,7 @@ class ResidentLoop:
         if abs(self._tasks.clients.now() - cycle.context.now) >= _STALE_MS:
             # Keep the wall clock of the context current for operators that use it.
             cycle.context = self._context()
-        self._turns.take(cycle)
+        self._turns.run(cycle)
         self._examine(cycle)
         # Unprocessed records of crowded partitions would keep those of other partitions from being polled.
         crowded, relieved = self._turns.crowding()
@@ -496,15 +496,15 @@ class ResidentLoop:
             self._feed.pause(task.inputs)
             for partition, start in task.start.items():
                 self._feed.seek(partition, start)
-            task.behind = True
+            task.replaying = True
             task.reported.times.clear()
 
     def _catch_up(self) -> None:
         """Note which tasks have re-read all records of earlier attempts: those at the ends of their inputs."""
-        behind = [task for task in self._open_tasks() if task.behind]
+        behind = [task for task in self._open_tasks() if task.replaying]
         ends = self._feed.ends().keys() if behind else ()
         for task in behind:
-            task.behind = task.id in self._turns or not set(task.inputs).issubset(ends)
+            task.replaying = task.id in self._turns or not set(task.inputs).issubset(ends)
 
     def _meet(self, report: Report) -> None:
         """Make tasks with retriable errors wait, and report them."""

@@ -20,12 +20,12 @@ __all__ = ["Outbox"]
 logger = logging.getLogger("streamrt")
 
 _TELL_S = 0.1
-_TAKEN_S = 30.0
-_UNTAKEN = 4
+_ACK_S = 30.0
+_MOST_UNACKNOWLEDGED = 4
 
 
 @dataclass(frozen=True)
-class _Untaken:
+class _Unacknowledged:
     """The offsets of a report, which can be committed after the driver has answered it.
 
     Attributes:
@@ -58,7 +58,7 @@ class Outbox:
             topology.watermarks(stream) or topology.wall_clock_stores(stream) for stream in topology.streams
         )
         self._number = 0
-        self._untaken: list[_Untaken] = []
+        self._unacknowledged: list[_Unacknowledged] = []
         self._records = 0
         # The tasks at their ends, as the driver knows them.
         self._ended: frozenset[TaskId] | None = None
@@ -68,12 +68,12 @@ class Outbox:
     @property
     def waiting(self) -> bool:
         """Whether there are unanswered reports."""
-        return bool(self._untaken)
+        return bool(self._unacknowledged)
 
     @property
     def full(self) -> bool:
         """Whether so many reports are unanswered that work must pause."""
-        return len(self._untaken) >= _UNTAKEN
+        return len(self._unacknowledged) >= _MOST_UNACKNOWLEDGED
 
     def report(
         self,
@@ -97,28 +97,28 @@ class Outbox:
             if (task := self._tasks.assigned.get(task_id)) is not None:
                 task.reported.sent[topic] = time
         self._number += 1
-        self._untaken.append(_Untaken(self._number, offsets, sent or {}))
+        self._unacknowledged.append(_Unacknowledged(self._number, offsets, sent or {}))
         self._link.send(BatchDone(self._number, report))
 
-    def taken(self, number: int) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, Sent]]]:
+    def acknowledged(self, number: int) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, Sent]]]:
         """Note that the driver has answered all reports up to a number.
 
         Returns:
             The offsets to commit now, and the event times sent into exchanges up to these offsets.
         """
-        taken = [each for each in self._untaken if each.number <= number]
-        self._untaken = [each for each in self._untaken if each.number > number]
-        offsets = {partition: offset for each in taken for partition, offset in each.offsets.items()}
-        return offsets, {partition: sent for each in taken for partition, sent in each.sent.items()}
+        acknowledged = [each for each in self._unacknowledged if each.number <= number]
+        self._unacknowledged = [each for each in self._unacknowledged if each.number > number]
+        offsets = {partition: offset for each in acknowledged for partition, offset in each.offsets.items()}
+        return offsets, {partition: sent for each in acknowledged for partition, sent in each.sent.items()}
 
-    def await_taken(self, hear: Callable[[float], None], in_vain: Callable[[], bool]) -> None:
+    def await_acks(self, hear: Callable[[float], None], in_vain: Callable[[], bool]) -> None:
         """Wait until the driver has answered all reports, with a time-out.
 
         Args:
             hear: waits this many seconds for messages of the driver, and handles them.
             in_vain: returns whether the answers are no longer needed.
         """
-        deadline = self._clock() + _TAKEN_S
+        deadline = self._clock() + _ACK_S
         while self.waiting and not in_vain():
             if self._clock() >= deadline:
                 logger.warning(
@@ -147,7 +147,7 @@ class Outbox:
         if not at_once and now - self._told_at < _TELL_S:
             return
         self._told_at = now
-        report = Report(shown=self._tasks.take_shown())
+        report = Report(shown=self._tasks.drain_shown())
         if cycle is not None:
             report.records = cycle.report.records - self._records
             self._records += report.records
@@ -166,7 +166,7 @@ class Outbox:
 
     def forget(self) -> None:
         """Forget everything about released partitions. The next `Wanted` resets the driver's idle flag."""
-        self._untaken.clear()
+        self._unacknowledged.clear()
         for task in self._tasks.assigned.values():
             task.reported = Progress()
         self._ended = None

@@ -61,7 +61,7 @@ class Turns:
         """Queue a task for a turn, even without records."""
         self._queue.setdefault(task_id, [])
 
-    def take(self, cycle: WorkCycle) -> None:
+    def run(self, cycle: WorkCycle) -> None:
         """Run turns of tasks in a cycle until the time slice is over or all work is done."""
         cycle.begin_slice()
         pace = 0

@@ -99,7 +99,7 @@ class OutputCollector:
         self.collected: list[Output] = []
         self._rows: dict[int, deque[Any]] = {node: deque(maxlen=size) for node, size in self._tables.items()}
 
-    def take_rows(self) -> list[tuple[int, Any]]:
+    def drain_rows(self) -> list[tuple[int, Any]]:
         """Return the last rows of live tables since the last call or reset."""
         taken = [(node, row) for node, rows in self._rows.items() for row in rows]
         for rows in self._rows.values():

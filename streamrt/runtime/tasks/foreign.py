@@ -41,7 +41,7 @@ class EpochFilter:
         self.newest = newest
         self.passed_over: set[bytes] = set()
 
-    def take(self, records: ChangelogRecords) -> Iterable[tuple[bytes, bytes | None]]:
+    def filter(self, records: ChangelogRecords) -> Iterable[tuple[bytes, bytes | None]]:
         """Return keys and values of the records that are not skipped."""
         pairs = zip(records.keys, records.values, strict=True)
         epochs: Sequence[bytes | None] = records.epochs

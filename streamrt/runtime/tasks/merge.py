@@ -52,7 +52,7 @@ class Merge:
             KafkaRequestError: if records that are needed for the order cannot be read.
         """
         feeds = self._feeds
-        while any(feed.left for feed in feeds):
+        while any(feed.has_unprocessed for feed in feeds):
             heads = [feed for feed in feeds if feed.ready()]
             # For equal timestamps, min() takes the first.
             first = min(heads, key=_time)
@@ -61,9 +61,9 @@ class Merge:
                 min((feed.time - 1 for feed in heads[:before]), default=_NEVER),
                 min((feed.time for feed in heads[before + 1 :]), default=_NEVER),
             )
-            yield first.take(bound)
+            yield first.next_slice(bound)
 
-    def left(self, done: Mapping[TopicPartition, int]) -> bool:
+    def has_unprocessed(self, done: Mapping[TopicPartition, int]) -> bool:
         """Return whether delivered records remain, given the offsets of the next records to process."""
         return any(done.get(feed.partition, feed.start) < feed.delivered_end for feed in self._feeds)
 
@@ -108,7 +108,7 @@ class _Feed:
         self._index = 0
 
     @property
-    def left(self) -> bool:
+    def has_unprocessed(self) -> bool:
         return self._position < self.delivered_end
 
     def ready(self) -> bool:
@@ -123,7 +123,7 @@ class _Feed:
         self.time = self._times[self._index]
         return True
 
-    def take(self, bound: int) -> ChunkSlice:
+    def next_slice(self, bound: int) -> ChunkSlice:
         """Take the next record, and the following ones up to a timestamp."""
         chunk, times, start = self._chunk, self._times, self._index
         if chunk is None:

@@ -156,7 +156,7 @@ def replay(
     # The offset up to which the changelog need not be read again; it is not after skipped records.
     sound = at, sifted.newest
     for batch in clients.changelog(log, start, end):
-        changes, position = restore_changes(sifted.take(batch), partition)
+        changes, position = restore_changes(sifted.filter(batch), partition)
         if position is not None:
             found.position, observed = position, position.observed
             if position.stream_time is not None:
@@ -285,19 +285,21 @@ def _partitions(number: int) -> str:
     return f"{number} partition" if number == 1 else f"{number} partitions"
 
 
-def refuse_without_changelog(stamp: Stamp | None, partition: TopicPartition, store: str, *, known: bool) -> None:
+def refuse_without_changelog(
+    stamp: Stamp | None, partition: TopicPartition, store: str, *, has_committed_state: bool
+) -> None:
     """Raise if existing state was lost and there is no changelog to restore it.
 
     Args:
         stamp: the stamp of the local store.
         partition: the input partition.
         store: name of the store.
-        known: whether the group's last commit of the partition names this store.
+        has_committed_state: whether the group's last commit of the partition names this store.
 
     Raises:
         StateError: if state is lost.
     """
-    if stamp is None and known:
+    if stamp is None and has_committed_state:
         raise StateError(
             f"store {store!r} of {partition} is missing in the state directory, and with use_changelog_topics=False there is "
             "no changelog to restore it from: bring the directory back, or start over with another consumer_group"

@@ -45,10 +45,10 @@ class TaskSinks:
             self._used[id(sink)] = sink
         add = sink.add
 
-        def take(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        def add_record(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             add(value, key, timestamp, headers, *position())
 
-        return take
+        return add_record
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:
         """Make the records of one task's partitions durable in the sinks.
@@ -93,7 +93,7 @@ class TaskSinks:
                     f"the sink {type(sink).__name__} failed to drop records of {where}: {_words(error)}"
                 ) from error
 
-    def take(self, partitions: Collection[TopicPartition]) -> list[tuple[int, SinkBatch]]:
+    def drain(self, partitions: Collection[TopicPartition]) -> list[tuple[int, SinkBatch]]:
         """Return the records of one task's partitions for the driver's sinks, with the ids of their nodes."""
         return [
             (self._nodes[id(sink)], batch)

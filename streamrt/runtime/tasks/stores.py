@@ -152,14 +152,14 @@ class TaskStores:
         self,
         committed: Mapping[TopicPartition, int],
         *,
-        known: Collection[TopicPartition],
+        stateful: Collection[TopicPartition],
         deadline: float | None = None,
     ) -> None:
         """Open all stores and restore them to the ends of their changelogs.
 
         Args:
             committed: committed offset of each input partition.
-            known: store scopes with their partition for which the last commit of the group records state.
+            stateful: store scopes with their partition for which the last commit of the group records state.
             deadline: value of `time.monotonic()` at which a restore is interrupted; None for no deadline.
 
         Raises:
@@ -168,7 +168,7 @@ class TaskStores:
         """
         for name, placement in self._placements.items():
             self._open[name] = self._open_store(
-                name, placement, committed, known=placement.scope in known, deadline=deadline
+                name, placement, committed, has_committed_state=placement.scope in stateful, deadline=deadline
             )
 
     def pending(self, committed: Mapping[TopicPartition, int]) -> int:
@@ -384,7 +384,7 @@ class TaskStores:
         placement: StorePlacement,
         committed: Mapping[TopicPartition, int],
         *,
-        known: bool,
+        has_committed_state: bool,
         deadline: float | None,
     ) -> _OpenStore:
         identity = self._identity(placement)
@@ -392,7 +392,9 @@ class TaskStores:
         try:
             end, epoch = 0, self._epoch(placement)
             if placement.changelog is None:
-                refuse_without_changelog(partition.stamp, placement.scope, placement.spec.name, known=known)
+                refuse_without_changelog(
+                    partition.stamp, placement.scope, placement.spec.name, has_committed_state=has_committed_state
+                )
                 stamp = partition.stamp
                 if stamp is not None:
                     check_owner(stamp.identity, identity)

@@ -131,7 +131,7 @@ class StreamTask:
         unfinished: whether operators may have unfinished work that a tick must continue before the next record.
         work: the work since the last commit; None if the task has not worked since.
         last_committer: whether this process made the last commit of the task.
-        behind: whether the task may read records again that have already advanced the watermark.
+        replaying: whether the task may read records again that have already advanced the watermark.
         stateful: store scopes with their partition for which the last commit of the group records state.
     """
 
@@ -156,7 +156,7 @@ class StreamTask:
         self.unfinished = False
         self.work: Work | None = None
         self.last_committer = False
-        self.behind = False
+        self.replaying = False
         self.stateful: frozenset[TopicPartition] = frozenset()
         self._commit = commit
         self._exchanges = exchanges
@@ -211,7 +211,7 @@ class StreamTask:
         self.sent = dict(self.durable.sent)
         self.unfinished = self._resumes
         try:
-            stores.open(self.start, known=self.stateful, deadline=deadline)
+            stores.open(self.start, stateful=self.stateful, deadline=deadline)
         except ChangelogError as refusal:
             self._commit.confirm_refusal(refusal, self.start)
         faults.reached("restored")

@@ -102,7 +102,7 @@ class TaskExecutor:
 
     def _batch(self, context: BatchContext, feed: Callable[[WorkCycle], None]) -> Report:
         begun = time.monotonic()
-        self.take_shown()
+        self.drain_shown()
         cycle = self._begin(context, resident=False)
         try:
             feed(cycle)
@@ -148,12 +148,12 @@ class TaskExecutor:
     def end(self, cycle: WorkCycle) -> Report:
         """Commit the work of a cycle, and return the report about it."""
         cycle.settle()
-        cycle.report.shown += self.take_shown()
+        cycle.report.shown += self.drain_shown()
         return cycle.report
 
-    def take_shown(self) -> list[tuple[int, Any]]:
+    def drain_shown(self) -> list[tuple[int, Any]]:
         """Return the items that operators have shown since the last call."""
-        return self._registry.take_shown()
+        return self._registry.drain_shown()
 
     def show_line(self, line: str) -> None:
         """Add a line to the items that operators show, such as one that a user's function printed."""
@@ -238,10 +238,10 @@ def _feed(chunks: Iterable[Chunk], cycle: WorkCycle) -> None:
     stopped_at: float | None = None
     for chunk in chunks:
         if stopped_at is None:
-            if not cycle.take(chunk):
+            if not cycle.process(chunk):
                 stopped_at = time.monotonic()
             continue
-        if cycle.left(chunk):
+        if cycle.has_unprocessed(chunk):
             cycle.report.complete = False
             if time.monotonic() - stopped_at > _DRAIN_S:
                 break

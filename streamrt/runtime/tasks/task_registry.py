@@ -79,11 +79,11 @@ class TaskRegistry:
         for chain in self._chains.values():
             chain.collector.reset()
 
-    def take_shown(self) -> list[tuple[int, Any]]:
+    def drain_shown(self) -> list[tuple[int, Any]]:
         """Return the items that operators have shown since the last call."""
         shown, self.lines[:] = list(self.lines), []
         for chain in self._chains.values():
-            shown += chain.collector.take_rows()
+            shown += chain.collector.drain_rows()
         return shown
 
     def task_of(self, partition: TopicPartition) -> TaskId:

@@ -68,7 +68,7 @@ class WorkCycle:
         self._gathered: dict[TaskId, dict[TopicPartition, list[Chunk]]] = {}
         self._cut = False
 
-    def left(self, chunk: Chunk) -> bool:
+    def has_unprocessed(self, chunk: Chunk) -> bool:
         """Return whether a chunk has unprocessed records."""
         return chunk.offsets[-1] >= self.position(TopicPartition(chunk.topic, chunk.partition))
 
@@ -80,16 +80,16 @@ class WorkCycle:
         task = self._registry.tasks.get(self._registry.task_of(partition))
         return self.context.position(partition) if task is None else task.start[partition]
 
-    def take(self, chunk: Chunk) -> bool:
+    def process(self, chunk: Chunk) -> bool:
         """Process a chunk, or keep it until all chunks are here; return whether more may follow."""
-        if not self.left(chunk):
+        if not self.has_unprocessed(chunk):
             return True
         partition = TopicPartition(chunk.topic, chunk.partition)
         task_id = self._registry.task_of(partition)
         if task_id.stream in self._registry.merged:
             self._gathered.setdefault(task_id, {}).setdefault(partition, []).append(chunk)
             return True
-        going_on = self._take(chunk, task_id)
+        going_on = self._process_chunk(chunk, task_id)
         self._cut = not going_on
         return going_on
 
@@ -108,7 +108,7 @@ class WorkCycle:
             The unprocessed records, and whether another task may follow. No task may follow if the time slice is over,
             the output limit is reached, or the work of a task was aborted.
         """
-        waiting = [chunk for chunk in chunks if self.left(chunk)]
+        waiting = [chunk for chunk in chunks if self.has_unprocessed(chunk)]
         going_on = True
         if not chunks:
             going_on = self._enter(task_id) is not None
@@ -118,13 +118,13 @@ class WorkCycle:
             delivered: dict[TopicPartition, list[Chunk]] = {}
             for chunk in waiting:
                 delivered.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
-            going_on = self._take_merged(task_id, delivered)
+            going_on = self._process_merged(task_id, delivered)
         else:
-            going_on = all(self._take(chunk, task_id) for chunk in waiting)
+            going_on = all(self._process_chunk(chunk, task_id) for chunk in waiting)
         rest = [
             chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
             for chunk in waiting
-            if self.left(chunk)
+            if self.has_unprocessed(chunk)
         ]
         return rest, going_on
 
@@ -133,16 +133,16 @@ class WorkCycle:
         task = self._registry.tasks.get(task_id)
         return task is not None and task.is_working and task.unfinished
 
-    def _take(self, chunk: Chunk, task_id: TaskId) -> bool:
+    def _process_chunk(self, chunk: Chunk, task_id: TaskId) -> bool:
         task = self._enter(task_id)
         if task is None:
             self.report.complete = False
             return False
         start = self.position(TopicPartition(chunk.topic, chunk.partition))
         rest = chunk if chunk.offsets[0] >= start else chunk.from_offset(start)
-        return not rest.offsets or self._process([(rest, 0, len(rest.offsets))], task)
+        return not rest.offsets or self._run([(rest, 0, len(rest.offsets))], task)
 
-    def _take_merged(self, task_id: TaskId, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
+    def _process_merged(self, task_id: TaskId, delivered: Mapping[TopicPartition, list[Chunk]]) -> bool:
         """Process the delivered records of a task with several inputs; return whether another task may follow."""
         task = self._enter(task_id)
         if task is None:
@@ -151,17 +151,17 @@ class WorkCycle:
         start = {partition: self.position(partition) for partition in self._registry.merge_order(task_id)}
         merge = Merge(delivered, start, self._chain(task).times, self._registry.clients)
         try:
-            return self._process(merge.runs(), task, merge)
+            return self._run(merge.runs(), task, merge)
         finally:
             merge.close()
 
-    def _take_gathered(self) -> None:
+    def _process_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for task_id, delivered in sorted(gathered.items()):
             if self._cut:
                 self.report.complete = False
                 break
-            self._cut = not self._take_merged(task_id, delivered)
+            self._cut = not self._process_merged(task_id, delivered)
 
     def tick(self, task_id: TaskId) -> bool:
         """Tick a task that has no records, so that its operators see the current time.
@@ -176,7 +176,7 @@ class WorkCycle:
 
     def settle(self) -> None:
         """Process the kept chunks, and commit all processed work."""
-        self._take_gathered()
+        self._process_gathered()
         for task in list(self._working):
             if task.is_working:
                 self._finish(task)
@@ -337,7 +337,7 @@ class WorkCycle:
             if not collector.unfinished and work.context is not self.context:
                 work.context = self.context
                 watermarks = self.context.watermarks.get(task.id, {})
-                if task.behind:
+                if task.replaying:
                     watermarks = _as_far_as(task.stores.times(), watermarks)
                 chain.tick(Tick(self.context.now, watermarks), first, self.position(first))
         except TaskFailed as failed:
@@ -363,7 +363,7 @@ class WorkCycle:
             self._limits = Limits(self._registry.clock() + self.context.time_limit_s, self.context.output_limit)
         return self._limits
 
-    def _process(self, runs: Iterable[ChunkSlice], task: StreamTask, merge: Merge | None = None) -> bool:
+    def _run(self, runs: Iterable[ChunkSlice], task: StreamTask, merge: Merge | None = None) -> bool:
         """Process records of a task and note the progress; return whether more may follow."""
         chain, report, work = self._chain(task), self.report, _work_of(task)
         limits, before = self._slice(), chain.collector.outputs
@@ -410,7 +410,7 @@ class WorkCycle:
                 begin = former.start
             report.ranges[partition] = OffsetRange(*partition, begin, end)
         if merge is not None:
-            finished = not merge.left({partition: end for partition, (_, end) in done.items()})
+            finished = not merge.has_unprocessed({partition: end for partition, (_, end) in done.items()})
         self._note_unfinished(task, chain.collector.unfinished)
         report.complete = report.complete and finished
         outputs = chain.collector.outputs - before
@@ -471,7 +471,7 @@ class WorkCycle:
             )
             self._give_up(task, failure)
             return False
-        _work_of(task).sunk = sinks.take(task.inputs)
+        _work_of(task).sunk = sinks.drain(task.inputs)
         if self._registry.spec.transactional and not self._resident:
             return self._commit(task, task.publish)
         self._prepared.append(task)
