@@ -210,7 +210,8 @@ def _abort_and_go_on(self: WorkCycle, task: StreamTask) -> None:
     close, stores.close = stores.close, lambda: None  # type: ignore[method-assign]
     _REAL_ABORT(self, task)
     stores.close = close  # type: ignore[method-assign]
-    task.status = TaskStatus.RUNNING
+    task._move(TaskStatus.RESTORING)
+    task._move(TaskStatus.RUNNING)
 
 
 def _take_one_id(clients: Any, task: Any, inputs: Any, metadata: Any, *, reuse: bool) -> Any:

@@ -172,7 +172,7 @@ class ResidentLoop:
                 self._pass_markers()
         elif self._is_due(self._cycle):
             self._settle()
-        self._upkeep.step(self._open_tasks())
+        self._upkeep.step(task for task in self._tasks.assigned.values() if task.is_open)
 
     # -- The driver --------------------------------------------------------------------------------------------------
 
@@ -521,9 +521,9 @@ class ResidentLoop:
 
     # -- Commits -------------------------------------------------------------------------------------------------------
 
-    def _is_due(self, batch: WorkCycle) -> bool:
-        report = batch.report
-        if report.failure is not None or report.records >= self._most or self._clock() >= self._due or batch.paused:
+    def _is_due(self, cycle: WorkCycle) -> bool:
+        report = cycle.report
+        if report.failure is not None or report.records >= self._most or self._clock() >= self._due or cycle.paused:
             return True
         return self._outputs is not None and report.outputs >= self._outputs
 

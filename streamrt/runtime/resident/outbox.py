@@ -81,7 +81,7 @@ class Outbox:
         offsets: Mapping[TopicPartition, int],
         sent: Mapping[TopicPartition, Mapping[str, Sent]] | None = None,
     ) -> None:
-        """Send the report of a finished batch.
+        """Send the report of a finished cycle.
 
         Args:
             report: the report; its record count is reduced by the records that were reported before.

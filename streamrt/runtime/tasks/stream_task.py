@@ -122,6 +122,7 @@ class StreamTask:
         id: the task.
         inputs: the input partitions.
         status: the current status.
+        is_open: whether the stores are open.
         start: offset of the first uncommitted record, for each input partition.
         end: offset after the last record of the prepared commit, for each input partition.
         sent: the highest event time sent into each exchange, by topic.
@@ -147,6 +148,7 @@ class StreamTask:
         self.id = task_id
         self.inputs = tuple(start)
         self.status = TaskStatus.CREATED
+        self.is_open = False
         self.start = dict(start)
         self.end = dict(start)
         self.sent: dict[str, int] = {}
@@ -162,11 +164,6 @@ class StreamTask:
         self._exchanges = exchanges
         self._resumes = resumes
         self._stores: TaskStores | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the stores are open."""
-        return self.status.is_open
 
     @property
     def is_working(self) -> bool:
@@ -344,3 +341,4 @@ class StreamTask:
     def _move(self, status: TaskStatus) -> None:
         self._require(status)
         self.status = status
+        self.is_open = status.is_open
