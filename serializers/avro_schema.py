@@ -102,19 +102,19 @@ def load_schema(schema: Any) -> Any:
     # The third item says where the copy goes. A recursive function would reach Python's recursion limit.
     waiting: list[tuple[Any, int, Any, Any]] = [(schema, 0, root, 0)]
     while waiting:
-        item, depth, parent, partition = waiting.pop()
+        item, depth, parent, position = waiting.pop()
         left -= 1 + (len(item) if isinstance(item, dict | list) else 0)
         if depth > _MAX_JSON_DEPTH or left < 0:
             raise InvalidAvroSchemaError("it is too large" if left < 0 else "it is nested too deeply")
         if isinstance(item, dict):
             kept = [key for key in item if key not in _INTERNAL]
-            parent[partition] = dict.fromkeys(kept)
-            waiting += [(item[key], depth + 1, parent[partition], key) for key in kept]
+            parent[position] = dict.fromkeys(kept)
+            waiting += [(item[key], depth + 1, parent[position], key) for key in kept]
         elif isinstance(item, list):
-            parent[partition] = [None] * len(item)
-            waiting += [(value, depth + 1, parent[partition], index) for index, value in enumerate(item)]
+            parent[position] = [None] * len(item)
+            waiting += [(value, depth + 1, parent[position], index) for index, value in enumerate(item)]
         else:
-            parent[partition] = item
+            parent[position] = item
     return root[0]
 
 

@@ -181,10 +181,10 @@ class BoundFunctions(Generic[Bound]):
             bind: makes the function.
             ctx: context with the topic and the field.
         """
-        partition = (ctx.topic, ctx.field)
-        function = self._functions.get(partition)
+        target = (ctx.topic, ctx.field)
+        function = self._functions.get(target)
         if function is None:
-            function = self._functions[partition] = bind(owner, *partition)
+            function = self._functions[target] = bind(owner, *target)
         return function
 
 

@@ -406,8 +406,8 @@ def _end_of_indexes(data: bytes, deprecated: bool) -> int:
 
 def _read_varint(data: bytes, start: int, deprecated: bool) -> tuple[int, int]:
     number = 0
-    for partition, byte in enumerate(data[start : start + 10]):
-        number |= (byte & 0x7F) << 7 * partition
+    for index, byte in enumerate(data[start : start + 10]):
+        number |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return number if deprecated else (number >> 1) ^ -(number & 1), start + partition + 1
+            return number if deprecated else (number >> 1) ^ -(number & 1), start + index + 1
     raise SerializationError("the message indexes of the value are cut short or too long")

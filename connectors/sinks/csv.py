@@ -206,9 +206,9 @@ def _last_line(descriptor: int, size: int) -> bytes:
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)
         block = os.pread(descriptor, end - start, start)
-        partition = block.rfind(b"\n")
-        if partition >= 0:
-            return block[partition + 1 :] + tail
+        newline = block.rfind(b"\n")
+        if newline >= 0:
+            return block[newline + 1 :] + tail
         tail = block + tail
         end = start
     return tail

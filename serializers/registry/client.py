@@ -194,10 +194,10 @@ class SchemaRegistry:
 
         def visit(references: tuple[SchemaReference, ...], depth: int) -> None:
             for reference in references:
-                partition = (reference.subject, reference.version)
-                if reference.name in found or partition in visited:
+                version = (reference.subject, reference.version)
+                if reference.name in found or version in visited:
                     continue
-                visited.add(partition)
+                visited.add(version)
                 if len(visited) > _MAX_REFERENCES or depth > _MAX_REFERENCES // 4:
                     raise SchemaRegistryError(
                         f"a schema of the registry {self._url} refers to more than {_MAX_REFERENCES} others, "

@@ -53,5 +53,5 @@ def jars(
         if set_name in (SetName.all, SetName(name)) or (set_name is None and name != "registry"):
             paths = fetch_jars(name, directory=directory)
             size = sum(path.stat().st_size for path in paths) / 1e6
-            partition = f" in {directory}" if directory is not None else ""
-            typer.echo(f"{name}: {len(paths)} libraries ({size:.1f} MB){partition}")
+            where = f" in {directory}" if directory is not None else ""
+            typer.echo(f"{name}: {len(paths)} libraries ({size:.1f} MB){where}")

@@ -16,7 +16,7 @@ class Warnings:
 
     Args:
         text: the warning, with `%s` for the place and then placeholders for the arguments of `note`; no full stop.
-        place: the operator that warns.
+        operator: the operator that warns.
         clock: clock in seconds, for tests.
 
     Example:
@@ -24,9 +24,9 @@ class Warnings:
         >>> warnings.note("ann")
     """
 
-    def __init__(self, text: str, partition: object, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, text: str, operator: object, clock: Callable[[], float] = time.monotonic) -> None:
         self._text = text
-        self._place = str(partition)
+        self._operator = str(operator)
         self._throttle = Throttle(_PAUSE_S, clock)
 
     def note(self, *details: object) -> None:
@@ -35,4 +35,4 @@ class Warnings:
             return
         rejected = self._throttle.rejected
         more = f" ({rejected} more like this since the last line)" if rejected else ""
-        logger.warning(self._text + "%s", self._place, *details, more)
+        logger.warning(self._text + "%s", self._operator, *details, more)

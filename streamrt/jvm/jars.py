@@ -245,11 +245,11 @@ def _download_all(jars: list[Jar], directory: Path | None, progress: bool | None
             f"or {_remedy(jars[0])}"
         ) from error
     with (
-        staging as partition,
+        staging as folder,
         _reporting(jars, sys.stderr.isatty() if progress is None else progress) as advance,
         ThreadPoolExecutor(_THREADS, thread_name_prefix="streamrt-jars") as pool,
     ):
-        downloads = [pool.submit(_download, jar, targets[jar], Path(partition), advance) for jar in jars]
+        downloads = [pool.submit(_download, jar, targets[jar], Path(folder), advance) for jar in jars]
         try:
             for download in as_completed(downloads):
                 download.result()

@@ -259,7 +259,7 @@ class LinkListener:
                 f"the driver cannot listen for its tasks at {path or bind or host}: {error}; set spark.driver.bindAddress to "
                 "an address of this machine, and spark.driver.host to a name that the other machines know"
             ) from error
-        self._place = path or (bind or host, self._listener.address[1])
+        self._endpoint = path or (bind or host, self._listener.address[1])
         self.address = LinkAddress(path or (host, self._listener.address[1]), secrets.token_bytes(_KEY_BYTES))
         self._thread = threading.Thread(target=self._accept, name="streamrt-link-listener", daemon=True)
         self._thread.start()
@@ -276,7 +276,7 @@ class LinkListener:
             links, threads = list(self._links), list(self._threads)
         with contextlib.suppress(OSError):
             # Only this wakes a thread that waits for connections, on all systems.
-            Client(self._place).close()
+            Client(self._endpoint).close()
         self._thread.join(timeout_s)
         with contextlib.suppress(OSError):
             self._listener.close()

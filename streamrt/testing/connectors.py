@@ -266,9 +266,9 @@ class BatchingSinkConformance:
         for offset in range(start, end):
             sink.add(copy.deepcopy(self._value(offset)), b"key", 1_000 + offset, None, _TOPIC, partition, offset)
 
-    def _same(self, found: Sequence[Written], partitions: Sequence[tuple[int, int]]) -> None:
-        assert [item.value for item in found] == [self._value(offset) for _, offset in partitions]
-        for item, (partition, offset) in zip(found, partitions, strict=True):
+    def _same(self, found: Sequence[Written], origins: Sequence[tuple[int, int]]) -> None:
+        assert [item.value for item in found] == [self._value(offset) for _, offset in origins]
+        for item, (partition, offset) in zip(found, origins, strict=True):
             assert item.topic in (None, _TOPIC)
             assert item.partition in (None, partition)
             assert item.offset in (None, offset)

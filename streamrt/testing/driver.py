@@ -278,10 +278,10 @@ class TopologyTestDriver:
             ```
         """
         name = topic if isinstance(topic, str) else topic.name
-        input_partition, spec = self._find_store(name, store)
+        scope, spec = self._find_store(name, store)
         if partition is None:
-            partition = self._partition(input_partition, key)
-        return StateView(self._catalog.store(input_partition, spec), partition, key)
+            partition = self._partition(scope, key)
+        return StateView(self._catalog.store(scope, spec), partition, key)
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""
@@ -313,10 +313,10 @@ class TopologyTestDriver:
             raise ArgumentValueError(
                 f"no dataframe reads topic {topic!r}; the application reads {', '.join(self._declared.scopes)}"
             )
-        stores, partition = self._topology, topic
+        stores, scope = self._topology, topic
         if topic not in self._topology.scopes:
             # If all records are in one partition, the part after a group_by belongs to the input's task.
-            stores, partition = self._declared, stream_id(self._declared.origins(topic))
+            stores, scope = self._declared, stream_id(self._declared.origins(topic))
         known = stores.stores(topic)
         found = [spec for spec in known if spec.name == store]
         found = found or [spec for spec in known if spec.name.partition(".")[0] == store]
@@ -324,7 +324,7 @@ class TopologyTestDriver:
             trouble = "several stores" if found else "no store"
             names = ", ".join(repr(spec.name) for spec in known) or "none"
             raise ArgumentValueError(f"the dataframe of topic {topic!r} has {trouble} {store!r}; its stores: {names}")
-        return partition, found[0]
+        return scope, found[0]
 
     def _partition(self, topic: str, key: Any) -> int:
         """Return the partition of the records of a key."""

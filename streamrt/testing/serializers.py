@@ -245,12 +245,12 @@ class DeserializerConformance:
     def test_damaged_bytes_give_a_value_or_a_declared_exception(self) -> None:
         """Truncated, extended or flipped bytes come from disks, networks and other programs."""
         for data, _ in self.accepted:
-            partitions = range(0, len(data), max(1, len(data) // 20))
-            for partition in partitions:
-                self._declares(data[:partition])
-                self._declares(data[partition:])
+            cuts = range(0, len(data), max(1, len(data) // 20))
+            for cut in cuts:
+                self._declares(data[:cut])
+                self._declares(data[cut:])
                 for bit in range(8):
-                    self._declares(data[:partition] + bytes([data[partition] ^ 1 << bit]) + data[partition + 1 :])
+                    self._declares(data[:cut] + bytes([data[cut] ^ 1 << bit]) + data[cut + 1 :])
             self._declares(data + data)
 
     def _declares(self, data: bytes) -> None:

@@ -47,9 +47,9 @@ class LateRecords:
             end: end of the window.
         """
         context = message_context()
-        partition = context.topic, context.partition, context.offset
+        origin = context.topic, context.partition, context.offset
         on_late = self._on_late
-        if on_late is not None and not on_late(value, key, timestamp, late_by, start, end, self._store, *partition):
+        if on_late is not None and not on_late(value, key, timestamp, late_by, start, end, self._store, *origin):
             return
         if not self._throttle.admit():
             return
@@ -57,7 +57,7 @@ class LateRecords:
         logger.warning(
             "the record of %s[%s] at offset %s with timestamp %s came %s ms too late for the window %s to %s of %r and "
             "was not counted in it%s; increase grace_ms to wait for such records",
-            *partition,
+            *origin,
             timestamp,
             late_by,
             start,

@@ -103,15 +103,15 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
         sys.__excepthook__(kind, error, traceback)
         return
     sentence = "interrupted" if isinstance(error, KeyboardInterrupt) else f"{kind.__name__}: {error}"
-    print(f"streamrt: {sentence}{_place(traceback)}", file=sys.stderr)  # noqa: T201 - the process ends
+    print(f"streamrt: {sentence}{_location(traceback)}", file=sys.stderr)  # noqa: T201 - the process ends
 
 
-def _place(traceback: TracebackType | None) -> str:
+def _location(traceback: TracebackType | None) -> str:
     """Return the line of the user's program with the failed call; an empty string for errors inside `run()`."""
-    partition = ""
+    location = ""
     for frame, line in walk_tb(traceback):
         code = frame.f_code
         if frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-            return "" if code.co_name == "run" else partition
-        partition = f" ({Path(code.co_filename).name}:{line})"
-    return partition
+            return "" if code.co_name == "run" else location
+        location = f" ({Path(code.co_filename).name}:{line})"
+    return location
