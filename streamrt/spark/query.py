@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -19,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.driver.exits import in_background
 from streamrt.runtime.driver.unfinished import Unfinished
 from streamrt.runtime.report import Report
 from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
@@ -35,6 +37,7 @@ _FULL = 0.9
 _MUCH_FASTER = 8
 _LARGEST_STEP = 16
 _MUCH_LESS = 2
+_PLANNING_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -194,8 +197,13 @@ class MicroBatchQuery:
             return {}
         return source_offsets(progress, "endOffset")
 
-    def stop(self, timeout_s: float) -> bool:
+    def stop(self, timeout_s: float, *, last: bool = False) -> bool:
         """Stop, at the boundary of a slice if there is time.
+
+        Args:
+            timeout_s: seconds to wait for the boundary.
+            last: whether Spark ends after this query. A query that is being planned does not react for seconds, and then
+                is left to the end of Spark: it runs no more tasks.
 
         Returns:
             Whether the boundary was reached within `timeout_s` seconds.
@@ -206,7 +214,9 @@ class MicroBatchQuery:
             # Spark waits for a micro-batch that is just beginning; it takes this lock and then does nothing.
             self._busy.release()
         if self._query is not None:
-            self._query.stop()
+            stopping = in_background("streamrt-query-stop", self._query.stop)
+            if wait([stopping], _PLANNING_S if last else None).done:
+                stopping.result()
         return clean
 
     def between_batches(self, action: Callable[[], None]) -> bool:

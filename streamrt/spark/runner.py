@@ -27,7 +27,8 @@ from streamrt.runtime.driver.unfinished import Unfinished
 from streamrt.runtime.report import Output, Report
 from streamrt.runtime.sent import sent_times
 from streamrt.runtime.tasks.locks import StoreLocks
-from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.spark.arrow import WarmUp
 from streamrt.spark.commits import Commits
 from streamrt.spark.executor import SpecReference
@@ -38,7 +39,7 @@ from streamrt.spark.query import MicroBatchQuery, QuerySettings
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.services import DriverServices
-from streamrt.spark.session import SparkEnvironment, local_slots
+from streamrt.spark.session import SparkEnvironment, ends_with_process, local_slots
 from streamrt.spark.settings import RunContext
 from streamrt.state.rocksdb import load_rocksdb
 from streamrt.topology import TaskId
@@ -355,7 +356,8 @@ class SparkRunner:
                     self._stop.set()
         finally:
             begun = time.monotonic()
-            clean = query.stop(_REVOKE_S if self._revoking.is_set() else _STOP_S)
+            last = self._stop.is_set() and ends_with_process()
+            clean = query.stop(_REVOKE_S if self._revoking.is_set() else _STOP_S, last=last)
             if not clean:
                 self._services.warn_of_running_tasks()
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)

@@ -243,6 +243,11 @@ def _alive(environment: SparkEnvironment) -> bool:
     return environment.session.sparkContext._jsc is not None
 
 
+def ends_with_process() -> bool:
+    """Return whether Spark runs in a JVM that this process has started, and that ends with it."""
+    return _own_jvm() is not None
+
+
 def _own_jvm() -> Jvm | None:
     """Return the JVM of the gateway, if this process has started it."""
     # For `getattr`, py4j would invent a Java member of any name.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from streamrt.errors import StateError
 from streamrt.runtime.placement import StateSettings
-from streamrt.runtime.tasks.stores import StoreCatalog
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.state import State, Store, StorePartition
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrt.errors import StateError, StoreCorruptedError
 from streamrt.runtime.placement import StateSettings
-from streamrt.runtime.tasks.stores import StoreCatalog
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.state import MemoryStore, Stamp, Store, StorePartition
 from streamrt.state.spec import StoreSpec
 

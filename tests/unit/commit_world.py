@@ -12,7 +12,8 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.clients import TransactionalRecordWriter
-from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import MemoryStore, State, Store, StorePartition
 from streamrt.state.changelog import POSITION_KEY

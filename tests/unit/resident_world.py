@@ -34,7 +34,8 @@ from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettin
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident.loop import ResidentLoop, ResidentSettings
 from streamrt.runtime.tasks.clients import TransactionalRecordWriter
-from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.state import RocksDBOptions, State, Store, StorePartition
 from streamrt.state.spec import StoreSpec

@@ -23,7 +23,8 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit
-from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.state import Stamp, StoreIdentity
 from streamrt.topology import TaskId

@@ -23,7 +23,7 @@ from streamrt.runtime.driver.barriers import Barrier
 from streamrt.runtime.driver.event_time import EventTime, Peer
 from streamrt.runtime.placement import ScopeInfo, StateSettings
 from streamrt.runtime.report import Report
-from streamrt.runtime.tasks.stores import StoreCatalog
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.memory import MemoryClients
 from streamrt.topics import TopicConfig

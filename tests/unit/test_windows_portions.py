@@ -23,7 +23,7 @@ from streamrt.models import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report
 from streamrt.runtime.tasks.faults import InjectedFaultError
-from streamrt.runtime.tasks.stores import StoreCatalog
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.driver import TopologyTestDriver

@@ -5,15 +5,13 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
-from streamrt.runtime.placement import ChangelogSettings, StateSettings, StorePlacement, placement_of, topic_ids
+from streamrt.runtime.placement import ChangelogSettings, StorePlacement, placement_of, topic_ids
 from streamrt.runtime.report import StoreTime
 from streamrt.runtime.tasks.clients import RecordWriter, TaskClients
 from streamrt.runtime.tasks.foreign import defend, epoch_headers, refuse_later_owner, set_right
-from streamrt.runtime.tasks.locks import tried_once
 from streamrt.runtime.tasks.restore import (
     RestoreAction,
     Restored,
@@ -25,10 +23,10 @@ from streamrt.runtime.tasks.restore import (
     refuse_without_changelog,
     replay,
 )
-from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, Store, StoreIdentity, StorePartition
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.state import RocksDBOptions, Stamp, Store, StoreIdentity, StorePartition
 from streamrt.state.base import Transaction
 from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
-from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import TaskId, TaskStore
 
@@ -91,27 +89,6 @@ class _OpenStore:
             if self.placement.changelog is None
             else max(1_000, self.placement.changelog.longest_absence_ms // 4)
         )
-
-
-class StoreCatalog:
-    """The `Store` objects of one process; memory stores keep their data in them.
-
-    Args:
-        settings: directories and changelogs of stores.
-    """
-
-    def __init__(self, settings: StateSettings) -> None:
-        self.settings = settings
-        self._stores: dict[tuple[str, str], Store] = {}
-
-    def store(self, topic: str, spec: StoreSpec) -> Store:
-        """Return the store of a source topic, or of merged topics."""
-        store = self._stores.get((topic, spec.name))
-        if store is None:
-            kind = MemoryStore if self.settings.in_memory and spec.store_type is RocksDBStore else spec.store_type
-            store = kind(spec.name, topic, Path(self.settings.base_dir), tried_once(self.settings.options))
-            self._stores[topic, spec.name] = store
-        return store
 
 
 class TaskStores:

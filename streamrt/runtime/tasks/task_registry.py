@@ -14,7 +14,8 @@ from streamrt.runtime.tasks.clients import TaskClients
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit, CommitProtocol, ExactlyOnceCommit
 from streamrt.runtime.tasks.operator_chain import OperatorChain
 from streamrt.runtime.tasks.sinks import TaskSinks
-from streamrt.runtime.tasks.stores import StoreCatalog, TaskStores
+from streamrt.runtime.tasks.store_catalog import StoreCatalog
+from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.topology import TaskId
