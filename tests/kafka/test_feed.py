@@ -473,16 +473,19 @@ class World:
         self.places = places
         self.random = random.Random(seed)
         self.producer = Producer(kafka.address, extra_config={"linger.ms": 0})
-        self.writer = KafkaTransactionalWriter(
-            ConnectionConfig(bootstrap_servers=kafka.address), unique("id"), unique("group")
-        )
-        self.writer.init(30, places[0].topic)
+        self.connection = ConnectionConfig(bootstrap_servers=kafka.address)
+        self.writer = self.new_writer()
         self.bounds = kafka.admin.bounds
         self.log: dict[TopicPartition, dict[int, bytes]] = {place: {} for place in places}
         self.end = dict.fromkeys(places, 0)
         self.next: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.count = 0
+
+    def new_writer(self) -> KafkaTransactionalWriter:
+        writer = KafkaTransactionalWriter(self.connection, unique("id"), unique("group"))
+        writer.init(30, self.places[0].topic)
+        return writer
 
     def some(self) -> list[TopicPartition]:
         return self.random.sample(self.places, self.random.randint(1, len(self.places)))
@@ -498,6 +501,10 @@ class World:
 
     def transact(self) -> None:
         place, commit = self.random.choice(self.places), self.random.random() < 0.5
+        if not self.writer.usable:
+            # A broker that takes long to answer makes a writer unusable, though its transaction was committed.
+            self.writer.close()
+            self.writer = self.new_writer()
         for number in range(count := self.random.choice([1, 50])):
             self.count += 1
             self.writer.produce(place.topic, b"%d" % self.count, None, 0, None, place.partition)

@@ -125,13 +125,13 @@ class Secured:
         assert isinstance(value, bytes)
         return value
 
-    def read_with_java(self, connection: ConnectionConfig) -> bytes:
+    def read_with_java(self, connection: ConnectionConfig, seconds: int = 60) -> bytes:
         jvm = self.gateway.jvm
         options = jvm.java.util.HashMap()
         for name, value in java_client_options(connection).java.items():
             options.put(name, value)
-        options.put("default.api.timeout.ms", "10000")
-        options.put("request.timeout.ms", "5000")
+        options.put("default.api.timeout.ms", str(seconds * 1_000))
+        options.put("request.timeout.ms", str(seconds * 500))
         deserializer = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer()
         consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(options, deserializer, deserializer)
         try:
@@ -268,7 +268,7 @@ def test_what_fails_fails_in_both(secured: Secured, name: str, caplog: pytest.Lo
     assert connection.bootstrap_servers in str(caught.value)
     assert "canary" not in str(caught.value) + caplog.text
     with pytest.raises(Py4JJavaError) as failure:
-        secured.read_with_java(connection)
+        secured.read_with_java(connection, seconds=10)
     assert "canary" not in str(failure.value)
 
 
