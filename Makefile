@@ -8,8 +8,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 BUILD_TOOLS := setuptools|wheel|packaging
 
 # Tests run in lanes, several at once, since most of them wait most of the time: for brokers, or for programs.
-# Each lane has a broker and a Spark of its own, if it needs any, so tests that need the same are in one lane: programs in
-# processes of their own (the marker is set by tests/conftest.py), and applications within the process of the tests.
+# They share a broker. Each lane has a Spark of its own, if it needs one, so tests that need the same are in one lane:
+# programs in processes of their own (the marker is set by tests/conftest.py), and applications within the process of the
+# tests.
 # `rest` has what the others do not name.
 LANES := chaos programs state rest kafka unit
 LANE_unit := tests/conformance tests/migration tests/packaging tests/sim tests/unit
@@ -44,7 +45,8 @@ test: archives  ## Lint, check types and run all tests; show which took longest.
 	$(MAKE) --no-print-directory lint; \
 	echo "== mypy, and pytest in $(words $(LANES)) lanes, at once; what they say comes at the end, and lies in $(VENV)/lane-*.log"; \
 	failed=0; rm -f $(VENV)/lane-*.log; \
-	$(MAKE) --no-print-directory --keep-going --jobs=$$(($(words $(LANES)) + 1)) $(LANES:%=lane-%) types || failed=1; \
+	$(BIN)/python -m tests.shared_broker \
+	    $(MAKE) --no-print-directory --keep-going --jobs=$$(($(words $(LANES)) + 1)) $(LANES:%=lane-%) types || failed=1; \
 	for lane in $(LANES); do echo "== pytest, lane $$lane"; cat $(VENV)/lane-$$lane.log || failed=1; done; \
 	echo "== the $(SLOWEST) slowest of all lanes"; \
 	cat $(VENV)/lane-*.log | grep -E '^[0-9.]+s (setup|call|teardown) ' | sort --numeric-sort --reverse | head -n $(SLOWEST); \
@@ -55,7 +57,7 @@ test: archives  ## Lint, check types and run all tests; show which took longest.
 lane-unit types: NICE := nice
 # Java starts in half of the time with archives of classes. Tests start many Pythons, too, so bytecode is kept even where the
 # environment says otherwise.
-archives lane-%: export STREAMRT_CACHE_DIR := $(abspath $(VENV)/cache)
+archives test lane-%: export STREAMRT_CACHE_DIR := $(abspath $(VENV)/cache)
 lane-%: export PYTHONDONTWRITEBYTECODE :=
 # The shell gives way to pytest, so that whoever ends make ends it, too.
 lane-%:
@@ -63,8 +65,7 @@ lane-%:
 	@echo "$@: $$(tail -n 1 $(VENV)/$@.log)"
 
 test-long: jars  ## Run tests with more cases, more kills and more time.
-	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py \
-	    tests/spark/test_chaos.py tests/spark/test_crash_points.py
+	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py tests/spark
 
 # A Java that cannot do so starts as ever.
 archives: jars

@@ -12,7 +12,7 @@ import psutil
 
 from streamrt.kafka import Consumer, Producer, TopicAdmin
 from streamrt.kafka.partitioner import partition_for
-from tests.support import RunningProgram, unique, wait_until
+from tests.support import LONG, RunningProgram, unique, wait_until
 from tests.unit.window_model import Model, Record, Window
 
 PROGRAM = """
@@ -54,8 +54,10 @@ WINDOWS = {
     "hopping": Window("hopping", 2_000, 500, aggregation="count"),
 }
 KEYS = 100
-MOST_AHEAD = 3_000
+MOST_AHEAD = 3_000 if LONG else 1_000
 """Records that lie before an application, which is killed now and then."""
+SLOWER = 1 if LONG else 3
+"""How many times fewer records flow in an ordinary run. They flow for as long as a test lasts, which takes time from it."""
 
 
 def kill_tree(program: RunningProgram) -> None:
@@ -139,7 +141,7 @@ class Flow:
             with Producer(self._address) as producer:
                 while not over.wait(pause_s):
                     if self.count - outputs.count < MOST_AHEAD:
-                        self._produce(producer, per_step)
+                        self._produce(producer, per_step // SLOWER)
 
         thread = threading.Thread(target=run)
         thread.start()

@@ -3,7 +3,6 @@
 A test run starts dozens of JVMs. `python -m tests.class_archives` makes what is missing in `STREAMRT_CACHE_DIR`.
 """
 
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from streamrt.config import ProcessingMode
 from streamrt.jvm.archive import class_archive
 from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
-from streamrt.spark.gateway import archive_kind, spark_class_path
+from streamrt.spark.gateway import Jvm, archive_kind, spark_class_path
 from streamrt.spark.session import close_session
 from streamrt.testing import EmbeddedKafka
 from tests.support import PROCESSING_MODES, Kafka
@@ -56,9 +55,10 @@ def main() -> None:
             # The JVM of the mode that comes first serves both in most lanes, so its archive has the classes of both.
             for each in (mode, *(other for other in PROCESSING_MODES if other != mode)):
                 work(kafka, each)
-            process: subprocess.Popen[bytes] = vars(SparkContext._gateway)["proc"]
+            jvm: Jvm = vars(SparkContext._gateway)["own_jvm"]
             close_session()
-            process.wait()
+            # It writes its archive now.
+            jvm.process.wait()
     if missing():
         print(f"Java starts without its archives of {', '.join(missing())}", flush=True)
 

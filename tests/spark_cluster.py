@@ -19,8 +19,10 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 EXECUTOR_MB = 512
 ENVIRONMENT = {
     "JAVA_HOME": str(find_java().home),
-    # Many Javas start at a time.
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Many Javas start at a time. They need not verify Spark's classes.
+    "JAVA_TOOL_OPTIONS": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    ),
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_SCALA_VERSION": "2.13",
 }

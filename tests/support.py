@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, get_args
 from streamrt import Application
 from streamrt.config import ProcessingMode
 from streamrt.kafka import Consumer, Producer, TopicAdmin, TopicConfig
+from streamrt.kafka.client import partition_offsets
 from streamrt.models import TopicPartition
 from streamrt.topics import Topic
 
@@ -24,6 +25,10 @@ MASTER = "local[2]"
 PROCESSING_MODES = get_args(ProcessingMode)
 LONG = os.environ.get("STREAMRT_LONG_TESTS") == "1"
 """Whether tests shall look at more cases than there is time for each time: `make test-long`."""
+
+SHORTEST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.25
+"""Many conditions ask a broker, which takes processor time from what they wait for."""
 
 
 class Received(NamedTuple):
@@ -44,11 +49,13 @@ def unique(name: str) -> str:
 def wait_until(condition: Callable[[], Any], timeout_s: float = 300.0, what: str = "the condition") -> Any:
     """Wait until a function returns something true, and return it."""
     deadline = time.monotonic() + timeout_s
+    pause_s = SHORTEST_PAUSE_S
     while time.monotonic() < deadline:
         result = condition()
         if result:
             return result
-        time.sleep(0.05)
+        time.sleep(pause_s)
+        pause_s = min(1.25 * pause_s, LONGEST_PAUSE_S)
     raise AssertionError(f"{what} did not hold within {timeout_s} s")
 
 
@@ -113,8 +120,7 @@ class Kafka:
         """Return the first `count` records of a topic, or those up to one; fewer if they do not come in time."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
-        with Consumer(self.address, unique("reader"), "earliest") as consumer:
-            consumer.subscribe([topic])
+        with self._reader(topic) as consumer:
             while len(records) < count and time.monotonic() < deadline:
                 message = consumer.poll(0.2)
                 if message is not None and message.error() is None:
@@ -137,8 +143,7 @@ class Kafka:
         """Return the records of a topic; there must be exactly `count` for a moment after the last one came."""
         records: list[Received] = []
         deadline = time.monotonic() + timeout_s
-        with Consumer(self.address, unique("reader"), "earliest") as consumer:
-            consumer.subscribe([topic])
+        with self._reader(topic) as consumer:
             while len(records) <= count and time.monotonic() < deadline:
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
@@ -156,15 +161,25 @@ class Kafka:
 
     def end(self, topic: str) -> int:
         """Return the number of offsets in a topic, over all partitions."""
-        count = self.admin.inspect_topics([topic])[topic]
-        assert count is not None
-        places = [TopicPartition(topic, number) for number in range(count.num_partitions or 1)]
-        return sum(high for _, high in self.admin.offset_bounds(places, isolation_level="read_uncommitted").values())
+        bounds = self.admin.offset_bounds(self._partitions(topic), isolation_level="read_uncommitted")
+        return sum(high for _, high in bounds.values())
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """Return the offset that a group has committed for a partition."""
         place = TopicPartition(topic, partition)
         return self.admin.committed(group, [place]).get(place)
+
+    def _partitions(self, topic: str) -> list[TopicPartition]:
+        count = self.admin.inspect_topics([topic])[topic]
+        assert count is not None
+        return [TopicPartition(topic, number) for number in range(count.num_partitions or 1)]
+
+    @contextmanager
+    def _reader(self, topic: str) -> Iterator[Consumer]:
+        """Read a topic from its beginning. A member of a group would cost the broker more than all the records."""
+        with Consumer(self.address, unique("reader"), "earliest", auto_commit_enable=False) as consumer:
+            consumer.assign(partition_offsets(dict.fromkeys(self._partitions(topic), 0)))
+            yield consumer
 
 
 @contextmanager

@@ -23,6 +23,21 @@ FOUND_WITH = {
     "deployed, whoever claims an input is not fenced": 3_446,
     "deployed, a version does not claim what another one had": 2_287_396_309,
     "deployed, a former version goes on after it was followed": 2_287_396_309,
+    "restores end at the last stable offset": 50,
+    "stores are written before the transaction is committed": 16,
+    "resident, stores are written before the transaction is committed": 42,
+    "resident, a commit of the member that failed counts": 25,
+    "resident, an answer of any assignment is heard": 55,
+    "resident, at least once, what is lost is parked": 273,
+    "resident, what is not committed is parked": 25,
+    "resident, at least once, parked tasks work": 10,
+    "resident, slow functions work without an end": 17,
+    "records behind deleted ones are skipped": 21,
+    "deployed, inputs are claimed with another id than their own": 19,
+    "at least once, records of former owners count": 99,
+    "at least once, what others write over stays": 130,
+    "at least once, a former owner writes its values again": 142,
+    "at least once, all owners have one epoch": 265,
 }
 """A seed that shows the mutant, for those that few seeds show. When the runtime or the simulator changes, it may show it no
 more: then the search, which begins with it, takes longer."""

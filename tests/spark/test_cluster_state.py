@@ -43,7 +43,7 @@ def application(mode, group, **settings):
         spark_config={{"spark.executor.memory": "{memory}m", "spark.driver.host": "127.0.0.1"}},
         state_dir={state_dir!r},
         processing_mode=mode,
-        commit_interval=0.5,
+        commit_interval=1.0,
         **settings,
     )
 

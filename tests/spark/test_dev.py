@@ -121,6 +121,7 @@ def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in first), 30, "the JVM ends")
 
 
+@pytest.mark.only_mode("resident", reason="the broker is started before any mode begins")
 def test_a_broker_is_started_where_none_is_given(program: Start, words: Path) -> None:
     port = free_port()
     write(words, textwrap.dedent(WORDS).format(group=unique("group"), topic="texts"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import MASTER, Kafka, Program, unique, wait_until
+from tests.support import MASTER, PROCESSING_MODES, Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -26,17 +26,18 @@ class Python(Source):
         record = self.serialize(value=sys.executable)
         self.produce(value=record.value)
 
-app = Application({address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master={master!r},
-                  state_dir={state!r}, loglevel=None)
-sdf = app.dataframe(source=Python("python")).apply(lambda value: [value, sys.executable])
-print(app.run(count=1, timeout=120))
+for mode in {modes!r}:
+    app = Application({address!r}, consumer_group={group!r} + mode, auto_offset_reset="earliest", spark_master={master!r},
+                      state_dir={state!r}, loglevel=None, processing_mode=mode)
+    sdf = app.dataframe(source=Python("python")).apply(lambda value: [value, sys.executable])
+    print(app.run(count=1, timeout=120))
 """
 
 
 def starting(kafka: Kafka) -> str:
-    """Return a program with a source, which prints the Pythons of source and worker."""
+    """Return a program with a source, which prints the Pythons of source and worker in each mode."""
     return textwrap.dedent(PROGRAM).format(
-        address=kafka.address, group=unique("group"), master=MASTER, state=str(kafka.state_dir)
+        address=kafka.address, group=unique("group"), master=MASTER, state=str(kafka.state_dir), modes=PROCESSING_MODES
     )
 
 
@@ -50,12 +51,13 @@ def broken(directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.only_mode("micro-batch", reason="one program shows both modes")
 def test_workers_and_sources_use_the_python_of_the_application(kafka: Kafka, program: Start, tmp_path: Path) -> None:
     """As IDEs, cron and systemd start programs: by the path of a Python whose environment is not activated."""
     others = broken(tmp_path / "bin")
     started = program(starting(kafka), PATH=f"{others}{os.pathsep}{os.environ['PATH']}")
     assert started.wait() == 0, started.err
-    assert started.out == [f"[{{'_value': ['{sys.executable}', '{sys.executable}']}}]\n"]
+    assert started.out == [f"[{{'_value': ['{sys.executable}', '{sys.executable}']}}]\n"] * len(PROCESSING_MODES)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ WATERMARK = {"closing_strategy": "watermark", "idle_timeout_ms": 10_000}
 Build = Callable[[StreamingDataFrame], Sequence[StreamingDataFrame]]
 
 thoroughly = settings(
-    max_examples=500 if LONG else 25,
+    max_examples=500 if LONG else 15,
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,
