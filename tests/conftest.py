@@ -1,6 +1,5 @@
 import logging
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,8 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from streamrt.testing.plugin import KafkaBroker
 from tests.hosts import HostedProgram, Hosts
-from tests.spark.stateful import GUARANTEES
-from tests.support import LONG, PROCESSING_MODES, Kafka, Program
+from tests.support import PROCESSING_MODES, Kafka, Program
 
 # How long a case takes is the machine's business.
 settings.register_profile("streamrt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -36,31 +34,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what starts programs, before anything is chosen by marks, and leave out what is for long runs."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts programs, before anything is chosen by marks."""
     for item in items:
         if isinstance(item, pytest.Function) and {"program", "hosted"} & set(item.fixturenames):
             item.add_marker("programs")
-    if not LONG and config.getoption("--processing-mode") is None:
-        left_out = [item for item in items if isinstance(item, pytest.Function) and is_other_pair(item)]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
-
-
-def is_other_pair(item: pytest.Function) -> bool:
-    """Return whether a test on Spark has a mode and a guarantee that it has together in long runs only.
-
-    An ordinary run has each mode with one guarantee, and each guarantee with one mode. Which go together depends on the
-    name of the test, so all four pairs meet Spark and a broker. The simulator has all four with all faults.
-    """
-    given = item.callspec.params if hasattr(item, "callspec") else {}
-    if "guarantee" not in given or "processing_mode" not in given or item.get_closest_marker("spark") is None:
-        return False
-    # In a test for one mode alone, the guarantees have no other mode to go with.
-    if item.get_closest_marker("only_mode") is not None:
-        return False
-    turn = zlib.crc32(item.originalname.encode())
-    return (turn + GUARANTEES.index(given["guarantee"]) + PROCESSING_MODES.index(given["processing_mode"])) % 2 == 1
 
 
 def skipped_modes(mode: str, *, reason: str) -> dict[str, pytest.MarkDecorator]:
