@@ -8,7 +8,7 @@ from typing import Literal
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
-from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from streamrt.kafka.client import KafkaRequestError, error_in, partition_offsets, request_error
 from streamrt.kafka.requests import AdminRequests, retry, seconds_left
@@ -23,6 +23,7 @@ _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
+_LEADERS_S = 60.0
 # Errors while the leader of a partition is not the one that the client knows, was re-elected, is being elected, or does
 # not know yet that it is the leader.
 _MOVED = frozenset(
@@ -49,6 +50,9 @@ class PartitionOffsets:
 
     def __init__(self, requests: AdminRequests) -> None:
         self._requests = requests
+        # The client whose cache has the leaders of topics, and since when.
+        self._client: AdminClient | None = None
+        self._cached_at: dict[str, float] = {}
 
     def bounds(
         self, partitions: Collection[TopicPartition], timeout: float, isolation_level: IsolationLevelName
@@ -64,6 +68,7 @@ class PartitionOffsets:
             return {}
 
         def ask() -> dict[TopicPartition, tuple[int, int]]:
+            self._cache_leaders(partitions, deadline)
             options = {
                 "isolation_level": _ISOLATION[isolation_level],
                 "request_timeout": seconds_left(deadline),
@@ -94,10 +99,13 @@ class PartitionOffsets:
         """
         if not offsets:
             return
+        deadline = time.monotonic() + timeout + 1
+        # The request fails for the same reason, and names the partition.
+        with contextlib.suppress(KafkaException):
+            self._cache_leaders(offsets, deadline)
         futures = self._requests.client.delete_records(
             partition_offsets(offsets), request_timeout=timeout, operation_timeout=timeout
         )
-        deadline = time.monotonic() + timeout + 1
         failures: list[KafkaRequestError] = []
         for entry, future in futures.items():
             _, error = self._requests.settle(future, seconds_left(deadline))
@@ -117,6 +125,27 @@ class PartitionOffsets:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the broker went away before it answered"))
         return offset
 
+    def _cache_leaders(self, partitions: Collection[TopicPartition], deadline: float) -> None:
+        """Let the client cache the leaders of partitions before a request that is sent to them.
+
+        librdkafka 2.16 looks for leaders that it does not know in two threads, of which one may free what the other one
+        still uses: such a request then crashes the process.
+
+        Raises:
+            KafkaException: if a partition does not exist or has no leader, or no broker answers.
+        """
+        if self._client is not self._requests.client:
+            self._client = self._requests.client
+            self._cached_at.clear()
+        now = time.monotonic()
+        old = [each for each in partitions if now - self._cached_at.get(each.topic, float("-inf")) >= _LEADERS_S]
+        if not old:
+            return
+        if not self._exist(old, deadline):
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "a partition does not exist"))
+        if any(each.topic not in self._cached_at for each in old):
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "a partition has no leader"))
+
     def _exist(self, partitions: Collection[TopicPartition], deadline: float) -> bool:
         """Return whether all partitions exist, and refresh their leaders.
 
@@ -133,7 +162,9 @@ class PartitionOffsets:
         if exist:
             for topic in topics:
                 with contextlib.suppress(KafkaException):
-                    self._requests.client.list_topics(topic, timeout=seconds_left(deadline))
+                    found = self._requests.client.list_topics(topic, timeout=seconds_left(deadline)).topics[topic]
+                    if found.error is None and all(each.leader >= 0 for each in found.partitions.values()):
+                        self._cached_at[topic] = time.monotonic()
         return exist
 
 

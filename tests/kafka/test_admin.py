@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState
@@ -241,6 +242,41 @@ def test_ids(admin: TopicAdmin, name: str) -> None:
     assert admin.topic_ids([name])[name] not in (None, first[name])
     assert admin.topic_ids([]) == {}
     assert admin.cluster_id() == admin.cluster_id() != ""
+
+
+def test_leaders_are_cached_before_requests_that_go_to_them(admin: TopicAdmin, name: str) -> None:
+    # librdkafka crashes now and then when it looks for them itself.
+    admin.create_topics([Definition(name, TopicConfig(2, 1))])
+    one, two = TopicPartition(name, 0), TopicPartition(name, 1)
+    asked: list[str] = []
+    list_topics = type(admin._requests.client).list_topics
+
+    class Watched:
+        """Notes for which topics metadata is requested."""
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(client, attribute)
+
+        def list_topics(self, topic: str, timeout: float) -> Any:
+            asked.append(topic)
+            return list_topics(client, topic, timeout=timeout)
+
+        def list_offsets(self, *args: Any, **options: Any) -> Any:
+            assert asked, "the leaders are cached first"
+            return client.list_offsets(*args, **options)
+
+        def delete_records(self, *args: Any, **options: Any) -> Any:
+            assert asked, "the leaders are cached first"
+            return client.delete_records(*args, **options)
+
+    for request in (lambda: admin.offset_bounds([one, two]), lambda: admin.delete_records({one: 0})):
+        admin.close()
+        asked.clear()
+        client = admin._requests.client
+        admin._requests._inner = Watched()
+        for _ in range(3):
+            request()
+        assert asked == [name]
 
 
 def test_deleting_records(admin: TopicAdmin, name: str, kafka_broker: KafkaBroker) -> None:
