@@ -31,7 +31,7 @@ from streamrt.testing import EmbeddedKafka
 from streamrt.topology import TaskId
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
-from tests.support import LONG, PROCESSING_MODES, Kafka, RunningProgram, running, unique, wait_until
+from tests.support import LONG, Kafka, RunningProgram, running, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
@@ -152,10 +152,8 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
     try:
         with flow.running(outputs, per_step=30, pause_s=0.1):
             outputs.wait_for(1)
-            for number, point in enumerate(POINTS):
-                # In an ordinary run, each kind at each point comes in one of the modes. The simulator has all of them.
-                turn = (number + PROCESSING_MODES.index(processing_mode)) % 2
-                for kind in KINDS if LONG else KINDS[turn : turn + 1]:
+            for point in POINTS:
+                for kind in KINDS:
                     faults.provoke(f"{point}:{kind}", app, processing_mode)
                     faults.wait()
                     outputs.wait_for(flow.count)
