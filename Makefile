@@ -12,10 +12,11 @@ BUILD_TOOLS := setuptools|wheel|packaging
 # programs in processes of their own (the marker is set by tests/conftest.py), and applications within the process of the
 # tests.
 # `rest` has what the others do not name.
-LANES := chaos programs state rest kafka unit
+LANES := chaos programs state rest kafka connectors unit
 LANE_unit := tests/conformance tests/migration tests/packaging tests/sim tests/unit
 LANE_kafka := tests/kafka
-OTHERS := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_kafka))
+LANE_connectors := tests/connectors
+OTHERS := tests $(addprefix --ignore=,$(LANE_unit) $(LANE_kafka) $(LANE_connectors))
 CHAOS := tests/spark/test_chaos.py tests/spark/test_crash_points.py
 LANE_chaos := $(CHAOS) -m programs
 LANE_programs := $(OTHERS) $(CHAOS:%=--ignore=%) -m programs
@@ -28,7 +29,7 @@ PUBLIC := streamrt streamrt.connectors streamrt.connectors.sinks streamrt.connec
     models serializers state testing.driver testing.kafka testing.connectors testing.serializers testing.stores windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo api test test-long archives lint types bench lock jars clean
+.PHONY: help demo api test test-long archives servers lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -40,7 +41,7 @@ demo: $(firstword $(wildcard $(VENV)/.installed) $(VENV)/.installed-demo)  ## Ru
 	@$(BIN)/streamrt jars
 	@$(BIN)/python -m examples.demo
 
-test: archives  ## Lint, check types and run all tests; show which took longest.
+test: archives servers  ## Lint, check types and run all tests; show which took longest.
 	@set -e; begun=$$(date +%s); \
 	$(MAKE) --no-print-directory lint; \
 	echo "== mypy, and pytest in $(words $(LANES)) lanes, at once; what they say comes at the end, and lies in $(VENV)/lane-*.log"; \
@@ -65,7 +66,11 @@ lane-%:
 	@echo "$@: $$(tail -n 1 $(VENV)/$@.log)"
 
 test-long: jars  ## Run tests with more cases, more kills and more time.
-	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py tests/spark
+	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py tests/connectors tests/spark
+
+# Programs that connectors write to and read from, where the system's package manager can install them.
+servers: $(VENV)/.installed
+	@$(BIN)/python -m tests.servers
 
 # A Java that cannot do so starts as ever.
 archives: jars

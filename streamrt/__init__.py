@@ -10,37 +10,51 @@ if TYPE_CHECKING:
     from streamrt.context import message_context, set_message_context
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
+    from streamrt.kafka.token import Offsets
     from streamrt.records import MessageContext
+    from streamrt.runtime.driver.lifecycle import ApplicationStatus
+    from streamrt.runtime.driver.restart import RestartPolicy
     from streamrt.state import RocksDBOptions, State
-    from streamrt.topics import Topic
+    from streamrt.topics import DeadLetters, Topic
+    from streamrt.tracing import Tracing
 
 __version__ = "0.1.0"
 
 # Imported on first use: pytest loads this package's plugin at every start, and tasks do not need Application.
 _HOMES = {
     "Application": "streamrt.app",
+    "ApplicationStatus": "streamrt.runtime.driver.lifecycle",
     "ConnectionConfig": "streamrt.kafka",
+    "DeadLetters": "streamrt.topics",
     "MessageContext": "streamrt.records",
+    "Offsets": "streamrt.kafka.token",
+    "RestartPolicy": "streamrt.runtime.driver.restart",
     "RocksDBOptions": "streamrt.state",
     "State": "streamrt.state",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
     "Topic": "streamrt.topics",
     "TopicConfig": "streamrt.kafka",
+    "Tracing": "streamrt.tracing",
     "message_context": "streamrt.context",
     "set_message_context": "streamrt.context",
 }
 
 __all__ = [
     "Application",
+    "ApplicationStatus",
     "ConnectionConfig",
+    "DeadLetters",
     "MessageContext",
+    "Offsets",
+    "RestartPolicy",
     "RocksDBOptions",
     "State",
     "StreamingDataFrame",
     "StreamingSeries",
     "Topic",
     "TopicConfig",
+    "Tracing",
     "message_context",
     "set_message_context",
 ]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamrt.common.logs import LogFormat, log_context
 from streamrt.config import (
     DEFAULT_CONSUMER_GROUP,
+    DEFAULT_PROGRESS_TIMEOUT_S,
     DEFAULT_STATE_CLEANUP_DELAY_S,
     DEFAULT_STATE_DIR,
     DEFAULT_TRANSACTION_INTERVAL_S,
     ApplicationConfig,
     AutoOffsetReset,
     LogLevel,
+    NoProgress,
     ProcessingGuarantee,
     ProcessingMode,
     configure_logging,
@@ -25,7 +27,10 @@ from streamrt.config import (
     require_amounts,
     require_types,
 )
-from streamrt.connectors import BaseSource, source_topic
+from streamrt.connectors import BaseSource, Instances, source_topic
+from streamrt.control.controlled import Inside
+from streamrt.control.settings import control_server, serving
+from streamrt.control.token import ControlToken
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch, branch_of
 from streamrt.errors import (
@@ -39,17 +44,19 @@ from streamrt.kafka.connection import connection_of
 from streamrt.kafka.java import java_client_options
 from streamrt.runtime.driver.definition import ApplicationDefinition, Environment, MessageProcessedCallback
 from streamrt.runtime.driver.directory import clear
-from streamrt.runtime.driver.exits import StoppedError, end_readably, stop_on_signals, unless_stopped
+from streamrt.runtime.driver.exits import end_readably, unless_stopped
 from streamrt.runtime.driver.forget import forget_store
-from streamrt.runtime.driver.progress import Progress, ProgressSnapshot
-from streamrt.runtime.driver.sources import SourceManager
+from streamrt.runtime.driver.observed import ObservedApplication
+from streamrt.runtime.driver.progress import ProgressSnapshot
+from streamrt.runtime.driver.restart import RestartPolicy, require_policy
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
-from streamrt.topics import TimestampExtractor, Topic, TopicManager
-from streamrt.topology import SourceOperator, Topology, TopologyBuilder
+from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager
+from streamrt.topology import SourceOperator, Topology
 from streamrt.topology.describe import describe
+from streamrt.tracing import Tracing, require_tracing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +68,7 @@ logger = logging.getLogger("streamrt")
 _TICK_S = 0.1
 
 
-class Application:
+class Application(ObservedApplication):
     """A stream processing application: reads topics, processes their records with dataframes on Spark, writes topics.
 
     A setting with its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
@@ -83,11 +90,15 @@ class Application:
         on_processing_error: called with an exception, the record and a logger when an operator raises.
         on_producer_error: called with an exception, the record and a logger when a record cannot be produced. The record is
             None when a delivery fails after its input was processed.
+        on_error: what happens to a record that fails and that no callback skips: "fail", the default, ends the application;
+            "skip" logs and skips it; `DeadLetters()` writes it to a topic, with the reason in its headers. A dict gives
+            policies by stage: "deserialize", "process", "produce" and "sink".
         on_message_processed: called with topic, partition and offset of each processed record, in the process that called
             `run()`, after the micro-batch of the record, or in resident mode after its commit.
         consumer_poll_timeout: seconds that the group member waits in one poll, 0.05 at most: commits wait for its end.
         producer_poll_timeout: seconds that a producer waits for events in each poll.
         loglevel: level of the `streamrt` logger; None leaves logging unchanged.
+        log_format: "text", or "json" for a JSON object in each line, with consumer group, stream, partition and batch.
         auto_create_topics: create missing topics.
         use_changelog_topics: back state by changelog topics, from which it is restored. Without them, state exists only
             in the state directory, partitions cannot move to other machines, and exactly-once is refused for state.
@@ -114,6 +125,14 @@ class Application:
         spark_master: Spark master: "local[*]", "local[2]", "spark://host:7077" and so on.
         spark_config: additional Spark settings.
         spark_session: an existing Spark session to use.
+        control: `port` or `host:port` of the control server; a port alone is one of 127.0.0.1, and 0 a free one. None, the
+            default, starts none.
+        control_token: the token that callers of the control server must send, as text, `Secret`, or a function that returns
+            it. Required for addresses that other machines reach.
+        progress_timeout: seconds without a commit after which a partition with unprocessed records is logged as stuck, and
+            makes `/ready` of the control server fail; at least twice `commit_interval` counts. None: never.
+        on_no_progress: "fail" ends the application then, with `NoProgressError`; "report", the default, does not.
+        tracing: a `Tracing` exports spans of commits and of sampled records by OpenTelemetry; None, the default, none.
 
     Raises:
         ConfigurationError: if a setting cannot be used; the message names it.
@@ -146,10 +165,12 @@ class Application:
         on_consumer_error: ConsumerErrorCallback | None = None,
         on_processing_error: ProcessingErrorCallback | None = None,
         on_producer_error: ProducerErrorCallback | None = None,
+        on_error: OnError = "fail",
         on_message_processed: MessageProcessedCallback | None = None,
         consumer_poll_timeout: float = 1.0,
         producer_poll_timeout: float = 0.0,
         loglevel: int | LogLevel | None = "INFO",
+        log_format: LogFormat = "text",
         auto_create_topics: bool = True,
         use_changelog_topics: bool = True,
         quix_config_builder: Any = None,
@@ -168,6 +189,11 @@ class Application:
         spark_master: str = "local[*]",
         spark_config: Mapping[str, Any] | None = None,
         spark_session: SparkSession | None = None,
+        control: str | None = None,
+        control_token: ControlToken | None = None,
+        progress_timeout: float | None = DEFAULT_PROGRESS_TIMEOUT_S,
+        on_no_progress: NoProgress = "report",
+        tracing: Tracing | None = None,
     ) -> None:
         end_readably()
         refuse_parameters(
@@ -188,12 +214,15 @@ class Application:
             on_processing_error=(on_processing_error, Callable, "a function"),
             on_producer_error=(on_producer_error, Callable, "a function"),
             on_message_processed=(on_message_processed, Callable, "a function"),
+            tracing=(tracing, Tracing, "a Tracing"),
         )
+        require_tracing(tracing)
         if spark_session is not None and spark_config:
             raise ConfigurationError(
                 "spark_config has no effect on a given spark_session: set it where that session is made"
             )
         address = broker_address if isinstance(broker_address, str) else None
+        super().__init__()
         self._config = ApplicationConfig.create(
             broker_address=address,
             consumer_group=consumer_group or DEFAULT_CONSUMER_GROUP,
@@ -204,6 +233,7 @@ class Application:
             consumer_poll_timeout=consumer_poll_timeout,
             producer_poll_timeout=producer_poll_timeout,
             loglevel=loglevel,
+            log_format=log_format,
             auto_create_topics=auto_create_topics,
             request_timeout=request_timeout,
             topic_create_timeout=topic_create_timeout,
@@ -216,8 +246,11 @@ class Application:
             broker_availability_timeout=broker_availability_timeout,
             state_cleanup_delay=state_cleanup_delay,
             spark_master=spark_master,
+            control=control,
+            progress_timeout=progress_timeout,
+            on_no_progress=on_no_progress,
         )
-        configure_logging(self._config.loglevel)
+        configure_logging(self._config.loglevel, log_format=self._config.log_format, group=self._config.consumer_group)
         connection = connection_of(broker_address, self._config.broker_address)
         consumer_options = java_client_options(connection, consumer_extra_config)
         reads_aborted = consumer_options.java.get("isolation.level") == "read_uncommitted"
@@ -237,33 +270,18 @@ class Application:
             spark_config=dict(spark_config or {}),
             spark_session=spark_session,
         )
-        topics = topic_manager or TopicManager(
-            self._environment.admin,
-            self._config.consumer_group,
-            timeout=self._config.request_timeout,
-            create_timeout=self._config.topic_create_timeout,
-            auto_create_topics=self._config.auto_create_topics,
-        )
-        sources = SourceManager(
-            connection,
-            self._config.consumer_group,
-            producer,
-            self._config.use_changelog_topics,
-            self._config.loglevel,
-        )
-        self._definition = ApplicationDefinition(
+        self._definition = ApplicationDefinition.create(
             self._config,
-            topics,
-            sources,
-            TopologyBuilder(),
+            self._environment,
+            topic_manager,
             ErrorCallbacks(on_consumer_error, on_processing_error, on_producer_error),
+            on_error,
             on_message_processed,
             rocksdb_options,
+            tracing,
         )
-        self._stop = threading.Event()
-        self._discard = threading.Event()
-        self._running = threading.Lock()
-        self._progress = Progress()
+        inside = Inside(self._definition, connection, lambda: self._progress, self._lag)
+        self._server = control_server(self, inside, control_token)
 
     @property
     def config(self) -> ApplicationConfig:
@@ -294,6 +312,11 @@ class Application:
     def topic_manager(self) -> TopicManager:
         """The object that defines, creates and validates topics."""
         return self._definition.topics
+
+    @property
+    def location(self) -> str | None:
+        """The URL of the control server; None while there is none."""
+        return None if self._server is None else self._server.location
 
     def progress(self) -> ProgressSnapshot:
         """Return the progress of `run()`; safe to call from another thread."""
@@ -458,18 +481,21 @@ class Application:
         """
         return forget_store(self._environment.admin, self._config, topic, store)
 
-    def add_source(self, source: BaseSource, topic: Topic | None = None) -> Topic:
+    def add_source(self, source: BaseSource, topic: Topic | None = None, instances: Instances | None = None) -> Topic:
         """Add a source: a separate process that produces to a topic while the application runs.
 
         Args:
             source: the source.
             topic: the topic to produce to; by default one that the source chooses, with the prefix "source__".
+            instances: where it runs if the application runs several times in one consumer group: in "each" instance, or in
+                "one", and another one takes over when that one ends. None for the choice of the source: sources with state
+                run in one, all others in each.
 
         Returns:
             The topic, to make a dataframe from.
 
         Raises:
-            ConfigurationError: if `source` is not a source.
+            ConfigurationError: if `source` is not a source, or cannot run in these instances.
             InvalidOperationError: if this source, or another source for the topic, was added before.
 
         Example:
@@ -483,18 +509,8 @@ class Application:
         if topic is not None and not isinstance(topic, Topic):
             raise ArgumentTypeError(f"add_source(topic=...) must be a Topic, got {type(topic).__name__}")
         chosen = self._definition.topics.register(source_topic(source) if topic is None else topic)
-        self._definition.sources.register(source, chosen)
+        self._definition.sources.register(source, chosen, instances)
         return chosen
-
-    def stop(self, fail: bool = False) -> None:
-        """Stop `run()` at the next boundary, with outputs durable and offsets committed. Returns at once.
-
-        Args:
-            fail: do not commit; the next run processes all records since the last commit again.
-        """
-        if fail:
-            self._discard.set()
-        self._stop.set()
 
     def run(
         self,
@@ -503,6 +519,7 @@ class Application:
         count: int = 0,
         collect: bool = True,
         metadata: bool = False,
+        restart: RestartPolicy | None = None,
     ) -> list[dict[str, Any]]:
         """Process records until SIGTERM, SIGINT, `stop()`, `timeout` or `count` stops the application.
 
@@ -512,6 +529,8 @@ class Application:
             count: number of outputs after which to stop, counted at the end of each branch; 0 for no limit.
             collect: return the outputs, if `timeout` or `count` is given.
             metadata: return the outputs with `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset`.
+            restart: whether and how the application is started again after a failure; None raises the failure. Not
+                together with `timeout` or `count`.
 
         Returns:
             The collected outputs as dicts; a value that is not a dict is stored under `_value`.
@@ -529,35 +548,44 @@ class Application:
         if dataframe is not None and branch_of(dataframe).builder is not self._definition.builder:
             raise ArgumentValueError("run() got a dataframe of another application")
         require_amounts("run", timeout=timeout, count=count)
+        require_policy("run", restart)
+        if restart is not None and (timeout > 0 or count > 0):
+            raise ArgumentValueError(
+                "run() takes restart=... only without timeout and count, with which it ends by itself"
+            )
+        self._require_runnable()
+        with serving(None if self.status.is_active else self._server):
+            self._begin_run()
+            outputs = self._execute(timeout, int(count), collect=collect, restart=restart)
+            return [output.as_dict(metadata) for output in outputs]
+
+    def _open_control(self) -> None:
+        if self._server is not None:
+            self._server.open(stays=True)
+
+    def _require_runnable(self) -> None:
         if not self.topology.sources and not self._definition.sources.processes:
             raise InvalidOperationError("there is nothing to run: first make a dataframe with Application.dataframe()")
-        if not self._running.acquire(blocking=False):
-            raise InvalidOperationError("the application is already running")
-        limited = timeout > 0 or count > 0
-        try:
-            with stop_on_signals(self._stop):
-                if not self.topology.sources:
-                    self._run_sources()
-                    return []
-                outputs = self._process(timeout, int(count), collect=collect and limited)
-        except StoppedError:
-            logger.info("stopped before any record was processed")
-            return []
-        finally:
-            self._stop.clear()
-            self._discard.clear()
-            self._running.release()
-        return [output.as_dict(metadata) for output in outputs]
+
+    def _execute(
+        self, timeout: float = 0.0, count: int = 0, *, collect: bool = False, restart: RestartPolicy | None = None
+    ) -> list[Output]:
+        collected = collect and (timeout > 0 or count > 0)
+        with log_context({"group": self._config.consumer_group}):
+            if not self.topology.sources:
+                self._attempts(restart, self._run_sources)
+                return []
+            return self._attempts(restart, lambda: self._process(timeout, count, collect=collected)) or []
 
     def _process(self, timeout: float, count: int, *, collect: bool) -> list[Output]:
         # Imported here so that programs that use streamrt for tests or topics do not wait for pyspark.
         from streamrt.spark.application import ApplicationRun
         from streamrt.spark.settings import StopConditions
 
-        self._progress = Progress()
+        self._progress = self._progress.next_run()
         ends = StopConditions(count, timeout)
-        ways = (self._stop, self._discard, self._progress)
-        return ApplicationRun(self._definition, self._environment, ends, collect, *ways).run()
+        ways = (self._stop, self._discard, self._progress, self._control)
+        return ApplicationRun(self._definition, self._environment, ends, collect, *ways, self._lag).run()
 
     def _prepare_topic(self, name: str) -> None:
         """Create a topic of the application, if it is missing, before a producer or consumer uses it."""
@@ -569,9 +597,12 @@ class Application:
 
     def _run_sources(self) -> None:
         """Run sources without dataframes until they end or the application is stopped."""
+        self._progress = self._progress.next_run()
         unless_stopped(self._stop, self.setup_topics)
         with self._definition.sources.running() as sources:
+            self._control.works()
             while sources.is_alive() and not self._stop.wait(_TICK_S):
+                self._control.fulfilled(self._control.wish)
                 sources.check()
 
     def __repr__(self) -> str:
@@ -580,5 +611,5 @@ class Application:
 
 
 def definition_of(app: Application) -> ApplicationDefinition:
-    """Return the definition of an application, for tests of it."""
+    """Return the definition of an application, for the test driver and for tests."""
     return app._definition

@@ -11,12 +11,15 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from typing_extensions import Self
 
+from streamrt.common.addresses import parse_address
+from streamrt.common.logs import JsonFormatter, LogFormat, line_formatter
 from streamrt.errors import ArgumentTypeError, ConfigurationError, argument_error
 
 AutoOffsetReset = Literal["earliest", "latest", "error"]
 """Start position in partitions without a committed offset."""
 ProcessingGuarantee = Literal["at-least-once", "exactly-once"]
 ProcessingMode = Literal["micro-batch", "resident"]
+NoProgress = Literal["report", "fail"]
 LogLevel = Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"]
 
 LOGGER_NAME = "streamrt"
@@ -25,6 +28,7 @@ DEFAULT_STATE_DIR = ".streamrt/state"
 DEFAULT_TRANSACTION_INTERVAL_S = 0.1
 DEFAULT_TRANSACTION_TIMEOUT_S = 60.0
 DEFAULT_STATE_CLEANUP_DELAY_S = 7 * 86_400.0
+DEFAULT_PROGRESS_TIMEOUT_S = 300.0
 
 
 class ApplicationConfig(BaseSettings):
@@ -51,6 +55,7 @@ class ApplicationConfig(BaseSettings):
     consumer_poll_timeout: float = Field(default=1.0, gt=0)
     producer_poll_timeout: float = Field(default=0.0, ge=0)
     loglevel: Any = "INFO"
+    log_format: LogFormat = "text"
     auto_create_topics: bool = True
     request_timeout: float = Field(default=30.0, gt=0)
     topic_create_timeout: float = Field(default=60.0, gt=0)
@@ -64,6 +69,10 @@ class ApplicationConfig(BaseSettings):
     broker_availability_timeout: float = Field(default=120.0, ge=0)
     state_cleanup_delay: float | None = Field(default=DEFAULT_STATE_CLEANUP_DELAY_S, ge=0)
     spark_master: str = Field(default="local[*]", min_length=1)
+    control: str | None = None
+    progress_timeout: float | None = Field(default=DEFAULT_PROGRESS_TIMEOUT_S, gt=0)
+    # After the setting that it is validated against.
+    on_no_progress: NoProgress = "report"
 
     @field_validator("*", mode="before")
     @classmethod
@@ -110,6 +119,20 @@ class ApplicationConfig(BaseSettings):
             )
         return value
 
+    @field_validator("control")
+    @classmethod
+    def _an_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_address(value)
+        return value
+
+    @field_validator("on_no_progress")
+    @classmethod
+    def _only_with_a_limit(cls, value: NoProgress, info: ValidationInfo) -> NoProgress:
+        if value == "fail" and info.data.get("progress_timeout", 0) is None:
+            raise ValueError("'fail' has no effect with progress_timeout=None: set a number of seconds")
+        return value
+
     @field_validator("loglevel")
     @classmethod
     def _known_level(cls, value: object) -> object:
@@ -120,6 +143,15 @@ class ApplicationConfig(BaseSettings):
             return int(level)
         words = f"must be a number, None, or one of {', '.join(get_args(LogLevel))}"
         raise ValueError(words) if isinstance(level, str) else PydanticCustomError("level_type", words)
+
+    @field_validator("log_format")
+    @classmethod
+    def _only_where_lines_are_written(cls, value: str, info: ValidationInfo) -> str:
+        if value != "text" and info.data.get("loglevel", "INFO") is None:
+            raise ValueError(
+                "has no effect with loglevel=None, which leaves logging to the program: remove it, or set loglevel"
+            )
+        return value
 
     @classmethod
     def create(cls, **settings: Any) -> Self:
@@ -175,13 +207,21 @@ def _sentence(issue: Any) -> str:
     return f"parameter {name!r} (environment variable STREAMRT_{name.upper()}): {reason}"
 
 
-def configure_logging(loglevel: int | str | None, name: str = LOGGER_NAME, pid: bool = False) -> bool:
+def configure_logging(
+    loglevel: int | str | None,
+    name: str = LOGGER_NAME,
+    pid: bool = False,
+    log_format: LogFormat = "text",
+    group: str | None = None,
+) -> bool:
     """Add a handler on stderr to the `streamrt` logger, unless it already has one.
 
     Args:
         loglevel: level as a number or a name; None leaves logging unchanged.
         name: the name in each line; by default that of the logger that wrote the line.
-        pid: whether lines contain the process id.
+        pid: whether lines of text contain the process id, as those of JSON always do.
+        log_format: lines as "text" or as "json".
+        group: the consumer group that lines of JSON name.
 
     Returns:
         Whether logging was changed.
@@ -192,11 +232,13 @@ def configure_logging(loglevel: int | str | None, name: str = LOGGER_NAME, pid: 
     """
     logger = logging.getLogger(LOGGER_NAME)
     if loglevel is None or logger.handlers:
+        for present in logger.handlers:
+            if isinstance(present.formatter, JsonFormatter):
+                present.formatter.share(group)
         return False
     handler = logging.StreamHandler()
-    shown = "%(name)s" if name == LOGGER_NAME else name.replace("%", "%%")
-    process = " [%(process)d]" if pid else ""
-    handler.setFormatter(logging.Formatter(f"[%(asctime)s] [%(levelname)s]{process} [{shown}] %(message)s"))
+    own = None if name == LOGGER_NAME else name
+    handler.setFormatter(line_formatter(log_format, name=own, group=group, pid=pid))
     logger.addHandler(handler)
     logger.setLevel(loglevel)
     logger.propagate = False

@@ -5,12 +5,16 @@ All classes derive from `StreamRTError`, so one `except` clause catches all erro
 """
 
 __all__ = [
+    "ApplicationStateError",
+    "ApplicationTimeoutError",
     "ArgumentTypeError",
     "ArgumentValueError",
     "ChangelogError",
     "ColumnTypeError",
     "ConfigurationError",
     "ConsumerError",
+    "ControlRefusedError",
+    "ControlUnavailableError",
     "IgnoreMessage",
     "InvalidOperationError",
     "JarError",
@@ -31,12 +35,15 @@ __all__ = [
     "SerializationError",
     "SinkBackpressureError",
     "SinkError",
+    "SinkFencedError",
     "SourceError",
+    "StaleTokenError",
     "StateError",
     "StoreCorruptedError",
     "StoreLockedError",
     "StoreVersionError",
     "StreamRTError",
+    "TokenVersionError",
     "TopicConfigurationError",
     "TopicCreationError",
     "TopicNotFoundError",
@@ -58,6 +65,34 @@ class ConfigurationError(StreamRTError, ValueError):
 
 class InvalidOperationError(StreamRTError):
     """A dataframe was used in a meaningless way, such as a frame as a bool."""
+
+
+class ApplicationStateError(InvalidOperationError):
+    """The application is in a state in which it cannot do this."""
+
+
+class ApplicationTimeoutError(StreamRTError, TimeoutError):
+    """The application did not reach a state in time."""
+
+
+class NoProgressError(StreamRTError):
+    """A partition with unprocessed records made no progress for `progress_timeout`, and `on_no_progress` is "fail"."""
+
+
+class ControlUnavailableError(StreamRTError):
+    """No application answers at a control address."""
+
+
+class ControlRefusedError(StreamRTError):
+    """The control address of an application refuses a request: without the right token, or from a foreign web page."""
+
+
+class StaleTokenError(StreamRTError):
+    """A topic was deleted, or deleted and created again, since a token was made: its offsets mean other records."""
+
+
+class TokenVersionError(ConfigurationError):
+    """A newer version of StreamRT made the token."""
 
 
 class UnfinishedWindowError(InvalidOperationError, AttributeError):
@@ -235,7 +270,17 @@ class StoreVersionError(StateError):
 
 
 class SinkError(StreamRTError):
-    """A sink failed to write."""
+    """A sink failed to write.
+
+    Args:
+        message: what happened.
+        record: topic, partition and offset of the record whose value the sink rejects; None if it is no single record.
+            `on_error` may then skip this record, or make it a dead letter.
+    """
+
+    def __init__(self, message: str = "", record: "tuple[str, int, int] | None" = None) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 class SinkBackpressureError(StreamRTError):
@@ -243,14 +288,21 @@ class SinkBackpressureError(StreamRTError):
 
     Args:
         retry_after: seconds until the partition is retried.
+        reason: why, for the log.
     """
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"the sink requests backpressure: its partition is retried after {retry_after:g} s")
+    def __init__(self, retry_after: float, reason: str = "") -> None:
+        why = f": {reason}" if reason else ""
+        super().__init__(f"the sink requests backpressure: its partition is retried after {retry_after:g} s{why}")
         self.retry_after = retry_after
+        self.reason = reason
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.retry_after,)
+        return type(self), (self.retry_after, self.reason)
+
+
+class SinkFencedError(StreamRTError):
+    """A sink found another position in its system than expected; processing is retried from the last commit."""
 
 
 class SourceError(StreamRTError):

@@ -3,7 +3,7 @@
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,7 @@ class Outputs:
     """
 
     def __init__(self, address: str, topic: str) -> None:
-        self.received: dict[bytes, list[tuple[int, int]]] = {}
+        self.received: dict[bytes, list[tuple[Any, int]]] = {}
         self.windows: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
         self.count = 0
         self._over = threading.Event()
@@ -197,7 +197,12 @@ class Outputs:
 
 def judge(flow: Flow, outputs: Outputs) -> None:
     """Compare what came out with what went in: each record once, in order by key, with the right count."""
-    expected = {key: [(number, n) for n, number in enumerate(ids, 1)] for key, ids in flow.sent.items()}
+    judge_by_key(flow.sent, outputs)
+
+
+def judge_by_key(sent: Mapping[bytes, Sequence[Any]], outputs: Outputs) -> None:
+    """Compare what came out with the ids that must come out by key: each once, in order, with the right count."""
+    expected = {key: [(number, n) for n, number in enumerate(ids, 1)] for key, ids in sent.items()}
     wrong = [key for key in expected.keys() | outputs.received if expected.get(key) != outputs.received.get(key)]
     assert not wrong, (
         f"{len(wrong)} of {len(expected)} keys are wrong, such as {wrong[0]!r}: sent {expected.get(wrong[0], [])[:20]}, "

@@ -10,11 +10,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from tests.support import wait_until
@@ -36,6 +37,7 @@ class Postgres:
     password: str
     port: int
     process: "subprocess.Popen[bytes] | None" = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class Postgres:
             command += ["-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}"]
             subprocess.run(command, check=True, capture_output=True, cwd=self.directory, timeout=60, **_identity())
         options = {"listen_addresses": "127.0.0.1", "fsync": "off", "unix_socket_directories": str(self.directory)}
+        options.update(self.configuration)
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -72,6 +75,33 @@ class Postgres:
             process.send_signal(signal.SIGINT)
             process.wait(30)
 
+    def kill(self) -> None:
+        """Kill all processes of the server, as a crash would."""
+        process, self.process = self.process, None
+        if process is not None:
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.wait(30)
+            psutil.wait_procs(children, 30)
+
+    def freeze(self) -> None:
+        """Halt all processes of the server; clients wait for its answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        server = psutil.Process(self.process.pid)
+        for process in (server, *server.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
         with psycopg.connect(autocommit=True, **self.settings) as connection:
@@ -87,8 +117,11 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[Postgres]:
+def postgres(configuration: Mapping[str, str] | None = None) -> Iterator[Postgres]:
     """Run a server until the block ends.
+
+    Args:
+        configuration: settings of the server, such as `wal_level`.
 
     Raises:
         NoPostgresError: if there is none.
@@ -102,7 +135,7 @@ def postgres() -> Iterator[Postgres]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        server = Postgres(_binaries(), directory, secrets.token_hex(8), port)
+        server = Postgres(_binaries(), directory, secrets.token_hex(8), port, configuration=configuration or {})
         try:
             server.start()
             yield server

@@ -102,6 +102,19 @@ class SinkBatch:
         """
         return self.first_offset
 
+    def record_of(self, item: SinkItem) -> tuple[str, int, int]:
+        """Return topic, partition and offset of the record of an item, for a `SinkError` about it.
+
+        Args:
+            item: an item of this batch.
+
+        Example:
+            ```python
+            raise SinkError(f"{item.value} is too large", batch.record_of(item))
+            ```
+        """
+        return self.topic, self.partition, item.offset
+
     def append(self, value: Any, key: Any, timestamp: int, headers: Headers | None, offset: int) -> None:
         """Add one item at the end.
 

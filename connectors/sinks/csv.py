@@ -102,7 +102,8 @@ class CSVSink(BatchingSink):
             except (csv.Error, TypeError, ValueError) as error:
                 raise SinkError(
                     f"{batch.topic}[{batch.partition}] offset {item.offset} cannot be written to {self._path}: {error}; "
-                    "key_serializer and value_serializer must return text that the dialect can hold"
+                    "key_serializer and value_serializer must return text that the dialect can hold",
+                    batch.record_of(item),
                 ) from error
         try:
             data = text.getvalue().encode()

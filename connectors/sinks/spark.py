@@ -1,6 +1,7 @@
 """`SparkSink`: results as Spark DataFrames, for every format that Spark can write."""
 
 import base64
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -38,7 +39,9 @@ class SparkSink(DriverSink):
     is `{"base64": "..."}`. Keys that are neither bytes nor text become JSON.
 
     Args:
-        write: called with a DataFrame for each micro-batch that has results.
+        write: called with a DataFrame for each micro-batch that has results. If it has a second required parameter, this
+            gets the offsets that the micro-batch has values of: a dict of topic and partition to the first offset, and the
+            offset after the last. A system that stores the latter beside the values can leave out what it has already.
         schema: columns of the values in Spark's DDL, such as `"sku STRING, price DOUBLE"`. Values must then be dicts;
             columns that a value lacks are null, columns that the schema lacks are left out.
         metadata: with `schema`: also add the columns `_key BINARY`, `_timestamp BIGINT` (ms), `_headers STRING`,
@@ -61,7 +64,7 @@ class SparkSink(DriverSink):
 
     def __init__(
         self,
-        write: Callable[[Any], object],
+        write: Callable[..., object],
         schema: str | None = None,
         metadata: bool = False,
         on_client_connect_success: ClientConnectSuccessCallback | None = None,
@@ -79,7 +82,8 @@ class SparkSink(DriverSink):
             raise ConfigurationError(
                 "SparkSink(metadata=True) needs a schema: without one, the metadata columns are always there"
             )
-        self._function: Callable[[Any], object] | None = write
+        self._function: Callable[..., object] | None = write
+        self._tells_offsets = _requires_two(write)
         self._schema = schema
         self._metadata = metadata
         self._session: DataFrameFactory | None = None
@@ -122,7 +126,8 @@ class SparkSink(DriverSink):
                 "SparkSink has no Spark session to make DataFrames: run the application with Spark, "
                 "or call use(session) first"
             )
-        self._function(self._session.createDataFrame(rows, schema))
+        frame = self._session.createDataFrame(rows, schema)
+        self._function(frame, _offsets(batches)) if self._tells_offsets else self._function(frame)
 
     def rows(self, batches: list[SinkBatch]) -> tuple[list[dict[str, Any]], str]:
         """Return the rows of a DataFrame and its schema in Spark's DDL.
@@ -165,6 +170,33 @@ class SparkSink(DriverSink):
     def __getstate__(self) -> dict[str, Any]:
         # Tasks only gather; the function may refer to objects that cannot be pickled, such as the Spark session.
         return {**self.__dict__, "_function": None, "_session": None}
+
+
+def _requires_two(function: Callable[..., object]) -> bool:
+    """Return whether a function can be called with two arguments, and not with one."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return False
+    return _binds(signature, 2) and not _binds(signature, 1)
+
+
+def _binds(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _offsets(batches: list[SinkBatch]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first offset and the one after the last, by topic and partition. Results of time have none."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for batch in batches:
+        offsets = [item.offset for item in batch if item.offset >= 0]
+        if offsets:
+            found[batch.topic, batch.partition] = min(offsets), max(offsets) + 1
+    return found
 
 
 def _plain_row(item: SinkItem, batch: SinkBatch) -> dict[str, Any]:

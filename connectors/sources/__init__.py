@@ -2,6 +2,7 @@
 
 from streamrt.connectors.sources.base import (
     BaseSource,
+    Instances,
     Source,
     SourceProducer,
     SourceState,
@@ -15,6 +16,7 @@ from streamrt.connectors.sources.pandas import PandasDataFrameSource
 __all__ = [
     "BaseSource",
     "CSVSource",
+    "Instances",
     "PandasDataFrameSource",
     "Source",
     "SourceProducer",

@@ -20,7 +20,7 @@ import math
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
 from streamrt.errors import InvalidOperationError, ProducerError, argument_error
@@ -29,6 +29,7 @@ from streamrt.topics import KafkaMessage, Topic
 
 __all__ = [
     "BaseSource",
+    "Instances",
     "Source",
     "SourceProducer",
     "SourceState",
@@ -40,6 +41,9 @@ __all__ = [
 logger = logging.getLogger("streamrt.connectors")
 
 _FLUSH_TIMEOUT_S = 30.0
+
+Instances = Literal["one", "each"]
+"""In which of the running instances of an application a source runs."""
 
 
 class SourceProducer(Protocol):
@@ -151,6 +155,11 @@ class BaseSource(abc.ABC):
     ) -> None:
         self._on_client_connect_success = on_client_connect_success
         self._on_client_connect_failure = on_client_connect_failure
+
+    @property
+    def instances(self) -> Instances:
+        """Where the source runs, unless the application decides: in "each" instance of the application, or in "one"."""
+        return "each"
 
     def configure(self, topic: Topic, producer: SourceProducer, **kwargs: Any) -> None:
         """Set the topic and the producer. Called in the process of the source, before `start`.
@@ -431,6 +440,11 @@ class StatefulSource(Source):
     of the state durable. A crash at any moment therefore repeats records and loses none: the state covers only records
     that are in Kafka. The subclass calls `flush` at reasonable intervals; it is also called when `run` returns.
 
+    With `processing_guarantee="exactly-once"`, `flush` commits the records and the changes of the state in one Kafka
+    transaction. A crash then neither loses nor repeats records, for readers of committed ones.
+
+    It runs in one of the instances of an application, and another one takes over when that one ends.
+
     Args:
         name: name of the source, unique in the application. The state belongs to this name.
         shutdown_timeout: seconds that `run` and `cleanup` have to end after `stop`; then the process is killed.
@@ -465,6 +479,11 @@ class StatefulSource(Source):
         """
         super().configure(topic, producer, **kwargs)
         self._store = store_partition
+
+    @property
+    def instances(self) -> Instances:
+        """Where the source runs, unless the application decides: in "one" instance, whose state is the only one."""
+        return "one" if self.store_partitions_count == 1 else "each"
 
     @property
     def store_partitions_count(self) -> int:

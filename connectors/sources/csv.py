@@ -1,14 +1,14 @@
 """`CSVSource`: the rows of a CSV file as records."""
 
 import csv
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamrt.connectors.argument_checks import checked_seconds
 from streamrt.connectors.dialects import dialect_settings
 from streamrt.connectors.sources.base import Source
-from streamrt.errors import SourceError, argument_error
+from streamrt.errors import SourceError
 
 __all__ = ["CSVSource"]
 
@@ -52,7 +52,7 @@ class CSVSource(Source):
         self._path = Path(path)
         self._key_extractor = key_extractor
         self._timestamp_extractor = timestamp_extractor
-        self._delay = checked_delay(name, delay)
+        self._delay = checked_seconds("CSVSource", "delay", delay, least=0)
         self._dialect = dialect_settings(dialect, f"the source {name}")
 
     def setup(self) -> None:
@@ -117,19 +117,3 @@ class CSVSource(Source):
 
     def _problem(self, line: int, reason: str) -> SourceError:
         return SourceError(f"line {line} of {self._path} cannot be produced by the source {self.name}: {reason}")
-
-
-def checked_delay(name: str, delay: float) -> float:
-    """Return a valid delay in seconds.
-
-    Args:
-        name: name of the source.
-        delay: delay in seconds.
-
-    Raises:
-        ConfigurationError: if the delay is negative or not a number.
-    """
-    number = isinstance(delay, int | float) and not isinstance(delay, bool)
-    if not number or not 0 <= delay < math.inf:
-        raise argument_error(f"delay of source {name} is {delay!r}: give seconds, 0 or more", of_type=number)
-    return delay

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamrt.connectors.argument_checks import checked_seconds
 from streamrt.connectors.sources.base import Source
-from streamrt.connectors.sources.csv import checked_delay
 from streamrt.errors import ConfigurationError, SerializationError, SourceError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PandasDataFrameSource(Source):
         name: str = "pandas-dataframe-source",
     ) -> None:
         super().__init__(name, shutdown_timeout)
-        self._delay = checked_delay(name, delay)
+        self._delay = checked_seconds("PandasDataFrameSource", "delay", delay, least=0)
         columns = list(df.columns)
         odd = [column for column in columns if not isinstance(column, str)]
         if odd:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from streamrt.cli import dev, jars, state
+from streamrt.cli import consume, control, dev, dlq, doctor, groups, init, jars, produce, reset, state, topics
+from streamrt.cli.output import examples
 from streamrt.errors import StreamRTError
 
 __all__ = ["app", "main"]
@@ -14,12 +15,22 @@ app = typer.Typer(
     name="streamrt",
     help="Kafka-native stream processing for Python.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Exit codes: 0 done; 1 failed, with one sentence on stderr; 2 wrong options or arguments.",
     pretty_exceptions_enable=False,
 )
 app.add_typer(dev.app, name="dev")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(state.app, name="state")
-app.command("jars")(jars.jars)
+app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
+app.command("init", epilog=init.EXAMPLES)(init.init)
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
+app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
+app.command("lag", epilog=examples("streamrt lag shop", "streamrt lag shop --json | jq .total"))(groups.lag)
+app.command("jars", epilog=jars.EXAMPLES)(jars.jars)
+app.command("reset")(reset.reset)
+control.register(app)
 
 
 def _print_version(wanted: bool) -> None:

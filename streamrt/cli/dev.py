@@ -7,13 +7,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+
+from streamrt.cli.broker import NewTopic
+from streamrt.cli.output import examples, plural
 
 if TYPE_CHECKING:
     from streamrt.testing.kafka import EmbeddedKafka
@@ -40,7 +42,11 @@ def _group() -> None:
     """Tools for development."""
 
 
-@app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(
+    "run",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=examples("streamrt dev app.py", "streamrt dev --topic orders:3 --data-dir kafka-data app.py"),
+)
 def run(
     program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The file that calls app.run().")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the program.")] = None,
@@ -111,7 +117,7 @@ def _telling(what: str) -> Iterator[None]:
         thread.join()
 
 
-@app.command("kafka")
+@app.command("kafka", epilog=examples("streamrt dev kafka --topic orders:3 --data-dir kafka-data"))
 def kafka(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 9092,
     data_dir: Annotated[
@@ -134,7 +140,7 @@ def kafka(
         present = _create_topics(broker.bootstrap_servers, topics)
         lines = [
             f"Kafka is ready at {broker.bootstrap_servers}",
-            *(f"  topic {name}: {_plural(count, 'partition')}" for name, count in present.items()),
+            *(f"  topic {name}: {plural(count, 'partition')}" for name, count in present.items()),
             f"  data: {data_dir if data_dir is not None else 'temporary; keep it with --data-dir'}",
             f"  connect: Application(broker_address={broker.bootstrap_servers!r})",
             "  stop: Ctrl+C",
@@ -159,22 +165,13 @@ def _parse_topic(text: str) -> tuple[str, int]:
     return name, int(partitions) if colon else 1
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _create_topics(broker_address: str, topics: Sequence[tuple[str, int]]) -> dict[str, int]:
     """Create missing topics; return the current partition counts of all topics."""
     if not topics:
         return {}
     from streamrt.kafka import TopicAdmin, TopicConfig
 
-    @dataclass(frozen=True)
-    class Definition:
-        name: str
-        config: TopicConfig
-
     admin = TopicAdmin(broker_address)
-    admin.create_topics([Definition(name, TopicConfig(partitions, 1)) for name, partitions in topics])
+    admin.create_topics([NewTopic(name, TopicConfig(partitions, 1)) for name, partitions in topics])
     found = admin.inspect_topics([name for name, _ in topics])
     return {name: config.num_partitions or 0 for name, config in found.items() if config is not None}

@@ -6,9 +6,12 @@ from typing import Annotated, get_args
 
 import typer
 
+from streamrt.cli.output import examples
 from streamrt.jvm.jars import JarSet, fetch_jars
 
-__all__ = ["SetName", "jars"]
+__all__ = ["EXAMPLES", "SetName", "jars"]
+
+EXAMPLES = examples("streamrt jars", "streamrt jars --set spark --directory jars", "streamrt jars --list")
 
 
 class SetName(str, Enum):

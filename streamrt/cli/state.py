@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from streamrt.cli.output import examples
 from streamrt.config import DEFAULT_STATE_DIR
 
 __all__ = ["app"]
@@ -17,7 +18,7 @@ def _group() -> None:
     """State of stopped applications."""
 
 
-@app.command("forget")
+@app.command("forget", epilog=examples("streamrt state forget --group shop --topic orders --store default"))
 def forget(
     group: Annotated[str, typer.Option(help="The consumer group of the application.")],
     topic: Annotated[

@@ -130,6 +130,9 @@ class Frame(Protocol):
     def _with(self, branch: Branch) -> Self:
         """Return a new frame at a position."""
 
+    def _in_place(self, operator: Operator) -> Self:
+        """Add an operator, and return this frame, which then is below it."""
+
 
 def branch_of(frame: Frame) -> Branch:
     """Return the position of a dataframe, for other packages."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from streamrt.dataframe.branch import Frame
-from streamrt.errors import ArgumentValueError, argument_error
+from streamrt.errors import ArgumentValueError
 from streamrt.operators import ColumnKey, Repartition
-from streamrt.operators.functions import require_callable
+from streamrt.operators.functions import require_callable, require_name
 from streamrt.serializers import DeserializerType, SerializerType
 
 F = TypeVar("F", bound=Frame)
@@ -68,10 +68,7 @@ def group_by(
 
 def _grouping(key: str | Callable[[Any], Any], name: str | None) -> tuple[Callable[[Any], Any], str]:
     """Return the function that makes the new key, and the grouping's name."""
-    if name is not None and (not isinstance(name, str) or not name):
-        raise argument_error(
-            f"group_by(name=...) must be a non-empty string, got {name!r}", of_type=isinstance(name, str)
-        )
+    require_name("group_by", name)
     if isinstance(key, str):
         if not key:
             raise ArgumentValueError("group_by() needs the name of a column, got an empty string")

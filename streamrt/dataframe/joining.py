@@ -15,10 +15,10 @@ from streamrt.joins.lookup import BufferedLookupJoin, LookupJoin
 from streamrt.joins.merging import merge_of
 from streamrt.operators import Concat
 from streamrt.operators.durations import milliseconds
-from streamrt.operators.functions import require_callable
+from streamrt.operators.functions import require_callable, require_name
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
-from streamrt.topology import MergeOperator, Operator
+from streamrt.topology import MergeOperator
 
 _GRACE = timedelta(days=7)
 
@@ -221,13 +221,13 @@ def join_lookup(
         require_callable("join_lookup(on=...) takes the name of a column or a function of value and key; it", on)
     pairs = tuple(fields.items())
     if buffer is None:
-        return _in_place(self, LookupJoin(lookup, pairs, on))
+        return self._in_place(LookupJoin(lookup, pairs, on))
     if not isinstance(buffer, LookupBuffer):
         raise ArgumentTypeError(f"join_lookup(buffer=...) must be a LookupBuffer, got {type(buffer).__name__}")
     branch = self._branch
     name = ".".join((buffer.store_name, *branch.groups))
     store = _new_store(name, (branch,), "give one of the buffers another store_name")
-    return _in_place(self, BufferedLookupJoin(lookup, pairs, on, buffer, store))
+    return self._in_place(BufferedLookupJoin(lookup, pairs, on, buffer, store))
 
 
 def _merge(frame: F, other: Any, operator: MergeOperator) -> F:
@@ -247,17 +247,9 @@ def _merge(frame: F, other: Any, operator: MergeOperator) -> F:
     return frame._with(frame._branch.merge((other._branch,), operator))
 
 
-def _in_place(frame: F, operator: Operator) -> F:
-    frame._branch = frame._branch.add(operator)
-    return frame
-
-
 def _join_store(method: str, name: str | None, left: Branch, right: Any) -> StoreSpec:
     """Return the store of a join."""
-    if name is not None and (not isinstance(name, str) or not name):
-        raise argument_error(
-            f"{method}(name=...) must be a non-empty string, got {name!r}", of_type=isinstance(name, str)
-        )
+    require_name(method, name)
     # The merge of the frames refuses anything that is not a dataframe of this application.
     mergeable = isinstance(right, Frame) and right._branch.builder is left.builder
     branches = (left, right._branch) if mergeable else (left,)

@@ -182,6 +182,9 @@ class BufferedLookupJoin(LookupJoin):
     def resumes(self) -> bool:  # noqa: D102
         return True
 
+    def timed(self) -> bool:  # noqa: D102
+        return True
+
 
 def _oldest(transaction: TimedTransaction, prefix: bytes, start: int, end: int) -> tuple[int, Any]:
     """Return number and content of the first item in a non-empty range, without reading the whole range."""

@@ -28,7 +28,7 @@ from typing import Literal, get_args
 
 from streamrt.errors import JarError
 
-__all__ = ["Jar", "JarSet", "fetch_jars", "locked_jars", "provide_jars"]
+__all__ = ["Jar", "JarSet", "fetch_jars", "locked_jars", "missing_jars", "provide_jars"]
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +128,22 @@ def fetch_jars(set_name: JarSet, *, progress: bool | None = None, directory: Pat
         ['kafka-clients-3.9.2.jar', 'commons-pool2-2.13.1.jar']
     """
     return provide_jars(locked_jars(set_name), progress=progress, directory=directory)
+
+
+def missing_jars(set_name: JarSet) -> list[Jar]:
+    """Return the libraries of a set that `fetch_jars` would have to download.
+
+    Args:
+        set_name: see `fetch_jars`.
+
+    Raises:
+        JarError: if a file in `STREAMRT_JARS_DIR` is not the locked one.
+
+    Example:
+        >>> missing_jars("spark")  # doctest: +SKIP
+        []
+    """
+    return [jar for jar in locked_jars(set_name) if _find(jar, None) is None]
 
 
 def provide_jars(jars: Sequence[Jar], *, progress: bool | None = None, directory: Path | None = None) -> list[Path]:

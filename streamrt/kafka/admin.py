@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic
 
 from streamrt.common.backoff import Backoff
@@ -13,9 +13,10 @@ from streamrt.errors import TopicCreationError
 from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, request_error
 from streamrt.kafka.committed import CommittedOffset, GroupOffsets, commit_offsets
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
+from streamrt.kafka.groups import ConsumerGroups, GroupDescription, GroupListing
 from streamrt.kafka.offsets import IsolationLevelName, PartitionOffsets
 from streamrt.kafka.requests import ABSENT, RETRY_S, AdminRequests, retry, seconds_left
-from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
+from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.records import TopicPartition
 
 __all__ = ["TopicAdmin"]
@@ -59,6 +60,7 @@ class TopicAdmin(HoldsSecrets):
         self._requests = AdminRequests(broker_address, logger, extra_config)
         self._offsets = PartitionOffsets(self._requests)
         self._groups = GroupOffsets(self._requests.consumer_options)
+        self._group_lists = ConsumerGroups(self._requests)
 
     # -- The cluster ---------------------------------------------------------------------------------------------
 
@@ -226,6 +228,22 @@ class TopicAdmin(HoldsSecrets):
         if failures:
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, failures[0].retriable)
 
+    def partition_replicas(self, topic_name: str, timeout: float = 30) -> list[PartitionReplicas]:
+        """Return where the partitions of a topic are, in their order.
+
+        Args:
+            topic_name: name of the topic.
+            timeout: seconds to wait for the answer; above 0.
+
+        Returns:
+            One entry for each partition; none if the topic does not exist.
+
+        Raises:
+            KafkaRequestError: if the request was refused or not answered in time.
+        """
+        found = self._describe([topic_name], time.monotonic() + timeout).get(topic_name)
+        return [] if found is None else [_replicas_of(partition) for partition in found.partitions]
+
     def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
         """Return Kafka's ids of topics; a topic that is deleted and recreated has a different id.
 
@@ -280,6 +298,24 @@ class TopicAdmin(HoldsSecrets):
         """
         return self._offsets.bounds(partitions, timeout, isolation_level)
 
+    def offsets_at(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int, timeout: float = 30
+    ) -> dict[TopicPartition, int]:
+        """Return for each partition the offset of the first record that is not older than a time.
+
+        Args:
+            partitions: the partitions to look up.
+            timestamp_ms: the time, in milliseconds since the Unix epoch.
+            timeout: seconds to wait for the answers; above 0.
+
+        Returns:
+            The offsets; where all records are older, the offset after the last record.
+
+        Raises:
+            KafkaRequestError: if a partition does not exist or the answers did not arrive in time.
+        """
+        return self._offsets.at_time(partitions, timestamp_ms, timeout)
+
     def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float = 30) -> None:
         """Delete the records below offsets. Records that are already deleted, and offsets above the end, are ignored.
 
@@ -304,22 +340,31 @@ class TopicAdmin(HoldsSecrets):
         Raises:
             KafkaRequestError: if no coordinator answered in time.
         """
-        deadline = time.monotonic() + timeout
+        group_state = self._group_lists.list(timeout).get(group)
+        return group_state is not None and group_state.is_active
 
-        def ask() -> bool:
-            # `describe_consumer_groups` of librdkafka 2.16 ends the process if the coordinator goes away during the
-            # call.
-            future = self._requests.client.list_consumer_groups(request_timeout=seconds_left(deadline))
-            answer, error = self._requests.settle(future, seconds_left(deadline))
-            if error is not None:
-                raise KafkaException(error)
-            if answer is None or answer.errors:
-                # A coordinator may still be loading its groups.
-                raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
-            states = {found.group_id: found.state for found in answer.valid}
-            return states.get(group) not in (None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+    def list_groups(self, timeout: float = 30) -> dict[str, GroupListing]:
+        """Return all consumer groups by name, sorted.
 
-        return retry(f"the state of group {group} could not be read", ask, deadline)
+        Args:
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if not all coordinators answered in time.
+        """
+        return self._group_lists.list(timeout)
+
+    def describe_group(self, group: str, timeout: float = 30) -> GroupDescription | None:
+        """Return a consumer group with its members, or None if it does not exist.
+
+        Args:
+            group: name of the group.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if the brokers refuse or do not answer in time.
+        """
+        return self._group_lists.describe(group, timeout)
 
     def committed(
         self,
@@ -458,6 +503,16 @@ def _new_topic(topic: TopicDefinition) -> NewTopic:
 def _shape_of(description: Any) -> tuple[int, int]:
     partitions = description.partitions
     return len(partitions), len(partitions[0].replicas) if partitions else 0
+
+
+def _replicas_of(partition: Any) -> PartitionReplicas:
+    leader = partition.leader
+    return PartitionReplicas(
+        partition.id,
+        leader.id if leader is not None and leader.id >= 0 else None,
+        [node.id for node in partition.replicas],
+        [node.id for node in partition.isr],
+    )
 
 
 def _has_leaders(description: Any) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Literal
 
+from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from streamrt.kafka.client import KafkaRequestError, error_in, partition_offsets, request_error
+from streamrt.kafka.client import KafkaRequestError, build_client, error_in, partition_offsets, request_error
 from streamrt.kafka.requests import AdminRequests, retry, seconds_left
 from streamrt.records import TopicPartition
 
@@ -90,6 +91,36 @@ class PartitionOffsets:
                 raise
 
         return retry("the start and end offsets could not be read", ask, deadline)
+
+    def at_time(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int, timeout: float
+    ) -> dict[TopicPartition, int]:
+        """Return for each partition the first offset whose timestamp is at or after a time, or the end offset.
+
+        Raises:
+            KafkaRequestError: if a partition does not exist or the answers did not arrive in time.
+        """
+        deadline = time.monotonic() + timeout
+        wanted = dict.fromkeys(partitions, timestamp_ms)
+        # The admin client's answer for "all records are older" is also its answer if the broker goes away; the consumer's
+        # is not.
+        options = {**self._requests.consumer_options, "group.id": "streamrt-times", "enable.auto.commit": False}
+        client = build_client(ConfluentConsumer, options)
+
+        def ask() -> dict[TopicPartition, int]:
+            entries = client.offsets_for_times(partition_offsets(wanted), seconds_left(deadline))
+            for entry in entries:
+                if entry.error is not None:
+                    raise KafkaException(entry.error)
+            return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in entries}
+
+        try:
+            found = retry("the offsets at a time could not be read", ask, deadline) if wanted else {}
+        finally:
+            client.close()
+        late = [partition for partition, offset in found.items() if offset < 0]
+        ends = self.bounds(late, seconds_left(deadline), "read_uncommitted")
+        return {**found, **{partition: end for partition, (_, end) in ends.items()}}
 
     def delete_records(self, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
         """Delete the records below offsets. Records that are already deleted, and offsets above the end, are ignored.

@@ -215,6 +215,20 @@ class Producer(HoldsSecrets):
         self._undelivered.raise_any()
         return remaining
 
+    def list_topics(self, topic: str | None = None, timeout: float | None = None) -> Any:
+        """Return the metadata of the cluster.
+
+        Args:
+            topic: restricts the result to this topic; by default all topics.
+            timeout: seconds to wait for the answer; None waits forever.
+
+        Raises:
+            KafkaException: if a Kafka error occurred.
+        """
+        return self._client.list_topics(
+            *(() if topic is None else (topic,)), timeout=-1 if timeout is None else timeout
+        )
+
     def purge(self) -> None:
         """Drop undelivered records; their delivery callbacks are called with an error."""
         if self._inner is not None:

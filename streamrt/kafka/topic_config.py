@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["TopicConfig", "TopicDefinition"]
+__all__ = ["PartitionReplicas", "TopicConfig", "TopicDefinition"]
 
 
 @dataclass
@@ -33,6 +33,23 @@ class TopicConfig:
             "replication_factor": self.replication_factor,
             "extra_config": dict(self.extra_config),
         }
+
+
+@dataclass(frozen=True)
+class PartitionReplicas:
+    """Where a partition is.
+
+    Attributes:
+        partition: number of the partition.
+        leader: id of the broker that leads it; None while there is none.
+        replicas: ids of the brokers that have a replica.
+        in_sync: ids of those whose replicas are in sync.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    in_sync: list[int]
 
 
 class TopicDefinition(Protocol):

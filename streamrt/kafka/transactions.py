@@ -53,9 +53,12 @@ from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers, TopicPartition
 
-__all__ = ["KafkaTransactionalWriter", "WriterState", "transactional_id"]
+__all__ = ["TRANSACTIONAL_ID_PREFIX", "KafkaTransactionalWriter", "WriterState", "transactional_id"]
 
 logger = logging.getLogger("streamrt.kafka")
+
+TRANSACTIONAL_ID_PREFIX = "streamrt"
+"""Common prefix of the transactional ids of all applications."""
 
 TRANSACTION_DEFAULTS: Mapping[str, Any] = {
     **DEFAULTS,
@@ -276,6 +279,11 @@ class KafkaTransactionalWriter:
     def usable(self) -> bool:
         """Whether a transaction may continue or begin; if not, a new writer is necessary."""
         return self._state in (WriterState.READY, WriterState.OPEN)
+
+    @property
+    def worn_out(self) -> bool:
+        """Whether it has committed everything, but a new writer is necessary for the next transaction."""
+        return self._state is WriterState.SPENT and self._failed is None and not self._closed
 
     def init(self, timeout_s: float = 60.0, topic: str | None = None) -> None:
         """Fence every earlier producer with the same id, and abort the transaction that it left open.

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from streamrt.errors import ArgumentTypeError
+from streamrt.errors import ArgumentTypeError, argument_error
 from streamrt.records import Headers
 from streamrt.topology import StateAccess
 
@@ -27,6 +27,22 @@ def require_callable(operator: str, function: Any) -> None:
     """
     if not callable(function):
         raise ArgumentTypeError(f"{operator} needs a function, got {type(function).__name__}")
+
+
+def require_name(method: str, name: Any) -> None:
+    """Refuse a `name=` argument that is neither None nor a non-empty string, when the dataframe is built.
+
+    Args:
+        method: the method of the dataframe, such as `group_by`.
+        name: the argument.
+
+    Raises:
+        InvalidOperationError: if `name` is an empty string or no string.
+    """
+    if name is not None and (not isinstance(name, str) or not name):
+        raise argument_error(
+            f"{method}(name=...) must be a non-empty string, got {name!r}", of_type=isinstance(name, str)
+        )
 
 
 def require_parameters(operator: str, function: Callable[..., Any], *, metadata: bool, stateful: bool) -> None:

@@ -14,6 +14,9 @@ __all__ = ["BatchContext"]
 class BatchContext:
     """Start offsets, limits, times and watermarks of a batch.
 
+    `positions`, `last_committer`, `stateful` and `sent` are read when a task opens, so each micro-batch has them. A resident
+    task that is open already knows them itself.
+
     Attributes:
         positions: offset of the next record to process, by input partition; by default 0 for each.
         time_limit_s: length of the time slice, in seconds. A micro-batch stops between two records this long after its first
@@ -28,6 +31,7 @@ class BatchContext:
         claims: with at-least-once, the numbers of the claims of input partitions with state.
         attempt: number of the processing attempt, higher than all earlier ones under the same claims.
         record_limit: maximum number of records that the batch may process; None for no limit.
+        number: number of the micro-batch; None for resident tasks, which count their commits themselves.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
@@ -41,6 +45,7 @@ class BatchContext:
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     attempt: int = 0
     record_limit: int | None = None
+    number: int | None = None
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record to process in an input partition.

@@ -48,6 +48,10 @@ class Chunk:
             None if self.headers is None else self.headers[start:],
         )
 
+    def before_offset(self, offset: int) -> "Chunk":
+        """Return the part of the chunk that ends before `offset`."""
+        return self.select(index for index, own in enumerate(self.offsets) if own < offset)
+
     def select(self, indexes: Iterable[int]) -> "Chunk":
         """Return the records at some indexes of the chunk."""
         chosen = list(indexes)

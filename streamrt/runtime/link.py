@@ -2,8 +2,9 @@
 
 A task begins with `Joined`; the driver answers `Welcome`. The task requests the start offsets of assigned partitions
 (`AssignmentRequest`, answered by `StartPositions`), and reports its work (`BatchDone`, answered by `Ack`;
-`ProgressUpdate`, `Committed` and `IdleChanged` have no answer). The driver sends watermarks (`Time`) and the end
-(`Stop`, answered by `Ended`). `Failed` ends the application.
+`ProgressUpdate`, `Committed` and `IdleChanged` have no answer). The driver sends watermarks (`Time`), wishes of the
+application's callers (`Settle`, answered by `Settled`) and the end (`Stop`, answered by `Ended`). `Failed` ends the
+application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ __all__ = [
     "Link",
     "LinkClosed",
     "ProgressUpdate",
+    "Settle",
+    "Settled",
     "StartPositions",
     "Stop",
     "Time",
@@ -123,11 +126,22 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """Everything that was processed is committed, and the paused topics are not read.
+
+    Attributes:
+        number: number of the `Settle` that this answers.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Ended:
     """The task has released all partitions and ends."""
 
 
-FromTask = Joined | AssignmentRequest | BatchDone | ProgressUpdate | Committed | IdleChanged | Failed | Ended
+FromTask = Joined | AssignmentRequest | BatchDone | ProgressUpdate | Committed | IdleChanged | Failed | Settled | Ended
 
 # -- To a task -----------------------------------------------------------------------------------------------------------
 
@@ -156,6 +170,7 @@ class StartPositions:
         metadata: the metadata for `initial_offsets`.
         claims: with at-least-once, the numbers of the claims of partitions with state.
         sent: the highest event time that tasks had sent into exchanges, by task and repartition topic.
+        kept: the partitions with which the task continues, as in the request.
     """
 
     generation: int
@@ -165,6 +180,7 @@ class StartPositions:
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict)
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
     sent: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    kept: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -188,6 +204,19 @@ class Time:
 
 
 @dataclass(frozen=True)
+class Settle:
+    """Commit everything that was processed, and read no record of the paused topics until a later `Settle`.
+
+    Attributes:
+        number: number of the wish.
+        paused: names of the paused topics.
+    """
+
+    number: int
+    paused: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Stop:
     """End at the next boundary.
 
@@ -198,7 +227,7 @@ class Stop:
     discard: bool = False
 
 
-ToTask = Welcome | StartPositions | Ack | Time | Stop
+ToTask = Welcome | StartPositions | Ack | Time | Settle | Stop
 
 
 class Link(Protocol):

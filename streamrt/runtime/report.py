@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamrt.connectors import SinkBatch
 from streamrt.errors import (
@@ -31,6 +31,26 @@ _ERRORS: Mapping[str, type[StreamRTError]] = {
     "state": StateError,
 }
 _STATE_ERRORS = (ChangelogError, StoreCorruptedError, StoreLockedError, StoreVersionError)
+
+
+class Pause(NamedTuple):
+    """A pause that a sink has asked for, or a new attempt without a record that it rejects.
+
+    Attributes:
+        seconds: until the task is retried.
+        reason: why; empty if the sink does not say.
+        rejected: whether the sink rejects a record, which does not reach it again.
+    """
+
+    seconds: float
+    reason: str = ""
+    rejected: bool = False
+
+    def of(self, task: TaskId) -> str:
+        """Return what happens to a task, for the log."""
+        if self.rejected:
+            return f"{task} begins again at its committed offsets, without a record that a sink rejects ({self.reason})"
+        return f"a sink paused {task} for {self.seconds:.1f} s" + (f" ({self.reason})" if self.reason else "")
 
 
 @dataclass(frozen=True)
@@ -146,12 +166,14 @@ class Report:
         complete: False if a range was cut short by the time slice or the output limit.
         records: records read.
         produced: records sent to topics.
+        skipped: records that failed and were skipped.
+        dead_letters: records that failed and were written to the topic for dead letters.
         outputs: number of outputs of the last operator of each branch.
         collected: those outputs, if the specification requests them.
         shown: the items of `print` and `print_table`, as pairs of node id and item.
         processed: offsets of the processed records by partition, if the specification requests them.
         failure: the reason for an early stop that must end the application.
-        stalled: seconds until the retry, by task, because a sink asked to retry later.
+        stalled: the pauses that sinks have asked for, by task.
         interrupted: reasons why tasks must be retried from their committed offsets, by task.
         locked: the same for tasks whose stores another process has locked.
         sunk: batches for the sinks of the driver, as pairs of node id and batch.
@@ -168,12 +190,14 @@ class Report:
     complete: bool = True
     records: int = 0
     produced: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
     outputs: int = 0
     collected: list[Output] = field(default_factory=list)
     shown: list[tuple[int, Any]] = field(default_factory=list)
     processed: dict[TopicPartition, list[int]] = field(default_factory=dict)
     failure: Failure | None = None
-    stalled: dict[TaskId, float] = field(default_factory=dict)
+    stalled: dict[TaskId, Pause] = field(default_factory=dict)
     interrupted: dict[TaskId, str] = field(default_factory=dict)
     locked: dict[TaskId, str] = field(default_factory=dict)
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
@@ -191,6 +215,8 @@ class Report:
         self.complete = self.complete and other.complete
         self.records += other.records
         self.produced += other.produced
+        self.skipped += other.skipped
+        self.dead_letters += other.dead_letters
         self.outputs += other.outputs
         self.collected += other.collected
         self.shown += other.shown

@@ -65,11 +65,6 @@ class SentTimes:
         self._sent: dict[TaskId, dict[str, int]] = {}
         self._times: dict[TaskId, dict[str, StoreTime]] = {}
 
-    @property
-    def by_task(self) -> Mapping[TaskId, Mapping[str, int]]:
-        """The highest event time that each task has sent into each exchange."""
-        return self._sent
-
     def begin(self, sent: Mapping[TaskId, Mapping[str, int]], tasks: Collection[TaskId]) -> None:
         """Add new tasks with the event times from their commits, and forget tasks that this process no longer has.
 

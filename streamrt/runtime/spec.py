@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,9 @@ from streamrt.records import RawRecord, Record
 from streamrt.runtime.captured import captured, picklable
 from streamrt.runtime.metadata import CommitMetadata
 from streamrt.runtime.placement import StateSettings
+from streamrt.topics import ErrorPolicies
 from streamrt.topology import Topology
+from streamrt.tracing import Tracing
 
 ConsumerErrorCallback = Callable[[Exception, "RawRecord | None", logging.Logger], bool]
 ProcessingErrorCallback = Callable[[Exception, "Record | None", logging.Logger], bool]
@@ -39,26 +41,34 @@ class TaskSpec:
     Attributes:
         topology: the operators.
         callbacks: the error callbacks.
+        policies: what happens to records that fail and that no callback skips.
         live_tables: whether only the last rows of `print_table` are needed, because tables are redrawn in place.
         count_outputs: whether tasks count the outputs of the last operator of each branch.
         collect: whether those outputs are sent to the driver.
         processed_offsets: whether reports list each processed offset.
         transactional: whether commits are exactly-once.
         processing_timeout: seconds that a record may take; None for no limit.
+        tracing: what is traced; None for nothing.
         state: settings of stores; None if nothing is known about Kafka.
+        group: the consumer group.
+        topic_ids: Kafka's ids of input topics; empty if no sink needs them.
         run_id: unique id of each run of an application.
         commit_metadata: composes the metadata of committed offsets.
     """
 
     topology: Topology
     callbacks: ErrorCallbacks = field(default_factory=ErrorCallbacks)
+    policies: ErrorPolicies = field(default_factory=ErrorPolicies)
     live_tables: bool = False
     count_outputs: bool = False
     collect: bool = False
     processed_offsets: bool = False
     transactional: bool = False
     processing_timeout: float | None = None
+    tracing: Tracing | None = None
     state: StateSettings | None = None
+    group: str = ""
+    topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     run_id: str = ""
     commit_metadata: CommitMetadata = field(default_factory=CommitMetadata)
 

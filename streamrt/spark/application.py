@@ -10,7 +10,9 @@ from streamrt.runtime.driver.definition import ApplicationDefinition, Environmen
 from streamrt.runtime.driver.directory import StateDirectory, instance_id, part_of_state_dir
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.exits import unless_stopped
+from streamrt.runtime.driver.lag import LagSampler
 from streamrt.runtime.driver.leftovers import refuse_leftovers
+from streamrt.runtime.driver.lifecycle import RunControl
 from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.driver.state_setup import complete_spec
 from streamrt.runtime.report import Output
@@ -34,6 +36,8 @@ class ApplicationRun:
         stop: set to stop the application.
         discard: set if uncommitted work must be processed again.
         progress: updated for observers.
+        control: what callers want of the run.
+        lag: says whether a partition makes no progress.
     """
 
     definition: ApplicationDefinition
@@ -43,6 +47,8 @@ class ApplicationRun:
     stop: threading.Event
     discard: threading.Event
     progress: Progress
+    control: RunControl
+    lag: LagSampler
 
     def run(self) -> list[Output]:
         """Start Spark and process records until a condition is met; return the collected outputs.
@@ -64,15 +70,16 @@ class ApplicationRun:
         stateful = any(map(described.topology.stores, described.topology.scopes))
         # Java boots in parallel with the requests to Kafka and the creation of topics.
         spark_settings = (environment.spark_config, environment.spark_session)
-        with SparkStart(config, environment.connection, *spark_settings, self.progress) as spark:
+        with SparkStart(config, environment.connection, *spark_settings, self.progress, self.control) as spark:
             unless_stopped(self.stop, lambda: definition.set_up_topics(admin))
             cluster = unless_stopped(self.stop, lambda: admin.cluster_id(timeout=config.request_timeout))
             with part_of_state_dir(self._state_dir, group, cluster, needed=stateful) as part:
                 spec = self._complete(described, part)
-                ways = (self.stop, self.discard, self.progress, display)
+                ways = (self.stop, self.discard, self.progress, self.control, display)
                 run = RunContext(config, self._settings(part), spec, spark, admin, self.conditions, *ways)
                 try:
-                    with definition.sources.running(), StoreCleanup(part, config.state_cleanup_delay, self.progress):
+                    cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
+                    with definition.sources.running(), cleanup, self.lag.watching():
                         outputs = runner_type(run).run()
                 finally:
                     admin.close()
@@ -110,5 +117,10 @@ class ApplicationRun:
             group_instance_id=own,
             on_message_processed=definition.on_message_processed,
             partitions=definition.topics.partition_counts(),
-            check=definition.sources.check,
+            check=self._check,
         )
+
+    def _check(self) -> None:
+        """Raise if a source has failed, or if a partition makes no progress and that is to end the application."""
+        self.definition.sources.check()
+        self.lag.check()

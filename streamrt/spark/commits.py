@@ -149,12 +149,13 @@ class Commits:
                 self._schedule.processed(query.finished_offsets(), 0)
                 self._progress.processed_to(self._schedule.pending())
 
-    def commit(self) -> None:
-        """Commit the processed offsets."""
+    def commit(self) -> bool:
+        """Commit the processed offsets; return whether all are committed."""
         with self._lock:
             offsets = self._schedule.pending()
             if not offsets or self._member is None:
-                return
+                return True
+            committed = True
             try:
                 metadata = self._metadata.encode_all(offsets, self._claims, self._sent.of(offsets))
                 self._member.commit(offsets, generation=self._generation, metadata=metadata)
@@ -165,9 +166,10 @@ class Commits:
                 if not error.retriable:
                     raise
                 logger.warning("%s; retrying later", error)
-                offsets = {}
+                offsets, committed = {}, False
             self._schedule.committed(offsets, time.monotonic())
             self._purge.offer(offsets)
+            return committed
 
     def _commit_markers(self, query: MicroBatchQuery) -> None:
         """Move the group past transaction markers at the ends of partitions; only while no tasks run.

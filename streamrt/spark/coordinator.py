@@ -10,6 +10,7 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.event_time import EventTime, StepClock
+from streamrt.runtime.driver.lifecycle import Wish
 from streamrt.runtime.link import (
     Ack,
     AssignmentRequest,
@@ -21,6 +22,8 @@ from streamrt.runtime.link import (
     IdleChanged,
     Joined,
     ProgressUpdate,
+    Settle,
+    Settled,
     StartPositions,
     Stop,
     Time,
@@ -67,6 +70,8 @@ class WorkerHandle:
         lost_at: time at which the connection was lost before the task had ended.
         watermarks: the last watermarks sent to it.
         reminded: time of the last message to it that tasks are due.
+        told: number of the last wish that was sent to it.
+        settled: number of the last wish that it has fulfilled.
     """
 
     link: TaskLink | None
@@ -84,6 +89,8 @@ class WorkerHandle:
     lost_at: float | None = None
     watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     reminded: dict[TaskId, float] = field(default_factory=dict)
+    told: int = 0
+    settled: int = 0
 
     def join(self, link: TaskLink, attempt: int, drained: threading.Event) -> None:
         """Begin the next attempt; the assignment of the previous one counts until this one reports its own."""
@@ -94,6 +101,7 @@ class WorkerHandle:
         self.question, self.holds = None, frozenset()
         self.quiet = False
         self.watermarks, self.reminded = {}, {}
+        self.told = self.settled = 0
 
 
 class ResidentCoordinator:
@@ -147,6 +155,7 @@ class ResidentCoordinator:
         self._slots: dict[int, WorkerHandle] = {}
         self._formation = Formation(count, formation_s)
         self._stateful = any(map(topology.task_stores, topology.streams))
+        self._wish = Wish()
         self._stop: Stop | None = None
         self._stopping = threading.Event()
         self._restores = RestoreDisplay()
@@ -202,6 +211,32 @@ class ResidentCoordinator:
             lost = [(slot.lost_at, slot.moved) for slot in self._slots.values() if slot.lost_at is not None]
             # When a job fails, Spark also kills the other tasks: the first lost task is the cause.
             return self._complete() and bool(lost) and min(lost)[1]
+
+    @property
+    def restoring(self) -> bool:
+        """Whether stores are being restored."""
+        with self._lock:
+            return bool(self._restoring)
+
+    def settle(self, wish: Wish) -> bool:
+        """Send a wish of the application's callers to all tasks, and to those that begin later.
+
+        Args:
+            wish: the wish.
+
+        Returns:
+            Whether all tasks have fulfilled it. One that is gone has dropped what it had not committed.
+        """
+        with self._lock:
+            self._wish = wish
+            for slot in self._slots.values():
+                self._tell_wish(slot)
+            return all(slot.link is None or slot.settled >= wish.number for slot in self._slots.values())
+
+    def _tell_wish(self, slot: WorkerHandle) -> None:
+        if slot.link is not None and slot.told < self._wish.number:
+            slot.told = self._wish.number
+            slot.link.send(Settle(self._wish.number, self._wish.paused))
 
     def stop(self, discard: bool) -> None:
         """Send all tasks, and those that begin later, the request to end.
@@ -299,6 +334,10 @@ class ResidentCoordinator:
         link.send(Welcome(self._results.outputs_left()))
         if stop is not None:
             link.send(stop)
+        with self._lock:
+            # Before the start positions, so that no record of a paused topic is read.
+            slot.told = 0
+            self._tell_wish(slot)
         return slot
 
     def _hear(self, slot: WorkerHandle, link: TaskLink, message: FromTask) -> None:
@@ -323,6 +362,8 @@ class ResidentCoordinator:
                     self._purge.offer(message.offsets)
                 finally:
                     self._purging.release()
+        elif isinstance(message, Settled):
+            slot.settled = message.number
         elif isinstance(message, Failed):
             self._fail(message.error)
         elif isinstance(message, Ended):
@@ -331,7 +372,7 @@ class ResidentCoordinator:
     def _note(self, slot: WorkerHandle, report: Report) -> None:
         """Apply a report to event time, restores, waits and progress."""
         for task, pause in report.stalled.items():
-            logger.warning("a sink paused %s for %.1f s", task, pause)
+            logger.warning("%s", pause.of(task))
         for task, reason in report.interrupted.items():
             logger.warning("the task of %s was interrupted (%s); restarting from the committed offsets", task, reason)
         for task, reason in report.locked.items():
@@ -410,7 +451,7 @@ class ResidentCoordinator:
             begun = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
             logger.info("processing %s", begun)
         found = (start.positions, start.initial_offsets, start.stateful, start.metadata, start.claims, start.sent)
-        link.send(StartPositions(wanted.generation, *found))
+        link.send(StartPositions(wanted.generation, *found, kept=wanted.kept))
 
     def _find(self, partitions: frozenset[TopicPartition]) -> Start | None:
         """Return start positions, or None once the application stops."""

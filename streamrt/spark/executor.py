@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from pyspark import Broadcast, SparkFiles, TaskContext
 
+from streamrt.common.logs import LogFormat, line_formatter
 from streamrt.kafka.connection import ConnectionConfig
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report
@@ -35,6 +36,7 @@ from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
+_HANDLER = "streamrt"
 
 _COMMITS_AT_ONCE = 8
 
@@ -116,6 +118,7 @@ class SpecReference:
             their owner can read, and removes them from all machines when they are destroyed; closures have no such
             protection.
         loglevel: level of the `streamrt` logger.
+        log_format: the format of log lines.
         state_part: on a cluster, the application's part of a state directory: `<group>/<n>`. A machine whose environment
             has `STREAMRT_STATE_DIR` keeps state in that part of its own directory; the others use the driver's path.
     """
@@ -124,6 +127,7 @@ class SpecReference:
     spec: bytes
     clients: Broadcast[str]
     loglevel: int | str | None
+    log_format: LogFormat = "text"
     state_part: str | None = None
 
     def load(self) -> TaskSpec:
@@ -193,6 +197,7 @@ class WorkerProcess:
     def __init__(self, reference: SpecReference) -> None:
         self.id = reference.id
         self._loglevel = reference.loglevel
+        self._log_format = reference.log_format
         self._used_at = 0.0
         self.settings = ClientSettings.from_json(reference.clients.value)
         accept_secrets(self.settings.secrets)
@@ -227,9 +232,11 @@ class WorkerProcess:
             process = cls._kept[reference.id] = cls(reference)
         process._used_at = now
         cls._kept.move_to_end(reference.id)
+        # Each application has its own level and format.
         if process._loglevel is not None:
-            logging.basicConfig(format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s")
-        # Each application has its own level.
+            # What threads log outside of the work of a task may come from any of the applications.
+            group = process.settings.group if len(cls._kept) == 1 else None
+            _write_lines(line_formatter(process._log_format, group=group))
         logger.setLevel(logging.NOTSET if process._loglevel is None else process._loglevel)
         return process
 
@@ -241,7 +248,23 @@ class WorkerProcess:
             self._pool.shutdown(wait=False, cancel_futures=True)
         if self._watchdog is not None:
             self._watchdog.close()
+        self.tasks.close()
         self.clients.close()
+
+
+def _write_lines(formatter: logging.Formatter) -> None:
+    """Write the log lines of this process to standard error, unless a module of the user has set up logging here.
+
+    Spark passes the standard error of workers on to that of the driver, or of the executor.
+    """
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = logging.StreamHandler()
+        handler.set_name(_HANDLER)
+        root.addHandler(handler)
+    for present in root.handlers:
+        if present.get_name() == _HANDLER:
+            present.setFormatter(formatter)
 
 
 def _watchdog(spec: TaskSpec) -> Watchdog | None:

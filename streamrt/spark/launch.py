@@ -93,7 +93,8 @@ def make_reference(
     if local_slots(context.master) is None:
         state_dir = config.state_dir.absolute()
         part = None if spec.state is None else str(spec.state.base_dir.relative_to(state_dir))
-    return SpecReference(uuid.uuid4().hex, dumped, context.broadcast(clients.to_json()), config.loglevel, part)
+    broadcast = context.broadcast(clients.to_json())
+    return SpecReference(uuid.uuid4().hex, dumped, broadcast, config.loglevel, config.log_format, part)
 
 
 def discard_reference(reference: SpecReference) -> None:

@@ -142,11 +142,6 @@ class StartOffsets:
         committed = self._committed(partitions)
         check_changelogs(self._spec.state, ((partition, committed[partition].metadata) for partition in partitions))
         bounds = self._admin.offset_bounds(partitions, timeout=self._config.request_timeout)
-        unknown = [partition for partition in partitions if committed[partition].offset is None]
-        if self._spec.transactional and self._held_back(unknown):
-            # A task that died in its first transaction left it open.
-            logger.info("an open transaction holds changelogs back; ending it")
-            self._end_transactions(partitions)
         plans: dict[TopicPartition, StartPlan] = {}
         for partition in partitions:
             offset, rules = committed[partition].offset, self._rules(partition, committed[partition])
@@ -256,17 +251,21 @@ class StartOffsets:
         low, high = self._admin.bounds(log, timeout=timeout)
         if low >= high:
             return None
+        if self._spec.transactional:
+            # The records of a dead task may come at any time, so this looks at what is read, and not before.
+            _, stable = self._admin.offset_bounds([log], timeout, isolation_level="read_committed")[log]
+            if stable < high:
+                logger.info("an open transaction holds the changelog %s back; ending it", log)
+                self._end_transactions(self._inputs(log))
         with contextlib.closing(ChangelogReader(self._connection)) as reader:
             last = reader.last_position(log, is_position, low, high, timeout_s=timeout)
         return None if last is None or last[1] is None else Position.decode(last[1])
 
-    def _held_back(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Return whether open transactions keep changelogs from being read to their ends."""
-        logs = {log for partition in partitions for _, log in self._changelogs(partition)}
-        timeout = self._config.request_timeout
-        stable = self._admin.offset_bounds(logs, timeout, isolation_level="read_committed")
-        bounds = self._admin.offset_bounds(logs, timeout)
-        return any(stable[log][1] < bounds[log][1] for log in logs)
+    def _inputs(self, log: TopicPartition) -> list[TopicPartition]:
+        """Return the input partitions whose task writes into a changelog partition."""
+        topics = {topic for scope in self._spec.topology.scopes.values() for topic in scope}
+        inputs = (TopicPartition(topic, log.partition) for topic in sorted(topics))
+        return [place for place in inputs if log in (mine for _, mine in self._changelogs(place))]
 
     def _changelogs(self, partition: TopicPartition) -> list[tuple[ScopeInfo, TopicPartition]]:
         """Return the changelog partitions of an input partition's state, each with its source."""

@@ -22,7 +22,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.driver.exits import in_background
 from streamrt.runtime.driver.unfinished import Unfinished
-from streamrt.runtime.report import Report
+from streamrt.runtime.report import Pause, Report
 from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
 from streamrt.spark.executor import SpecReference, TickTasks
 from streamrt.spark.job import run_on_numbers
@@ -149,12 +149,13 @@ class MicroBatchQuery:
         self._busy = threading.Lock()
         self._query: StreamingQuery | None = None
         self._last_batch = -1
+        self._batch = 0
         # Whether there may have been more records than in the last micro-batch, and event time needs to know.
         self._full = False
         self.error: Exception | None = None
         self.resize: int | None = None
         self.interrupted: str | None = None
-        self.stalled: dict[TaskId, float] = {}
+        self.stalled: dict[TaskId, Pause] = {}
         # Tasks whose stores are locked by another process, and tasks that could open theirs.
         self.locked: dict[TaskId, str] = {}
         self.opened: set[TaskId] = set()
@@ -257,6 +258,7 @@ class MicroBatchQuery:
                 return
             if self._full and self._query is not None:
                 self._quiet.planned(self._query.lastProgress)
+            self._batch = batch_id
             records = self._run_whole(batch, batch_id)
             if self._stopping.is_set():
                 return
@@ -365,6 +367,7 @@ class MicroBatchQuery:
             self._event_time.watermarks(),
             sent=self._event_time.sent(),
             claims=self._claims,
+            number=self._batch,
         )
 
 

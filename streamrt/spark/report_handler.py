@@ -45,6 +45,7 @@ class ReportHandler:
         self._progress = progress
         self._display = display
         self._on_processed = on_processed
+        self._topology = topology
         self._sinks = DriverSinks(topology)
         self._outputs = 0
         self._last_record = 0.0
@@ -128,6 +129,7 @@ class ReportHandler:
         with self._lock:
             known = {**positions, **self._progress.snapshot().positions, **(begun or {})}
             self._progress.assigned({partition: known[partition] for partition in positions})
+            self._progress.meters.assigned(map(self._topology.task, positions))
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store committed offsets: they may be higher than the last record, after transaction markers."""

@@ -60,6 +60,8 @@ class ResidentRunner:
         self._discard = run.discard
         self._services = DriverServices(run)
         self._results = self._services.results
+        self._progress = run.progress
+        self._control = run.control
         self._spark = run.spark
         self._startup = run.spark.startup
         self._lock = threading.Lock()
@@ -203,6 +205,7 @@ class ResidentRunner:
             self._settings.check()
             self._results.tick()
             slots.tick()
+            self._fulfil(slots)
             self._tell_of_start(slots)
             if self._conditions.timeout_s and not waited and slots.quiet and self._results.waited_enough():
                 # The timeout does not hurry commits: pending ones take the time that they need.
@@ -228,10 +231,22 @@ class ResidentRunner:
         if waited and job.done and job.error is None:
             self._stop.set()
 
+    def _fulfil(self, slots: ResidentCoordinator) -> None:
+        """Have the tasks fulfil the wish of the application's callers."""
+        wish = self._control.wish
+        if slots.settle(wish):
+            self._control.fulfilled(wish)
+
     def _tell_of_start(self, slots: ResidentCoordinator) -> None:
+        if self._startup.over:
+            return
         self._startup.has_partitions(not slots.idle)
-        if slots.working:
+        if slots.restoring:
+            self._control.restores()
+        if self._progress.records or (slots.working and slots.quiet) or self._control.all_paused:
             self._startup.finish()
+        elif slots.working:
+            self._startup.waits_for("tasks to open their stores and to process the first records")
         elif slots.joined < slots.count:
             self._startup.waits_for(f"Python workers to start ({slots.joined} of {slots.count} have started)")
         else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
+from streamrt.common.logs import log_context
 from streamrt.kafka.feed import PartitionFeed
 from streamrt.kafka.group import GroupMember
 from streamrt.records import TopicPartition
@@ -124,7 +125,8 @@ class RunResident:
                     upkeep=Upkeep(garbage=Garbage()),
                 )
                 # The prints of users' functions belong on the standard output of the process that called run().
-                with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
+                lines, fields = Lines(process.tasks.show_line), {"group": clients.group}
+                with contextlib.redirect_stdout(lines), log_context(fields):
                     task.run()
         except LinkClosed as closed:
             # The driver is gone. Uncommitted work is dropped, and will be reprocessed.

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -72,6 +72,7 @@ def restore(
     tasks: Iterable[TaskId],
     context: BatchContext,
     go_on: Callable[[], bool],
+    observe: Callable[[Mapping[tuple[TaskId, str], RestoredPart]], None],
 ) -> Report:
     """Restore the stores of tasks, as many at a time as there are slots.
 
@@ -81,6 +82,7 @@ def restore(
         tasks: the tasks.
         context: positions of the group, and the duration of a slice.
         go_on: returns whether to continue; called between slices.
+        observe: receives the progress of some stores.
 
     Returns:
         See `restore_in_slices`.
@@ -91,8 +93,14 @@ def restore(
         return merge_reports(run_on_numbers(environment.session.sparkContext, work, len(shares), len(shares)))
 
     display = RestoreDisplay()
+
+    def show(parts: Iterable[tuple[tuple[TaskId, str], RestoredPart]]) -> None:
+        progress = dict(parts)
+        observe(progress)
+        display.update(progress.items())
+
     try:
-        return restore_in_slices(tasks, environment.slots, run, go_on, display.update)
+        return restore_in_slices(tasks, environment.slots, run, go_on, show)
     finally:
         display.close()
 

@@ -23,6 +23,7 @@ from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.exits import unless_stopped
+from streamrt.runtime.driver.lifecycle import Wish
 from streamrt.runtime.driver.unfinished import Unfinished
 from streamrt.runtime.report import Output, Report
 from streamrt.runtime.sent import sent_times
@@ -82,6 +83,7 @@ class SparkRunner:
         self._results = services.results
         self._event_time = services.event_time
         self._progress = run.progress
+        self._control = run.control
         self._revoking = threading.Event()
         self._drained = threading.Event()
         self._left = threading.Event()
@@ -150,12 +152,19 @@ class SparkRunner:
         restarts = 0
         while not self._stop.is_set():
             self._finish_revoke()
+            wish = self._control.wish
             assigned = self._assignment()
             if assigned is None:
                 self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
+                self._control.fulfilled(wish)
                 continue
-            ready = self._whole_tasks.of(assigned) - self._waiting()
+            ready = self._whole_tasks.of(assigned) - self._waiting() - self._paused(assigned, wish)
             if not ready:
+                if self._commits.commit():
+                    self._control.fulfilled(wish)
+                if self._control.all_paused:
+                    self._startup.finish()
+                    self._check_member()
                 self._stop.wait(_TICK_S)
                 continue
             try:
@@ -171,6 +180,7 @@ class SparkRunner:
                 restarts = 0
             self._commits.start(self._group_member(), self._generation, start)
             self._progress.assigned(dict(start.positions))
+            self._progress.meters.assigned(map(self._spec.topology.task, assigned))
             # Tasks that wait for a sink, or for other inputs, hold event time back and cannot be ticked.
             self._event_time.assign(map(self._spec.topology.task, assigned))
             self._event_time.ready(map(self._spec.topology.task, start.positions))
@@ -180,7 +190,7 @@ class SparkRunner:
             records = self._progress.records
             trouble: Exception | str | None = self._restore(environment, reference, start)
             if trouble is None and self._waiting().isdisjoint(start.positions):
-                trouble = self._run_query(environment, reference, start)
+                trouble = self._run_query(environment, reference, start, wish)
             if trouble is None:
                 # Attempts at locked stores are counted until all are open.
                 restarts = restarts if self._locks.waiting else 0
@@ -236,6 +246,15 @@ class SparkRunner:
         self._stalled = {task: until for task, until in self._stalled.items() if until > now}
         return frozenset(partition for task in self._stalled for partition in self._spec.topology.inputs(task))
 
+    def _paused(self, assigned: frozenset[TopicPartition], wish: Wish) -> frozenset[TopicPartition]:
+        """Return the partitions of tasks that read a paused topic. A task that merges topics reads all or none."""
+        topology = self._spec.topology
+        return frozenset(
+            partition
+            for partition in assigned
+            if any(each.topic in wish.paused for each in topology.inputs(topology.task(partition)))
+        )
+
     def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
         """Restore the stores of tasks that are new here; return the reason for a retry, or None.
 
@@ -250,6 +269,7 @@ class SparkRunner:
             # A job would cost more: the tasks restore when they begin.
             self._restored |= new
             return None
+        self._control.restores()
         context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
         def go_on() -> bool:
@@ -257,7 +277,7 @@ class SparkRunner:
             return not self._stop.is_set() and not self._revoking.is_set()
 
         try:
-            report = restore(environment, reference, new, context, go_on)
+            report = restore(environment, reference, new, context, go_on, self._progress.meters.restored)
         except Exception as failed:
             raise RunnerError(f"Spark could not restore the state: {spark_cause(failed)}") from failed
         self._workers.update(report.workers)
@@ -303,7 +323,7 @@ class SparkRunner:
             clients.close()
 
     def _run_query(
-        self, environment: SparkEnvironment, reference: SpecReference, start: Start
+        self, environment: SparkEnvironment, reference: SpecReference, start: Start, wish: Wish
     ) -> Exception | str | None:
         """Run a query until it must end; return Spark's error or the reason of a task's interruption, if any."""
         if self._stop.is_set() or self._revoking.is_set():
@@ -350,6 +370,9 @@ class SparkRunner:
                         self._startup.finish()
                 self._check_member()
                 self._commits.tick(query)
+                if self._control.wish.paused != wish.paused:
+                    break
+                self._fulfil(query)
                 query.tick()
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
@@ -365,8 +388,10 @@ class SparkRunner:
                 self._commits.commit()
         now = time.monotonic()
         for task, pause in query.stalled.items():
-            logger.warning("a sink paused %s for %.1f s", task, pause)
-            self._stalled[task] = now + pause
+            # The tasks work, and wait for a sink.
+            self._startup.finish()
+            logger.warning("%s", pause.of(task))
+            self._stalled[task] = now + pause.seconds
         if query.resize is not None:
             logger.info("micro-batches are now limited to %d records (was %d)", query.resize, settings.max_records)
             self._max_records = query.resize
@@ -374,6 +399,17 @@ class SparkRunner:
         if interrupted:
             self._restored.clear()
         return error or interrupted
+
+    def _fulfil(self, query: MicroBatchQuery) -> None:
+        """Commit everything that was processed, if callers want it and no tasks are running."""
+        wish = self._control.wish
+        if self._control.pending:
+
+            def commit() -> None:
+                if self._commits.commit():
+                    self._control.fulfilled(wish)
+
+            query.between_batches(commit)
 
     def _recover(self, trouble: Exception | str, restarts: int) -> None:
         """Decide whether to retry failed work; otherwise raise."""

@@ -100,6 +100,7 @@ class DriverServices:
         if restarts >= _RESTARTS:
             raise RunnerError(f"Spark gave the {what} up {restarts} times without progress: {cause}") from error
         logger.warning("Spark gave the %s up (%s); restarting from the committed offsets", what, cause)
+        self._context.progress.meters.restarted(what)
 
     def is_stopped_pause(self, error: BaseException) -> bool:
         """Return whether an error is no failure: the application was stopped while a sink paused.

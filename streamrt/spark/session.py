@@ -215,22 +215,48 @@ def _close_at_exit() -> None:
     """Stop the Spark context, but do not wait for one that is starting: its JVM ends with this process."""
     if _lock.acquire(blocking=False):
         try:
-            _close()
+            _close(at_exit=True)
         finally:
             _lock.release()
 
 
-def _close() -> None:
+def _close(*, at_exit: bool = False) -> None:
     global _open
     if _open is not None:
         environment, _open = _open[1], None
         jvm = _own_jvm()
         if jvm is not None:
             jvm.muted.set()
-        with contextlib.suppress(Exception):
-            environment.session.stop()
+        # Spark takes a second to stop. Nothing in a JVM of this process needs that, unless it writes something at its end.
+        if jvm is not None and at_exit and not jvm.writes_archive and not _logs_events(environment):
+            _silence_py4j(environment)
+            jvm.process.kill()
+        else:
+            with contextlib.suppress(Exception):
+                environment.session.stop()
         _forget_gateway()
         remove_runtime_dir(environment.runtime_dir)
+
+
+def _silence_py4j(environment: SparkEnvironment) -> None:
+    """Keep threads that talk to the JVM until the process ends from printing that it is gone.
+
+    One lets go of Java objects that Python no longer refers to, and py4j logs what fails to the root logger. Another is what
+    Spark's accumulators report to.
+    """
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
+    server = getattr(environment.session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, client_address: None
+
+
+def _logs_events(environment: SparkEnvironment) -> bool:
+    """Return whether Spark writes a log of events, which it completes when it stops."""
+    try:
+        logs: str = environment.session.sparkContext.getConf().get("spark.eventLog.enabled", "false")
+    except Exception:  # noqa: BLE001 - the JVM is gone
+        return False
+    return logs.lower() == "true"
 
 
 atexit.register(_close_at_exit)

@@ -8,6 +8,7 @@ from typing import Any
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.lifecycle import RunControl
 from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.start import SparkStart
@@ -65,6 +66,7 @@ class RunContext:
         stop: set to stop the application.
         discard: set if uncommitted work must be processed again.
         progress: updated for observers.
+        control: what callers want of the run.
         display: shows the output of `print` and `print_table`.
     """
 
@@ -77,6 +79,7 @@ class RunContext:
     stop: threading.Event
     discard: threading.Event
     progress: Progress
+    control: RunControl
     display: Display
 
     @property

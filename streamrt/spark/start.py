@@ -12,6 +12,7 @@ from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig
 from streamrt.kafka.java_connection import java_system_properties
 from streamrt.runtime.driver.exits import StoppedError, in_background
+from streamrt.runtime.driver.lifecycle import RunControl
 from streamrt.runtime.driver.progress import Progress
 from streamrt.spark.gateway import Boot, archive_kind
 from streamrt.spark.session import SparkEnvironment, application_runs, give_up, local_slots, open_session
@@ -33,6 +34,7 @@ class SparkStart:
         spark_config: additional Spark settings.
         spark_session: a session to use instead of starting Spark.
         progress: receives what the start waits for.
+        control: is told when the start is over.
     """
 
     def __init__(
@@ -42,8 +44,9 @@ class SparkStart:
         spark_config: Mapping[str, Any],
         spark_session: Any,
         progress: Progress,
+        control: RunControl,
     ) -> None:
-        self.startup = Startup(config.consumer_group, progress=progress)
+        self.startup = Startup(config.consumer_group, progress=progress, on_over=control.works)
         self._boot = Boot()
         local = spark_session is None and local_slots(config.spark_master) is not None
         self._awaited = "Java and Spark to start" if local else "the Spark cluster to answer"

@@ -20,6 +20,7 @@ class Startup:
         group: the consumer group.
         clock: returns seconds; only differences count.
         progress: receives the same.
+        on_over: called once when the start is over.
 
     Example:
         >>> startup = Startup("shop", clock=lambda: 0.0)
@@ -29,7 +30,11 @@ class Startup:
     """
 
     def __init__(
-        self, group: str, clock: Callable[[], float] = time.monotonic, progress: Progress | None = None
+        self,
+        group: str,
+        clock: Callable[[], float] = time.monotonic,
+        progress: Progress | None = None,
+        on_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._group = group
         self._clock = clock
@@ -38,6 +43,7 @@ class Startup:
         # The first line comes after an interval, too.
         self._throttle.admit()
         self._progress = Progress() if progress is None else progress
+        self._on_over = on_over
         self._idle_since: float | None = None
         self.over = False
 
@@ -51,8 +57,10 @@ class Startup:
 
     def finish(self) -> None:
         """Log no more about the start."""
-        self.over = True
-        self._progress.waiting_for = ""
+        if not self.over:
+            self.over = True
+            self._progress.waiting_for = ""
+            self._on_over()
 
     def has_partitions(self, assigned: bool) -> None:
         """Set whether this instance of the application has partitions; call it repeatedly.

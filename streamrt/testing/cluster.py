@@ -1,5 +1,6 @@
 """Test double of a cluster, in memory, for the start of an application: its topics and committed offsets."""
 
+import uuid
 from collections.abc import Collection, Iterable
 
 from streamrt.errors import TopicCreationError
@@ -27,6 +28,7 @@ class MemoryCluster:
 
     def __init__(self, **topics: TopicConfig) -> None:
         self.topics: dict[str, TopicConfig] = dict(topics)
+        self._id = uuid.uuid4().hex
 
     def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
         """Return the settings of the topics, None for those that do not exist."""
@@ -55,8 +57,8 @@ class MemoryCluster:
             raise TopicCreationError(f"{len(refused)} topics could not be created: {listed}")
 
     def topic_ids(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, str | None]:
-        """Return ids of topics: here, their names, since no topic is deleted."""
-        return {name: name if name in self.topics else None for name in topic_names}
+        """Return ids of topics. They differ from those of other clusters, whose topics have other records."""
+        return {name: f"{name} of {self._id}" if name in self.topics else None for name in topic_names}
 
     def broker_count(self, timeout: float = 30) -> int:
         """Return 1: no topic needs several replicas."""

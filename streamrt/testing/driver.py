@@ -132,7 +132,7 @@ class TopologyTestDriver:
         self._clients = MemoryClients(lambda: self._now)
         self._catalog = ReadableStores(state)
         self._watchdog = None if spec.processing_timeout is None else Watchdog(spec.processing_timeout)
-        tasks = TaskExecutor(spec, self._clients, self._catalog, watchdog=self._watchdog)
+        self._tasks = tasks = TaskExecutor(spec, self._clients, self._catalog, watchdog=self._watchdog)
         self._sinks = DriverSinks(topology)
         self._sinks.start()
         self._pause = threading.Event()
@@ -289,11 +289,12 @@ class TopologyTestDriver:
         return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
 
     def close(self) -> None:
-        """Print the rest of unfinished tables, and delete temporary files."""
+        """Print the rest of unfinished tables, export the rest of spans, and delete temporary files."""
         self._feeding.close()
         self._display.close()
         if self._watchdog is not None:
             self._watchdog.close()
+        self._tasks.close()
         self._remove_files()
 
     def __enter__(self) -> Self:

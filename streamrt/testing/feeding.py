@@ -92,9 +92,12 @@ class MicroBatches:
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:
         """Process records of one partition."""
-        report = self._tasks.run([chunk], context)
-        _refuse_stalled(report)
-        self._finish(report, context)
+        while True:
+            report = self._tasks.run([chunk], context)
+            _refuse_stalled(report)
+            self._finish(report, context)
+            if not report.stalled:
+                break
 
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
@@ -231,5 +234,7 @@ def _step(task: ResidentLoop, done: Callable[[], bool]) -> None:
 
 
 def _refuse_stalled(report: Report) -> None:
+    """Raise the pause that a sink asks for. What a sink rejects comes again, and needs no pause."""
     for pause in report.stalled.values():
-        raise SinkBackpressureError(pause)
+        if not pause.rejected:
+            raise SinkBackpressureError(pause.seconds, pause.reason)

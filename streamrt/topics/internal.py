@@ -84,6 +84,22 @@ def changelog_topic_name(group: str, topic: str, store: str) -> str:
     return _checked("changelog", f"changelog__{group}--{alias}--{store}", {"consumer_group": group, _STORE: store})
 
 
+def dead_letter_topic_name(group: str) -> str:
+    """Return the default name of the topic for dead letters of a consumer group.
+
+    Args:
+        group: the consumer group.
+
+    Raises:
+        ConfigurationError: if the result is not a valid topic name.
+
+    Example:
+        >>> dead_letter_topic_name("shop")
+        'dead-letters__shop'
+    """
+    return _checked("dead-letter", f"dead-letters__{group}", {"consumer_group": group})
+
+
 def topic_alias(group: str, topic: str) -> str:
     """Return the alias of a topic in the names of its internal topics.
 

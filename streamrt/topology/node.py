@@ -121,6 +121,10 @@ class Operator(abc.ABC):
         """Return whether the operator may leave work in its store, which ticks without watermarks continue."""
         return False
 
+    def timed(self) -> bool:
+        """Return whether time causes results, so that the same records may give them at another moment."""
+        return False
+
 
 class ExchangeOperator(Operator):
     """Ends a sub-topology and feeds another one through a topic, in which the records have new keys.

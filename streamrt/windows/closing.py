@@ -133,6 +133,9 @@ class TimeWindowOperator(WindowOperator):
         # With one clock per key, a record only closes windows of its own key.
         return not self.closing.by_key
 
+    def timed(self) -> bool:  # noqa: D102
+        return self.closing.watermark is not None
+
     def settle(
         self, close: Close, running: Callable[[], TimedTransaction], node: Node, context: OperatorContext
     ) -> Callable[[TimedTransaction], None]:

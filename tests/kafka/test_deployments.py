@@ -20,6 +20,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.state_setup import complete_spec
 from streamrt.runtime.metadata import CommittedMetadata
 from streamrt.runtime.report import Report
+from streamrt.runtime.tasks import faults
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
@@ -182,6 +183,27 @@ def counted_twice(world: World, app: Application) -> None:
 
 def claimed_for_a_version(world: World) -> bool:
     return '"version"' in world.kafka.admin.committed_stable(world.group, [world.first])[world.first].metadata
+
+
+def test_a_first_transaction_that_its_task_left_open_is_ended(
+    kafka: Kafka, stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(kafka, "exactly-once", stack)
+    place = world.first
+    former, latter = Version(world, alone, "0"), Version(world, alone, "1")
+    former.begin(place)
+
+    def take_over(point: str) -> None:
+        if point == "changelog-produced":
+            # The first offset is committed and names no store; their changelogs have records that wait.
+            monkeypatch.undo()
+            former.tasks.assigned[former.tasks.task_of(place)].writer.flush()
+            latter.begin(place)
+
+    monkeypatch.setattr(faults, "reached", take_over)
+    assert "fenced" in str(former.settle(former.work(place, 0, 10)).interrupted)
+    assert latter.settle(latter.work(place, 0, 10)).interrupted == {}
+    assert latter.state(place, 10) == dict.fromkeys("abcde", 2)
 
 
 @pytest.mark.parametrize("named", ["first", "second"])

@@ -25,6 +25,7 @@ from streamrt.jvm.java import find_java
 from streamrt.kafka import ConnectionConfig, Consumer, Producer, TopicAdmin, TopicConfig
 from streamrt.kafka.java import java_client_options
 from streamrt.testing.kafka import EmbeddedKafka
+from tests.command_line import streamrt
 
 pytestmark = [
     pytest.mark.kafka,
@@ -286,3 +287,23 @@ def test_a_key_that_java_cannot_decrypt_is_refused_beforehand(secured: Secured) 
     assert secured.read_with_librdkafka(connection) == b"value"
     with pytest.raises(ConfigurationError, match=r"PBES2.*ssl\.keystore\.location"):
         java_client_options(connection)
+
+
+def test_the_command_line_logs_in_with_a_file(
+    secured: Secured, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "client.properties"
+
+    def lines(connection: ConnectionConfig) -> str:
+        return "".join(f"{name}={value}\n" for name, value in connection.as_librdkafka_dict().items())
+
+    with caplog.at_level(logging.DEBUG):
+        path.write_text(lines(secured.sasl()))
+        assert secured.topic in streamrt("topics", "list", "--config", path).out
+        assert streamrt("consume", secured.topic, "--config", path, "--values").out == "value\n"
+        checked = streamrt("doctor", "--config", path, "--state-dir", tmp_path)
+        assert "ok       broker version: Kafka 4.1" in checked.out
+        path.write_text(lines(secured.sasl(sasl_password=f"{PASSWORD}x")))
+        refused = streamrt("topics", "list", "--config", path, "--timeout", 2)
+        assert "correct the security settings" in refused.sentence
+    assert "canary" not in checked.out + refused.err + caplog.text

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from streamrt.connectors import BaseSource, Source, StatefulSource
+from streamrt.connectors import BaseSource, Instances, Source, StatefulSource
 from streamrt.errors import ConfigurationError, InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig
 from streamrt.runtime.driver.sources import SourceManager
+from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.topics import Topic
 from tests.support import Kafka, Program, unique, wait_until
 
@@ -107,11 +110,13 @@ def make(kafka: Kafka) -> Iterator[Make]:
     """A function that makes a manager of sources; they are stopped at the end."""
     managers: list[SourceManager] = []
 
-    def make(*sources: tuple[BaseSource, str], group: str = "", **options: Any) -> SourceManager:
+    def make(
+        *sources: tuple[BaseSource, str], group: str = "", instances: Instances | None = None, **options: Any
+    ) -> SourceManager:
         connection = ConnectionConfig(bootstrap_servers=kafka.address)
         manager = SourceManager(connection, group or unique("group"), **options)
         for source, topic in sources:
-            manager.register(source, Topic(topic))
+            manager.register(source, Topic(topic), instances)
         managers.append(manager)
         return manager
 
@@ -272,12 +277,6 @@ def test_records_that_are_too_large(kafka: Kafka, make: Make) -> None:
 
 
 class TestState:
-    def start(self, kafka: Kafka, manager: SourceManager) -> str:
-        topics = manager.changelog_topics()
-        kafka.admin.create_topics(topics)
-        manager.start()
-        return topics[0].name
-
     def test_the_changelog_topic(self, kafka: Kafka, make: Make) -> None:
         (topic,) = make((Counter("counter"), "numbers"), (Numbers("other"), "others"), group="shop").changelog_topics()
         assert topic.name == "changelog__shop--source-counter"
@@ -293,7 +292,7 @@ class TestState:
         ends = [0]
         for _ in range(3):
             manager = make((Counter("counter"), topic), group=group)
-            self.start(kafka, manager)
+            start(kafka, manager)
             wait_for(manager, lambda: kafka.end(topic) > ends[-1] + 20)
             manager.stop()
             manager.check()
@@ -304,8 +303,9 @@ class TestState:
     def test_it_loses_nothing_after_kill_9(self, kafka: Kafka, make: Make) -> None:
         topic, group = kafka.topic(), unique("group")
         for _ in range(3):
-            manager = make((Counter("counter"), topic), group=group)
-            changelog = self.start(kafka, manager)
+            # In one instance, the next one would wait for the end of a session.
+            manager = make((Counter("counter"), topic), group=group, instances="each")
+            changelog = start(kafka, manager)
             before = kafka.end(changelog)
             wait_for(manager, lambda: kafka.end(changelog) > before + 2)  # noqa: B023
             os.kill(manager.processes[0].pid or 0, signal.SIGKILL)
@@ -332,7 +332,7 @@ class TestState:
         topic, group = kafka.topic(), unique("group")
         for _ in range(2):
             manager = make((Forgetful("forgetful"), topic), group=group)
-            self.start(kafka, manager)
+            start(kafka, manager)
             assert "before the flush" in failure(manager)
         assert kafka.values(topic, 2) == [0, 1]
 
@@ -341,9 +341,203 @@ class TestState:
             make((Counter("counter"), "numbers"), use_changelogs=False)
 
     def test_a_missing_changelog(self, kafka: Kafka, make: Make) -> None:
-        manager = make((Counter("counter"), kafka.topic()))
+        manager = make((Counter("counter"), kafka.topic()), instances="each")
         manager.start()
         assert "source counter failed" in failure(manager)
+
+
+def committed(kafka: Kafka, topic: str) -> list[int]:
+    """Return all committed values of a topic that nothing writes to any more."""
+    kafka.produce(topic, [-1])
+    values = [
+        json.loads(record.value or b"")
+        for record in kafka.receive(topic, sys.maxsize, until=lambda one: one.value == b"-1")
+    ]
+    assert values.pop() == -1
+    return values
+
+
+class TestExactlyOnce:
+    def test_nothing_repeats_after_kill_9(self, kafka: Kafka, make: Make) -> None:
+        topic, group = kafka.topic(), unique("group")
+        for _ in range(5):
+            manager = make((Counter("counter"), topic), group=group, instances="each", exactly_once=True)
+            changelog = start(kafka, manager)
+            before = kafka.end(changelog)
+            wait_for(manager, lambda: kafka.end(changelog) > before + 5)  # noqa: B023
+            os.kill(manager.processes[0].pid or 0, signal.SIGKILL)
+            assert "SIGKILL" in failure(manager)
+        manager = make((Counter("counter"), topic), group=group, instances="each", exactly_once=True)
+        changelog = start(kafka, manager)
+        before = kafka.end(changelog)
+        wait_for(manager, lambda: kafka.end(changelog) > before + 5)
+        manager.stop()
+        manager.check()
+        numbers = committed(kafka, topic)
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) > 60
+
+    def test_what_was_produced_before_a_failure_is_not_committed(self, kafka: Kafka, make: Make) -> None:
+        class Forgetful(StatefulSource):
+            def run(self) -> None:
+                run = self.state.get("runs", 0)
+                self.produce(json.dumps(run))
+                self.state.set("runs", run + 1)
+                self.flush()
+                self.produce("100", headers={"a": "b"})
+                self.state.set("runs", 100)
+                raise ValueError("before the flush")
+
+        topic, group = kafka.topic(), unique("group")
+        for _ in range(2):
+            manager = make((Forgetful("forgetful"), topic), group=group, instances="each", exactly_once=True)
+            start(kafka, manager)
+            assert "before the flush" in failure(manager)
+        assert committed(kafka, topic) == [0, 1]
+
+    def test_a_second_instance_of_a_source_that_runs_in_each_is_told(self, kafka: Kafka, make: Make) -> None:
+        topic, group = kafka.topic(), unique("group")
+        first, second = (
+            make((Counter("counter"), topic), group=group, instances="each", exactly_once=True) for _ in range(2)
+        )
+        start(kafka, first)
+        wait_for(first, lambda: kafka.end(topic) > 20)
+        second.start()
+        assert "fenced" in failure(first)
+        second.stop()
+        numbers = committed(kafka, topic)
+        assert numbers == list(range(len(numbers)))
+
+    def test_brokers_may_restart(self, tmp_path: Path, make: Make) -> None:
+        with EmbeddedKafka() as broker:
+            kafka = Kafka(broker.bootstrap_servers, tmp_path)
+            topic = kafka.topic()
+            manager = SourceManager(ConnectionConfig(bootstrap_servers=kafka.address), "shop", exactly_once=True)
+            manager.register(Counter("counter"), Topic(topic))
+            changelog = start(kafka, manager, run=False)
+            with manager.running():
+                for _ in range(3):
+                    wait_for(manager, lambda: kafka.end(changelog) > 5)
+                    broker.kill()
+                    broker.start()
+                    before = kafka.end(changelog)
+                    wait_for(manager, lambda: kafka.end(changelog) > before + 5)  # noqa: B023
+            numbers = committed(kafka, topic)
+            assert numbers == list(range(len(numbers)))
+
+
+class TestOneInstance:
+    def test_one_of_two_runs_and_the_other_one_takes_over(self, kafka: Kafka, make: Make) -> None:
+        topic, group = kafka.topic(), unique("group")
+        first, second = (make((Counter("counter"), topic), group=group) for _ in range(2))
+        start(kafka, first)
+        wait_for(first, lambda: kafka.end(topic) > 20)
+        second.start()
+        # It joins, and takes nothing from the first one.
+        wait_until(lambda: members(kafka, f"{group}--source-counter") == 2, what="the second instance")
+        end = kafka.end(topic)
+        wait_for(first, lambda: kafka.end(topic) > end + 40)
+        first.stop()
+        first.check()
+        end = kafka.end(topic)
+        wait_for(second, lambda: kafka.end(topic) > end + 20)
+        second.stop()
+        numbers = committed(kafka, topic)
+        assert numbers == list(range(len(numbers)))
+
+    @pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+    @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+    def test_it_takes_over_from_one_that_is(self, how: int, exactly_once: bool, kafka: Kafka, make: Make) -> None:
+        topic, group = kafka.topic(), unique("group")
+        first, second = (make((Counter("counter"), topic), group=group, exactly_once=exactly_once) for _ in range(2))
+        start(kafka, first)
+        wait_for(first, lambda: kafka.end(topic) > 20)
+        second.start()
+        wait_until(lambda: members(kafka, f"{group}--source-counter") == 2, what="the second instance")
+        pid = first.processes[0].pid or 0
+        os.kill(pid, how)
+        wait_until(lambda: members(kafka, f"{group}--source-counter") == 1, what="the end of its session")
+        end = kafka.end(topic)
+        wait_for(second, lambda: kafka.end(topic) > end + 40)
+        if how == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: members(kafka, f"{group}--source-counter") == 2, what="the return of the first one")
+            end = kafka.end(topic)
+            wait_for(second, lambda: kafka.end(topic) > end + 40)
+            first.check()
+        second.stop()
+        second.check()
+        first.stop()
+        numbers = committed(kafka, topic)
+        if exactly_once:
+            assert numbers == list(range(len(numbers)))
+        else:
+            # What the first one had not flushed when it was ended.
+            assert sorted(set(numbers)) == list(range(max(numbers) + 1))
+            assert len(numbers) - len(set(numbers)) <= 2 * 10
+
+    def test_without_state_it_runs_once(self, kafka: Kafka, make: Make) -> None:
+        topic, group = kafka.topic(), unique("group")
+        first, second = (make((Three("three"), topic), group=group, instances="one") for _ in range(2))
+        start(kafka, first)
+        wait_until(lambda: kafka.end(topic) == 3, what="the records")
+        second.start()
+        wait_until(lambda: members(kafka, f"{group}--source-three") == 2, what="the second instance")
+        # It has ended, and keeps the lease.
+        assert first.is_alive()
+        second.stop()
+        first.stop()
+        assert kafka.end(topic) == 3
+        first.check()
+
+    def test_one_that_does_not_end_is_ended(self, kafka: Kafka, make: Make) -> None:
+        topic, group = kafka.topic(), unique("group")
+        deaf = Deaf("deaf", shutdown_timeout=0.5)
+        first = make((deaf, topic), group=group, instances="one")
+        start(kafka, first)
+        wait_until(lambda: kafka.end(topic) == 1, what="the record")
+        pid = first.processes[0].pid or 0
+        second = make((Deaf("deaf", shutdown_timeout=0.5), topic), group=group, instances="one")
+        second.start()
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: kafka.end(topic) == 2, what="the second instance")
+        os.kill(pid, signal.SIGCONT)
+        assert "did not stop within 0.5 s when another instance" in failure(first)
+
+    def test_a_missing_topic(self, kafka: Kafka, make: Make) -> None:
+        manager = make((Counter("counter"), kafka.topic()))
+        manager.start()
+        assert re.search(r"topic changelog__\S+, which decides on who runs: .*UNKNOWN_TOPIC", failure(manager))
+
+    def test_what_cannot_run_in_one(self, make: Make) -> None:
+        class Parts(StatefulSource):
+            store_partitions_count = 2
+
+            def run(self) -> None: ...
+
+        assert Parts("parts").instances == "each"
+        for source, instances, options, words in [
+            (Parts("parts"), "one", {}, "has 2 partitions of state"),
+            (Numbers("numbers"), "one", {"use_changelogs": False}, "which an internal topic decides on"),
+            (Numbers("numbers"), "all", {}, "give 'one' or 'each'"),
+        ]:
+            with pytest.raises(ConfigurationError, match=words):
+                make((source, "topic"), instances=instances, **options)
+
+
+def start(kafka: Kafka, manager: SourceManager, *, run: bool = True) -> str:
+    """Create the internal topic of a source, and start it; return the name of the topic."""
+    (topic,) = manager.changelog_topics()
+    kafka.admin.create_topics([topic])
+    if run:
+        manager.start()
+    return topic.name
+
+
+def members(kafka: Kafka, group: str) -> int:
+    """Return the number of members of a group."""
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    return len(admin.describe_consumer_groups([group])[group].result().members)
 
 
 PROGRAM = """

@@ -4,12 +4,13 @@ They are parsed, and what they refer to must exist: files, targets, commands, se
 runs is not tested here, because the tests need nothing but Python and Java.
 """
 
-import ast
 import fnmatch
 import importlib
 import json
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from typer.testing import CliRunner
 
 from streamrt.cli import app as cli
 from streamrt.config import ApplicationConfig
+from tests.servers import free_port
+from tests.unit.played import played
 
 ROOT = Path(__file__).parents[2]
 INSTRUCTIONS = {
-    *("CMD", "COPY", "ENV", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"),
+    *("CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"),
 }
-OTHER_VARIABLES = {"STREAMRT_JARS_DIR"}
+OTHER_VARIABLES = {"STREAMRT_CACHE_DIR", "STREAMRT_JARS_DIR"}
 
 
 @dataclass(frozen=True)
@@ -108,11 +111,11 @@ def test_packages_are_all_copied() -> None:
 
 def test_stages_agree_on_their_common_folder() -> None:
     runs = " ".join(instruction.text for instruction in dockerfile() if instruction.name == "RUN")
-    environment = one(last_stage(), "ENV")
+    variables = one(last_stage(), "ENV")
     assert one(last_stage(), "COPY") == "--from=build /opt/streamrt /opt/streamrt"
     assert "jars --directory /opt/streamrt/jars --set spark" in runs
-    assert "STREAMRT_JARS_DIR=/opt/streamrt/jars" in environment
-    assert "PATH=/opt/streamrt/venv/bin:$PATH" in environment
+    assert "STREAMRT_JARS_DIR=/opt/streamrt/jars" in variables
+    assert "PATH=/opt/streamrt/venv/bin:$PATH" in variables
 
 
 def test_locked_build_tools() -> None:
@@ -125,26 +128,73 @@ def test_locked_build_tools() -> None:
         assert re.search(rf"^{name}==", lock, re.MULTILINE)
 
 
+def environment() -> dict[str, str]:
+    return dict(word.split("=", 1) for word in shlex.split(one(last_stage(), "ENV")))
+
+
 def test_runs_without_privileges() -> None:
-    assert one(last_stage(), "USER") == "streamrt"
+    # A number, because Kubernetes cannot tell whether a name is root's.
+    assert one(last_stage(), "USER") == "10001:10001"
     names = [instruction.name for instruction in last_stage()]
     assert names.index("USER") < names.index("CMD")
+    assert "RUN" not in names[names.index("USER") :]
+    runs = " ".join(instruction.text for instruction in last_stage() if instruction.name == "RUN")
+    assert "--uid 10001" in runs
+    # It may write its volume, and neither the program nor the libraries.
+    assert one(last_stage(), "VOLUME") == "/var/lib/streamrt"
+    assert "--owner=streamrt --group=streamrt /var/lib/streamrt" in runs
+    assert "chown" not in runs
+    for name in ("STREAMRT_STATE_DIR", "STREAMRT_CACHE_DIR"):
+        assert environment()[name].startswith("/var/lib/streamrt/")
+
+
+def test_layers_hold_no_secrets() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    assert not re.search(r"token|password|secret|credential", " ".join(environment()), re.IGNORECASE)
+    assert "ARG" not in {instruction.name for instruction in dockerfile()}
+    copied = [word for each in dockerfile() if each.name == "COPY" for word in each.words[:-1]]
+    assert "." not in copied
+    assert "--trusted-host" not in text
+
+
+def test_packages_of_the_system_leave_no_lists() -> None:
+    for instruction in dockerfile():
+        if "apt-get install" in instruction.text:
+            assert "apt-get update && apt-get install --yes --no-install-recommends" in re.sub(
+                " +", " ", instruction.text
+            )
+            assert instruction.text.endswith("rm -rf /var/lib/apt/lists/*")
 
 
 def test_commands_are_lists() -> None:
     assert json.loads(one(last_stage(), "CMD")) == ["python", "/app/main.py"]
     assert one(last_stage(), "STOPSIGNAL") == "SIGTERM"
+    # It forwards signals and reaps children.
+    assert json.loads(one(last_stage(), "ENTRYPOINT")) == ["/usr/bin/tini", "--"]
 
 
-def test_health_check_is_a_program() -> None:
+def health_check(address: str) -> "subprocess.CompletedProcess[str]":
+    """Run the health check of the image for an application at an address."""
     text = one(last_stage(), "HEALTHCHECK")
-    command = json.loads(text[text.index("[") :])
-    assert command[:2] == ["python", "-c"]
-    tree = ast.parse(command[2])
-    [imported] = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    module = importlib.import_module(str(imported.module))
-    assert all(hasattr(module, alias.name) for alias in imported.names)
-    assert callable(module.TopicAdmin.wait_for_broker)
+    [python, *arguments] = json.loads(text[text.index("[") :])
+    assert python == "python"
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, env={"STREAMRT_CONTROL": address}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.slow
+def test_the_health_check_asks_whether_the_application_is_ready() -> None:
+    with played(control_token="a-token") as app:
+        address = str(app.location).removeprefix("http://")
+        assert health_check(address).returncode == 0
+        assert health_check(address.rpartition(":")[2]).returncode == 0
+        app.stop(wait=True)
+        assert health_check(address).returncode != 0
+    assert health_check(f"127.0.0.1:{free_port()}").returncode != 0
+    assert environment()["STREAMRT_CONTROL"] == "127.0.0.1:7070"
+    assert '"streamrt[control,local]"' in (ROOT / "Dockerfile").read_text()
 
 
 def test_variables_are_known() -> None:
@@ -190,6 +240,15 @@ def test_compose_runs_an_example() -> None:
     topics = re.findall(r"topic `(\w+)`|--topic (\w+)", (ROOT / "docker-compose.yml").read_text())
     assert {name for pair in topics for name in pair if name} == {"texts", "words"}
     assert all(f'"{name}"' in example for name in ("texts", "words"))
+
+
+def test_compose_runs_with_a_read_only_root() -> None:
+    service = compose()["services"]["app"]
+    assert service["read_only"] is True
+    assert service["tmpfs"] == ["/tmp"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert any(mount.endswith(":/var/lib/streamrt") for mount in service["volumes"])
 
 
 def test_compose_listeners_agree() -> None:

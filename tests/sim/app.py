@@ -2,7 +2,7 @@
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +12,8 @@ import orjson
 
 from streamrt import Application
 from streamrt.app import definition_of
-from streamrt.connectors import BatchingSink, SinkBatch
+from streamrt.connectors import BatchingSink, SinkBatch, SinkCommit, SinkPosition, TransactionalSink
+from streamrt.errors import SinkFencedError
 from streamrt.models import TopicPartition
 from streamrt.operators import Apply
 from streamrt.runtime.metadata import CommitMetadata
@@ -103,6 +104,57 @@ class WholeSimSink(SimSink):
         super().flush()
 
 
+@dataclass
+class SimDatabase:
+    """What transactional sinks of all processes write to.
+
+    Attributes:
+        rows: the values, with the input partition and the offset.
+        positions: the positions.
+    """
+
+    rows: list[tuple[TopicPartition, int, Any]] = field(default_factory=list)
+    positions: dict[tuple[str, str, str, int], SinkPosition] = field(default_factory=dict)
+
+
+class TransactionalSimSink(TransactionalSink):
+    """A sink of the first stage that stores positions beside values."""
+
+    destination = "database"
+    step: Callable[[str], None] | None = None
+    database: SimDatabase | None = None
+
+    def positions(self, group: str, partitions: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], SinkPosition]:
+        assert self.step is not None
+        assert self.database is not None
+        self.step("sink positions")
+        stored = self.database.positions
+        found = {each: stored.get((group, self.name, *each)) for each in partitions}
+        return {each: position for each, position in found.items() if position is not None}
+
+    def write_transaction(self, batches: Sequence[SinkBatch], commit: SinkCommit) -> None:
+        assert self.step is not None
+        assert self.database is not None
+        self.step("sink write")
+        for each, change in commit.positions.items():
+            if self.fences() and self.database.positions.get((commit.group, self.name, *each)) != change.before:
+                raise SinkFencedError(f"{each} is not at {change.before}")
+        for batch in batches:
+            place = TopicPartition(batch.topic, batch.partition)
+            self.database.rows += [(place, item.offset, item.value) for item in batch]
+        self.store({(commit.group, self.name, *each): change.after for each, change in commit.positions.items()})
+        self.step("sink written")
+
+    def fences(self) -> bool:
+        """Return whether positions are compared; a mutant does not."""
+        return True
+
+    def store(self, positions: Mapping[tuple[str, str, str, int], SinkPosition]) -> None:
+        """Store positions; a mutant does so in another transaction."""
+        assert self.database is not None
+        self.database.positions.update(positions)
+
+
 @dataclass(frozen=True)
 class Setup:
     """What of the application there is.
@@ -121,7 +173,7 @@ class Setup:
     grouped: bool
     second: bool
     merged: bool = False
-    sink: type[SimSink] | None = None
+    sink: type[SimSink] | type[TransactionalSimSink] | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What must hold, whatever has gone wrong."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -65,12 +66,31 @@ class Checks:
         """Sinks have all records below the committed offsets."""
         if self._sim.setup.sink is None:
             return
-        written = set(self._sim.sunk)
+        written = set(self._sim.sunk) | self._check_transactional_sink()
         for place, (end, _) in self._sim.broker.offsets.items():
             history = [] if place.topic == REPARTITION else self._sim.broker.logs[place].history(end)
             missing = [entry.offset for entry in history if (place, entry.offset) not in written]
             if missing:
                 raise Wrong(f"{place} is committed at {end}, but the sink lacks {missing}")
+
+    def _check_transactional_sink(self) -> set[tuple[TopicPartition, int]]:
+        """Return the records whose values are in the database: each once, and exactly once the value of the model."""
+        rows = self._sim.database.rows
+        values = {(place, offset): value for place, offset, value in rows}
+        if len(values) != len(rows):
+            twice = [at for at, count in Counter((place, offset) for place, offset, _ in rows).items() if count > 1]
+            raise Wrong(f"the transactional sink has the values of {twice} more than once")
+        if self._sim.setup.transactional:
+            found = {value["u"]: value for value in values.values()}
+            for task in (each for each in self._sim.tasks if each.stream != REPARTITION):
+                if any(self._sim.broker.logs[place].lost for place in self._sim.spec.topology.inputs(task)):
+                    # The sink may have values that were computed with records that were deleted before Kafka had them as
+                    # processed.
+                    continue
+                for _, value in Model(self._sim.setup, task.stream).run(self._history(task)):
+                    if found.get(value["u"], value) != value:
+                        raise Wrong(f"the transactional sink has {found[value['u']]} instead of {value}")
+        return set(values)
 
     def _check_exactly_once(self, stream: str, *, final: bool) -> None:
         """Each input has its outputs once, and those of a key are in order; before the end, some may be missing behind."""

@@ -1,6 +1,7 @@
 """Deliberate mistakes in the protocol: a simulator that does not find them is worth nothing."""
 
 import contextlib
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,20 +19,28 @@ from streamrt.runtime.link import StartPositions
 from streamrt.runtime.resident.loop import ResidentLoop
 from streamrt.runtime.resident.membership import NO_ASSIGNMENT, Membership
 from streamrt.runtime.resident.parking import Parked
+from streamrt.runtime.resident.pausing import Pausing
 from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.tasks.commit import ExactlyOnceCommit
 from streamrt.runtime.tasks.foreign import EpochFilter
 from streamrt.runtime.tasks.operator_chain import Limits
 from streamrt.runtime.tasks.restore import RestorePlan
+from streamrt.runtime.tasks.sink_positions import SinkPositions
 from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.state.changelog import POSITION_KEY
+from tests.sim.app import Setup, TransactionalSimSink
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
+
+SINK = "transactional sink, "
+"""In the names of mutants that are looked for in applications with such a sink."""
+PAUSED = "paused tasks"
+"""In the names of those that are looked for in applications that are paused."""
 
 _REAL_CLAIM = fencing_module._claim
 _REAL_BEGIN = ExactlyOnceCommit.begin
@@ -46,6 +55,7 @@ _REAL_FOLLOW = ResidentLoop._follow
 _REAL_ABORT = WorkCycle._abort
 _REAL_START = plan_start
 _REAL_TAKE = Turns.run
+_REAL_READ = SinkPositions.read
 
 
 def _begin_without_comparing(self: ExactlyOnceCommit, expected: Any, *, reuse: bool) -> dict[TopicPartition, int]:
@@ -72,6 +82,22 @@ def _publish_stores_first(self: ExactlyOnceCommit, stores: TaskStores, end: Any,
 def _store_nothing(self: StreamTask) -> None:
     self.start = dict(self.end)
     self._move(TaskStatus.COMMITTED)
+
+
+def _fence_nothing(self: TransactionalSimSink) -> bool:
+    return False
+
+
+def _store_positions_later(self: TransactionalSimSink, positions: Mapping[tuple[str, str, str, int], Any]) -> None:
+    assert self.step is not None
+    assert self.database is not None
+    self.step("between values and positions")
+    self.database.positions.update(positions)
+
+
+def _read_positions_in_vain(self: SinkPositions, start: Mapping[TopicPartition, int]) -> None:
+    _REAL_READ(self, start)
+    self.below.clear()
 
 
 def _publish_one_input(self: ExactlyOnceCommit, stores: TaskStores, end: Any, sent: Any) -> None:
@@ -164,6 +190,10 @@ def _begin_whatever_it_answers(self: ResidentLoop, message: Any) -> None:
     if isinstance(message, StartPositions):
         message = replace(message, generation=self._membership.assignment.generation)
     _REAL_OBEY(self, message)
+
+
+def _pause_nothing(self: Pausing) -> None:
+    """Do as if nothing was to be paused."""
 
 
 def _release_without_closing(self: TaskExecutor, task: StreamTask) -> None:
@@ -300,6 +330,16 @@ def _take_in_the_same_order(self: Turns, cycle: WorkCycle) -> None:
 
 Patch = tuple[Any, str, Callable[..., Any]]
 
+SINK_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
+    f"{prefix}{SINK}{what}": ("", transactional, ((where, name, replacement),))
+    for prefix, transactional in (("", True), ("at least once, ", False), ("resident, ", True))
+    for what, where, name, replacement in (
+        ("positions are not compared", TransactionalSimSink, "fences", _fence_nothing),
+        ("positions are stored after the values", TransactionalSimSink, "store", _store_positions_later),
+        ("values that are there are written again", SinkPositions, "read", _read_positions_in_vain),
+    )
+}
+
 MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "the committed offset is not compared": (
         "",
@@ -361,6 +401,8 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         True,
         ((ResidentLoop, "_obey", _begin_whatever_it_answers),),
     ),
+    "resident, paused tasks go on": ("", True, ((Pausing, "apply", _pause_nothing),)),
+    "resident, at least once, paused tasks go on": ("", False, ((Pausing, "apply", _pause_nothing),)),
     "resident, stores stay open when partitions go": ("", True, ((TaskExecutor, "release", _release_without_closing),)),
     "resident, at least once, parked tasks go on after any generation": (
         "",
@@ -441,21 +483,34 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ((foreign_module, "refuse_later_owner", _nothing), (stores_module, "refuse_later_owner", _nothing)),
     ),
     "at least once, all owners have one epoch": ("", False, ((stores_module, "epoch_of", _one_epoch),)),
+    **SINK_MUTANTS,
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
 
+def simulation_of(name: str, seed: int) -> Simulation:
+    """Return the world in which a mutant is to be found."""
+    mistake, transactional, _ = MUTANTS[name]
+    kinds: dict[str, type[Simulation]] = {"resident": ResidentSimulation, "deployed": DeploymentSimulation}
+    kind = kinds.get(name.partition(",")[0], Simulation)
+    if kind is ResidentSimulation and SINK not in name:
+        wishes = PAUSED in name
+        return ResidentSimulation(seed, mutant=mistake, transactional=transactional, sinks=False, wishes=wishes)
+    if SINK not in name:
+        return kind(seed, mutant=mistake, transactional=transactional, sinks=False)
+    own = random.Random(f"sink of a mutant {seed}")
+    setup = Setup(transactional, own.random() < 0.5, False, False, own.random() < 0.5, TransactionalSimSink)
+    return kind(seed, setup, mutant=mistake)
+
+
 def seeds_needed(name: str, most: int, first: int = 0) -> int | None:
     """Return how many seeds it takes until a mutant is found; None if it is not."""
-    mistake, transactional, patches = MUTANTS[name]
-    kinds = {"resident": ResidentSimulation, "deployed": DeploymentSimulation}
-    kind = kinds.get(name.partition(",")[0], Simulation)
     with contextlib.ExitStack() as stack:
-        for patch in patches:
+        for patch in MUTANTS[name][2]:
             stack.enter_context(replaced(*patch))
         for count, seed in enumerate(range(first, first + most), 1):
             try:
-                kind(seed, mutant=mistake, transactional=transactional, sinks=False).run_to_end()
+                simulation_of(name, seed).run_to_end()
             except Violation:
                 return count
     return None

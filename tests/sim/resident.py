@@ -21,6 +21,8 @@ from streamrt.runtime.link import (
     FromTask,
     Joined,
     LinkClosed,
+    Settle,
+    Settled,
     StartPositions,
     Stop,
     Time,
@@ -55,6 +57,8 @@ class SimLink:
         self.inbox: deque[ToTask] = deque()
         self.outbox: deque[FromTask] = deque()
         self.closed = False
+        # The last wish that was sent, and the one that the task has fulfilled.
+        self.told = self.settled = Settle(0)
 
     def __str__(self) -> str:
         return self._process.name
@@ -63,6 +67,9 @@ class SimLink:
         self._sim.step(self._process, "send")
         if self.closed:
             raise LinkClosed
+        if isinstance(message, Settled) and message.number == self.told.number:
+            self.settled = self.told
+            self._sim.counts.events["settled"] = self._sim.counts.events.get("settled", 0) + 1
         self.outbox.append(message)
 
     def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
@@ -90,6 +97,18 @@ class ResidentDriver:
         self.links: list[SimLink] = []
         self.dead = False
         self.stopping = False
+        self.wish = Settle(0)
+
+    def want(self, paused: frozenset[str]) -> None:
+        """Have all tasks commit, and pause some topics."""
+        self.wish = Settle(self.wish.number + 1, paused)
+        for link in self.links:
+            self.tell(link)
+
+    def tell(self, link: SimLink) -> None:
+        """Tell a task what is wanted."""
+        link.told = self.wish
+        link.inbox.append(self.wish)
 
     def serve(self, link: SimLink) -> None:
         """Take what a task has sent, or some of it."""
@@ -123,6 +142,7 @@ class ResidentDriver:
                     start.stateful,
                     start.metadata,
                     start.claims,
+                    kept=message.kept,
                 )
             )
             sim.note(f"{link} begins at {start.positions}, {start.initial_offsets} of them are committed before")
@@ -180,6 +200,8 @@ class Resident:
         )
         self.link.outbox.append(Joined(slot))
         self.link.inbox.append(Welcome())
+        if driver.wish.number:
+            driver.tell(self.link)
         self.member.start()
         sim.group.join(self)
 
@@ -337,6 +359,7 @@ class ResidentSimulation(Simulation):
 
     Args:
         mixed: whether one member of the group is a driver of micro-batches; decided by the seed if it is not given.
+        wishes: whether callers of the application pause topics and have it commit; decided likewise.
     """
 
     mode = "resident"
@@ -350,6 +373,7 @@ class ResidentSimulation(Simulation):
         transactional: bool | None = None,
         sinks: bool = True,
         mixed: bool | None = None,
+        wishes: bool | None = None,
     ) -> None:
         super().__init__(seed, setup, faults, mutant, transactional, sinks)
         own = random.Random(f"resident {seed}")
@@ -357,6 +381,9 @@ class ResidentSimulation(Simulation):
         self._slots = own.choice((1, 2, 2, 3))
         # One record at a time, or all that there are: nothing of it depends on how fast this machine is.
         self._slice_s = own.choice((float("inf"), float("inf"), -1.0))
+        self._wishes = own.random() < 0.3 if wishes is None else wishes
+        # Other seeds stay as they were without it.
+        self._wisher = own
         self.acting: list[Member] = []
         self.residents: list[Resident] = []
         self.group = Group(self)
@@ -389,6 +416,8 @@ class ResidentSimulation(Simulation):
         """Let tasks without faults come to the end, and check everything."""
         self.note("calm")
         self.calm = True
+        if self.resident_driver.wish.number:
+            self.resident_driver.want(frozenset())
         self.group.pending = True
         # What a process still had in its producer may arrive at its end, at least once: then there is more to do.
         for _ in range(3):
@@ -453,7 +482,12 @@ class ResidentSimulation(Simulation):
             self.micro.step()
         elif awake:
             resident = rng.choice(awake)
-            if rng.random() < 0.3:
+            if self._wishes and not self.calm and not resident.driver.dead and self._wisher.random() < 0.04:
+                topics = sorted(self.spec.topology.sources)
+                paused = frozenset(topic for topic in topics if self._wisher.random() < 0.4)
+                self.note(f"a commit is wanted, and a pause of {sorted(paused)}")
+                resident.driver.want(paused)
+            elif rng.random() < 0.3:
                 resident.driver.serve(resident.link)
                 if rng.random() < 0.1:
                     due = frozenset(task for task in self.tasks if rng.random() < 0.5)
@@ -510,9 +544,22 @@ class ResidentSimulation(Simulation):
             raise Wrong(f"{resident} has worked for {took} ms without hearing of the group; {most} are much")
 
     def pause(self, value: dict[str, Any]) -> None:
+        self._check_paused(value["u"])
         super().pause(value)
         if self.slow_ms and self.calm and not self.setup.grouped and not self.setup.merged:
             self._check_turns(value["u"])
+
+    def _check_paused(self, unique: int) -> None:
+        """No task processes a record of a topic that it has paused."""
+        process = self._stack[-1][0]
+        resident = next((each for each in self.residents if each.process is process), None)
+        place = self.homes.get(unique)
+        if resident is None or place is None or self.setup.grouped:
+            # Below a grouping, it is the repartition topic that counts.
+            return
+        link = resident.link
+        if place.topic in link.settled.paused and link.settled is link.told:
+            raise Wrong(f"{process.name} processes record {unique} of {place}, which is paused")
 
     def _check_turns(self, unique: int) -> None:
         """Without faults, all partitions of a task get on, however slow functions are."""

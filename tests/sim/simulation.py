@@ -23,7 +23,9 @@ from tests.sim.app import (
     SOURCE,
     Paced,
     Setup,
+    SimDatabase,
     SimSink,
+    TransactionalSimSink,
     WholeSimSink,
     changelogs,
     specification,
@@ -129,6 +131,9 @@ class Simulation:
         own = random.Random(f"sink {seed}")
         if sinks and own.random() < 0.25:
             drawn = replace(drawn, sink=own.choice((SimSink, WholeSimSink)))
+        # Again.
+        if sinks and drawn.sink is None and random.Random(f"transactional sink {seed}").random() < 0.5:
+            drawn = replace(drawn, sink=TransactionalSimSink)
         if transactional is not None:
             drawn = replace(drawn, transactional=transactional)
         self.setup = setup or drawn
@@ -167,6 +172,8 @@ class Simulation:
         """Where each record was written."""
         self.sunk: list[tuple[TopicPartition, int]] = []
         """What sinks have written: inputs with offsets."""
+        self.database = SimDatabase()
+        """What transactional sinks have written."""
         self._processes: list[Process] = []
         self._homes: dict[TaskId, Machine] = {}
         self._stack: list[tuple[Process, Attempt | None]] = []
@@ -292,8 +299,12 @@ class Simulation:
 
         spec = TaskSpec.loads(self._pickled)
         for sink in spec.topology.sinks.values():
-            assert isinstance(sink, SimSink)
-            sink.step, sink.written = step, self.sunk
+            assert isinstance(sink, SimSink | TransactionalSimSink)
+            sink.step = step
+            if isinstance(sink, SimSink):
+                sink.written = self.sunk
+            else:
+                sink.database = self.database
         return spec
 
     @contextlib.contextmanager

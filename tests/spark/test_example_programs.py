@@ -1,23 +1,30 @@
 """The examples as programs, on Spark and Kafka: they put out what the test driver puts out, and end on SIGTERM."""
 
 import importlib.util
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import deltalake
+import duckdb
 import orjson
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from streamrt import Application
-from streamrt.kafka import Consumer, Producer
+from streamrt.kafka import Consumer, Producer, TopicConfig
 from streamrt.models import Headers
 from streamrt.testing import TopologyTestDriver
+from streamrt.topics import Topic
 from tests.support import MASTER, Kafka, RunningProgram, unique, wait_until
 from tests.support import running as in_this_process
 
@@ -123,7 +130,7 @@ TOGETHER = {
         Input("meter-readings", b'{"watts": 240}', b"hall", timestamp=1_700_000_004_000),
     ],
 }
-WITH_CONNECTORS = {"frost", "outbox", "parquet"}
+WITH_CONNECTORS = {"frost", "lake", "ledger", "logs", "outbox", "parquet", "partner", "sensors", "weeks"}
 ALONE = "late_flights"
 """Runs in a process of its own, with nothing set but what users set; the others take turns in one process."""
 
@@ -187,7 +194,19 @@ def test_examples_with_connectors_run_together(kafka: Kafka, tmp_path: Path) -> 
     frost, trips = tmp_path / "frost.csv", tmp_path / "trips.parquet"
     load("frost").build(app, frost=frost)
     load("parquet").build(app, path=trips)
+    load("ledger").build(app, tmp_path / "bank.sqlite")
+    sensors, lake, logs = load("sensors"), load("lake"), load("logs")
+    sensors.build(app, tmp_path / "sensors.duckdb", count=50)
+    lake.build(app, tmp_path)
+    logs.fill(tmp_path / "logs")
+    logs.build(app, tmp_path / "logs", tmp_path / "failures")
+    load("weeks").build(app)
+    load("partner").build(app, kafka.address)
     app.setup_topics()
+    kafka.admin.create_topics([Topic("partner-orders", TopicConfig(1, 1))])
+    kafka.produce("partner-orders", [{"order": "a7", "pieces": pieces, "cents": 250} for pieces in (3, 0)], key=b"a7")
+    kafka.produce("card-payments", [{"country": "FR", "euros": euros} for euros in (12.5, -2.5)], key=b"4711")
+    kafka.produce("bookings", [{"account": "ann", "cents": cents} for cents in (500, -120, 70)], key=b"ann")
     kafka.produce("trips", [{"vehicle": "bus-7", "day": day, "km": 12.5} for day in ("2024-01-05", "2024-01-06")])
     with in_this_process(app):
         assert [(one.key, one.value) for one in kafka.receive("parcels", 2, START_S)] == [
@@ -196,6 +215,41 @@ def test_examples_with_connectors_run_together(kafka: Kafka, tmp_path: Path) -> 
         ]
         wait_until(lambda: frost.exists() and len(frost.read_text().splitlines()) == 6, what="the days with frost")
         wait_until(lambda: (kafka.committed(app.config.consumer_group, "trips") or 0) == 2, what="the trips")
+        wait_until(lambda: (kafka.committed(app.config.consumer_group, "bookings") or 0) == 3, what="the bookings")
+        wait_until(lambda: (kafka.committed(app.config.consumer_group, "card-payments") or 0) == 2, what="the payments")
+        wait_until(
+            lambda: (kafka.committed(app.config.consumer_group, "source__sensors") or 0) == 50, what="the readings"
+        )
+        wait_until(lambda: (kafka.committed(app.config.consumer_group, "source__logs") or 0) == 5, what="the requests")
+        assert [one.value for one in kafka.receive("partner-confirmations", 1, START_S)] == [
+            b'{"order":"a7","total_cents":750}'
+        ]
+        last = {one.key: orjson.loads(one.value or b"") for one in kafka.receive("weeks", 10, START_S)}
+    with closing(sqlite3.connect(tmp_path / "bank.sqlite")) as connection:
+        assert connection.execute("SELECT account, cents FROM totals").fetchall() == [("ann", 450)]
+        assert connection.execute("SELECT cents FROM bookings ORDER BY rowid").fetchall() == [(500,), (-120,), (70,)]
+    assert {station: (week["days"], week["coldest"]) for station, week in last.items()} == {
+        b"Oslo": (3, -23.1),
+        b"Lyon": (4, -2.3),
+        b"Faro": (3, 6.9),
+    }
+    with closing(duckdb.connect(str(tmp_path / "sensors.duckdb"), read_only=True)) as connection:
+        assert [row[:2] for row in connection.execute(sensors.MEANS).fetchall()] == [
+            (f"sensor-{number}", 10) for number in range(5)
+        ]
+    payments = deltalake.DeltaTable(tmp_path / "payments").to_pyarrow_table().to_pylist()
+    refunds = load_catalog("default", **lake.catalog(tmp_path)).load_table("shop.refunds").scan().to_arrow().to_pylist()
+    assert sorted((row["_key"], row["euros"]) for row in payments) == [("4711", -2.5), ("4711", 12.5)]
+    assert [(row["country"], row["euros"]) for row in refunds] == [("FR", -2.5)]
+    failed = [
+        row
+        for file in (tmp_path / "failures").glob("*/*/*.parquet")
+        for row in pyarrow.parquet.read_table(file).to_pylist()
+    ]
+    assert sorted((row["_timestamp"], row["status"]) for row in failed) == [
+        (1_704_067_201_000, 503),
+        (1_704_067_204_000, 500),
+    ]
     written = pyarrow.dataset.dataset(trips, partitioning="hive").to_table().to_pylist()
     assert sorted((str(trip["day"]), trip["vehicle"], trip["km"], trip["_offset"]) for trip in written) == [
         ("2024-01-05", "bus-7", 12.5, 0),

@@ -350,7 +350,7 @@ class MemoryLink:
         initial_offsets = {
             place: at for place, at in positions.items() if place in self.initial_offsets - self._offsets.keys()
         }
-        self.inbox.append(StartPositions(wanted.generation, positions, initial_offsets))
+        self.inbox.append(StartPositions(wanted.generation, positions, initial_offsets, kept=wanted.kept))
 
     def receive(self, timeout_s: float = 0.0) -> Sequence[ToTask]:
         if self.closed and not self.inbox:

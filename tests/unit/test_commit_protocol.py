@@ -21,6 +21,7 @@ from streamrt.kafka import KafkaRequestError
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import StateSettings
+from streamrt.runtime.report import Pause
 from streamrt.runtime.tasks.clients import RecordWriter, TransactionalRecordWriter
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit
 from streamrt.runtime.tasks.store_catalog import StoreCatalog
@@ -491,7 +492,11 @@ def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
     class Sinks:
         exclusive = False
 
-        def flush(self, places: tuple[TopicPartition, ...]) -> None:
+        def begin(self, stream: str, start: Mapping[TopicPartition, int]) -> None: ...
+
+        def forget(self, places: tuple[TopicPartition, ...]) -> None: ...
+
+        def flush(self, end: Mapping[TopicPartition, int]) -> None:
             raise SinkBackpressureError(2.0)
 
         def pause(self, places: tuple[TopicPartition, ...]) -> None: ...
@@ -503,7 +508,7 @@ def test_a_sink_that_wants_a_pause_gets_the_records_again() -> None:
         world = World(transactional=transactional)
         world.tasks._registry.sinks = Sinks()  # type: ignore[assignment]
         report = world.run(numbers(2))
-        assert report.stalled == {TASK: 2.0}
+        assert report.stalled == {TASK: Pause(2.0)}
         assert report.ranges[PLACE].end == 0
         assert world.counted == 0
 

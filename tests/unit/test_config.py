@@ -27,6 +27,7 @@ DEFAULTS = {
     "consumer_poll_timeout": 1.0,
     "producer_poll_timeout": 0.0,
     "loglevel": "INFO",
+    "log_format": "text",
     "auto_create_topics": True,
     "request_timeout": 30.0,
     "topic_create_timeout": 60.0,
@@ -39,6 +40,9 @@ DEFAULTS = {
     "broker_availability_timeout": 120.0,
     "state_cleanup_delay": 604_800.0,
     "spark_master": "local[*]",
+    "control": None,
+    "progress_timeout": 300.0,
+    "on_no_progress": "report",
 }
 
 OTHERS: dict[str, tuple[str, Any]] = {
@@ -51,6 +55,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "consumer_poll_timeout": ("0.1", 0.1),
     "producer_poll_timeout": ("1", 1.0),
     "loglevel": ("debug", "DEBUG"),
+    "log_format": ("json", "json"),
     "auto_create_topics": ("false", False),
     "request_timeout": ("3", 3.0),
     "topic_create_timeout": ("4", 4.0),
@@ -62,6 +67,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "broker_availability_timeout": ("0", 0.0),
     "state_cleanup_delay": ("60", 60.0),
     "spark_master": ("local[2]", "local[2]"),
+    "control": ("0.0.0.0:7070", "0.0.0.0:7070"),
 }
 
 
@@ -154,6 +160,11 @@ WRONG = [
     ("state_cleanup_delay", True),
     ("spark_master", ""),
     ("spark_master", 5),
+    ("control", "nowhere"),
+    ("control", 7070),
+    ("progress_timeout", 0),
+    ("progress_timeout", True),
+    ("on_no_progress", "restart"),
 ]
 
 

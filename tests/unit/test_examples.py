@@ -12,7 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import deltalake
+import duckdb
+import pyarrow.parquet
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from streamrt import Application
 from streamrt.app import definition_of
@@ -54,7 +58,7 @@ def make_driver(name: str, start: int = 0) -> TopologyTestDriver:
 
 
 def test_there_are_enough() -> None:
-    assert len(NAMES) >= 14
+    assert len(NAMES) >= 24
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -412,6 +416,109 @@ def test_outbox_goes_on_where_it_was(tmp_path: Path) -> None:
         ("bob", {"order": 2, "item": "cup", "pieces": 6}),
         ("cid", {"order": 4, "item": "tray", "pieces": 2}),
     ]
+
+
+def test_ledger_has_each_booking_and_the_last_totals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    driver = make_driver("ledger")
+    for account, cents in (("ann", 500), ("bob", 70), ("ann", -20)):
+        driver.pipe("bookings", {"account": account, "cents": cents}, key=account)
+    with closing(sqlite3.connect("bank.sqlite")) as connection:
+        totals = connection.execute("SELECT account, cents FROM totals ORDER BY account").fetchall()
+        bookings = connection.execute("SELECT __key, cents FROM bookings").fetchall()
+    assert totals == [("ann", 480), ("bob", 70)]
+    assert bookings == [("ann", 500), ("bob", 70), ("ann", -20)]
+
+
+@pytest.mark.slow
+def test_sensors_fill_a_table(tmp_path: Path) -> None:
+    module = load("sensors")
+    app = make_app(module)
+    module.build(app, tmp_path / "sensors.duckdb", count=5)
+    with TopologyTestDriver(app) as driver:
+        feed(app, driver)
+    with closing(duckdb.connect(str(tmp_path / "sensors.duckdb"), read_only=True)) as connection:
+        means = connection.execute(module.MEANS).fetchall()
+        humid = connection.execute("SELECT bool_and(humid = (percent > 50)) FROM readings").fetchall()
+    assert [(sensor, readings) for sensor, readings, _ in means] == [(f"sensor-{number}", 1) for number in range(5)]
+    assert all(10 < celsius < 32 for _, _, celsius in means)
+    assert humid == [(True,)]
+
+
+@pytest.mark.slow
+def test_lake_has_each_payment_and_refund(tmp_path: Path) -> None:
+    module = load("lake")
+    app = make_app(module)
+    module.build(app, tmp_path)
+    with TopologyTestDriver(app) as driver:
+        for country, euros in (("FR", 12.5), ("DE", 7), ("FR", -2.5)):
+            driver.pipe("card-payments", {"country": country, "euros": euros}, key="4711", timestamp=1_000)
+    payments = deltalake.DeltaTable(tmp_path / "payments")
+    refunds = load_catalog("default", **module.catalog(tmp_path)).load_table("shop.refunds")
+    assert payments.metadata().partition_columns == ["country"]
+    assert sorted((row["country"], row["euros"]) for row in payments.to_pyarrow_table().to_pylist()) == [
+        ("DE", 7.0),
+        ("FR", -2.5),
+        ("FR", 12.5),
+    ]
+    assert [(row["_key"], row["euros"]) for row in refunds.scan().to_arrow().to_pylist()] == [("4711", -2.5)]
+
+
+def test_logs_become_parquet_files(tmp_path: Path) -> None:
+    module = load("logs")
+    logs, failures = tmp_path / "logs", tmp_path / "failures"
+    module.fill(logs)
+    app = make_app(module)
+    module.build(app, logs, failures)
+    with TopologyTestDriver(app) as driver:
+        feed(app, driver)
+    rows = [
+        row for file in sorted(failures.glob("*/*/*.parquet")) for row in pyarrow.parquet.read_table(file).to_pylist()
+    ]
+    assert [(row["_key"], row["path"], row["status"]) for row in rows] == [
+        ("web-1", "/cart", 503),
+        ("web-1", "/cart", 500),
+    ]
+    assert rows[1]["_timestamp"] == rows[1]["at"] == 1_704_067_204_000
+
+
+def test_weeks_grow_with_each_day() -> None:
+    module = load("weeks")
+    app = make_app(module)
+    module.build(app)
+    with TopologyTestDriver(app) as driver:
+        feed(app, driver)
+        weeks = {(record.key, record.value["start"]): record.value for record in driver.read("weeks")}
+    thursday = 1_704_326_400_000
+    assert weeks == {
+        (station.encode(), thursday): {"start": thursday, "end": thursday + 604_800_000, **values}
+        for station, values in {
+            "Oslo": {"days": 3, "coldest": -23.1, "warmest": -8.3},
+            "Lyon": {"days": 4, "coldest": -2.3, "warmest": 8.8},
+            "Faro": {"days": 3, "coldest": 6.9, "warmest": 15.2},
+        }.items()
+    }
+
+
+def test_partner_gets_confirmations() -> None:
+    module = load("partner")
+    app = make_app(module)
+    sink = ListSink()
+    module.build(app, sink=sink)
+    with TopologyTestDriver(app) as driver:
+        for order, pieces in (("a7", 3), ("a8", 0)):
+            driver.pipe("orders-here", {"order": order, "pieces": pieces, "cents": 250})
+    assert list(sink) == [{"order": "a7", "total_cents": 750}]
+
+
+def feed(app: Application, driver: TopologyTestDriver) -> None:
+    """Run the source of an application until it ends, and pass its records on."""
+    (process,) = definition_of(app).sources.processes
+    producer = RecordingProducer()
+    process.source.configure(process.topic, producer, store_partition=MemorySourceStore())
+    process.source.start()
+    for record in producer.records:
+        driver.pipe_bytes(record.topic, record.value, key=record.key, timestamp=record.timestamp)
 
 
 def test_avro_orders_become_invoices() -> None:

@@ -123,3 +123,10 @@ def test_no_java_says_what_to_do() -> None:
         f"no Java 17 or newer was found: run {install_command('local')}, or install a JDK and set JAVA_HOME to it"
     )
     assert dict(os.environ) == before
+
+
+def test_folders_that_cannot_be_looked_at_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a folder that only another user may read."""
+    home = make_java(tmp_path / "home", "21")
+    monkeypatch.setenv("PATH", os.pathsep.join(["x" * 5_000, str(home / "bin")]))
+    assert find_java().home == home

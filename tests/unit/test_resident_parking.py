@@ -59,6 +59,22 @@ def test_what_comes_back_goes_on_with_open_stores(transactional: bool) -> None:
 
 
 @GUARANTEES
+def test_the_answer_for_what_went_on_is_none_for_what_had_to_begin_again(transactional: bool) -> None:
+    world = parked(transactional, FIRST, SECOND)
+    world.link.begins = False
+    for place in (FIRST, SECOND):
+        world.put(place, 3)
+    world.feed.troubles.append(KafkaRequestError("the leader moves", retriable=True))
+    world.member.assign(*BOTH, unbroken=True)
+    world.until(lambda: len(world.link.told(AssignmentRequest)) == 3)
+    first, second = world.link.told(AssignmentRequest)[1:]
+    assert (first.kept, second.kept) == (BOTH, frozenset())
+    world.link.begin(first)
+    world.link.begin(second)
+    world.until(lambda: committed(world) == {FIRST: 3, SECOND: 3})
+
+
+@GUARANTEES
 def test_what_goes_to_another_member_is_closed_before_the_driver_hears_of_it(transactional: bool) -> None:
     world = parked(transactional, FIRST, SECOND)
     world.link.begins = False

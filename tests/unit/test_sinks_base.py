@@ -192,6 +192,31 @@ class TestSpark:
         assert [column.split()[0] for column in schema.split(", ")] == list(rows[0])
         assert [(row["n"], row["_partition"], row["_offset"]) for row in rows] == [(1, 0, 0), (2, 1, 0)]
 
+    def test_a_function_with_two_parameters_gets_the_offsets(self) -> None:
+        class Frames:
+            """Makes lists instead of DataFrames."""
+
+            def createDataFrame(self, data: Any, schema: Any = None) -> Any:  # noqa: N802
+                return data
+
+        calls: list[tuple[int, Any]] = []
+        sink = SparkSink(lambda frame, offsets: calls.append((len(frame), offsets)))
+        sink.use(Frames())
+        ticks = batch_of({"n": 3}, partition=2)
+        ticks.clear()
+        ticks.append({"n": 3}, None, 0, None, -7)
+        sink.write_batches([batch_of({"n": 1}, {"n": 2}), batch_of({"n": 2}, partition=1), ticks])
+        assert calls == [(4, {("orders", 0): (0, 2), ("orders", 1): (0, 1)})]
+        plain: list[int] = []
+        for function in (
+            lambda frame, mode="append": plain.append(len(frame)),
+            lambda *frames: plain.append(len(frames)),
+        ):
+            sink = SparkSink(function)
+            sink.use(Frames())
+            sink.write_batches([batch_of({"n": 1})])
+        assert plain == [1, 1]
+
     def test_values_that_do_not_fit(self) -> None:
         with pytest.raises(SinkError, match=r"got a int from orders\[0\] offset 1"):
             SparkSink(print, schema="n INT").rows([batch_of({"n": 1}, 5)])

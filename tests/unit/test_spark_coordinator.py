@@ -279,12 +279,12 @@ def test_a_task_is_told_nothing_of_partitions_that_it_goes_on_with(make: Callabl
     marks = expect(link, Time).watermarks
     assert marks[TASK_ZERO] == {STORE: 1_000}
     link.send(AssignmentRequest(2, frozenset({ZERO}), frozenset({ZERO})))
-    assert expect(link, StartPositions) == StartPositions(2)
+    assert expect(link, StartPositions) == StartPositions(2, kept=frozenset({ZERO}))
     assert driver.progress.snapshot().positions == {ZERO: 9}
     driver.slots.tick()
     assert link.receive(0.05) == [], "what its store has seen is known still"
     link.send(AssignmentRequest(3, frozenset({ZERO, ONE}), frozenset({ZERO})))
-    assert expect(link, StartPositions) == StartPositions(3, {ONE: 15})
+    assert expect(link, StartPositions) == StartPositions(3, {ONE: 15}, kept=frozenset({ZERO}))
     assert driver.progress.snapshot().positions == {ZERO: 9, ONE: 15}
 
 

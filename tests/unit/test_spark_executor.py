@@ -11,6 +11,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.app import definition_of
+from streamrt.common.logs import LogFormat
 from streamrt.kafka import ConnectionConfig
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report
@@ -41,7 +42,12 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger("streamrt").setLevel(level)
 
 
-def reference(name: str, loglevel: int | str | None = "INFO", secret: str | None = None) -> SpecReference:
+def reference(
+    name: str,
+    loglevel: int | str | None = "INFO",
+    secret: str | None = None,
+    log_format: LogFormat = "text",
+) -> SpecReference:
     app: Application = application(consumer_group=name)
     sdf = app.dataframe(app.topic("in"))
     if secret is not None:
@@ -52,7 +58,7 @@ def reference(name: str, loglevel: int | str | None = "INFO", secret: str | None
         dumped = definition_of(app).task_spec().dumps()
     settings = ClientSettings(ConnectionConfig(bootstrap_servers="localhost:1"), name, {}, 0.0, secrets=collected)
     broadcast: Any = _Value(settings.to_json())
-    return SpecReference(name, dumped, broadcast, loglevel)
+    return SpecReference(name, dumped, broadcast, loglevel, log_format)
 
 
 def test_fault_15_applications_that_take_turns_keep_their_clients() -> None:

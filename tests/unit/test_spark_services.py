@@ -8,6 +8,7 @@ from streamrt import ConnectionConfig
 from streamrt.errors import RunnerError, SinkBackpressureError, SinkError
 from streamrt.kafka import TopicAdmin
 from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.lifecycle import LifeCycle, RunControl
 from streamrt.runtime.driver.progress import Progress
 from streamrt.spark.resident import ResidentRunner
 from streamrt.spark.runner import SparkRunner
@@ -23,16 +24,18 @@ def run() -> RunContext:
     stage.sdf.to_topic(stage.out)
     spec, config, progress = completed(stage.app), stage.app.config, Progress()
     connection = ConnectionConfig(bootstrap_servers="unused.invalid:9092")
+    control = RunControl(LifeCycle(), lambda: ["in"])
     return RunContext(
         config,
         RunSettings(connection, {}, {}, {}, "shop-0", None, {"in": 1}),
         spec,
-        SparkStart(config, connection, {}, None, progress),
+        SparkStart(config, connection, {}, None, progress, control),
         TopicAdmin(connection),
         StopConditions(),
         threading.Event(),
         threading.Event(),
         progress,
+        control,
         Display(spec.topology),
     )
 

@@ -64,7 +64,7 @@ def test_a_record_that_cannot_be_read_stops_the_task_and_names_the_place() -> No
     assert (failure.kind, failure.partition, failure.offset) == ("consumer", PLACE, 5)
     assert failure.message.startswith("the value of in[0] at offset 5 cannot be deserialized: the bytes are not JSON")
     assert failure.message.endswith(
-        "; skip such records with on_consumer_error, or set another deserializer for the topic"
+        "; skip such records with on_consumer_error, keep them with on_error, or set another deserializer for the topic"
     )
     assert isinstance(failure.cause, ValueDeserializationError)
     assert isinstance(failure.error(), ConsumerError)
@@ -357,7 +357,7 @@ def test_a_record_that_the_writer_refuses_is_a_producer_error() -> None:
     assert report.failure.kind == "producer"
     assert re.fullmatch(
         r"topic 'out' does not take it \(to_topic-1 \(out\) defined at test_task_errors\.py:\d+, input in\[0\] at offset 1\)"
-        "; skip such records with on_producer_error",
+        "; skip such records with on_producer_error, or keep them with on_error",
         report.failure.message,
     )
     assert (end(report), report.produced) == (1, 1)

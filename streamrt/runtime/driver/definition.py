@@ -7,17 +7,40 @@ from pathlib import Path
 from typing import Any
 
 from streamrt.config import ApplicationConfig
+from streamrt.errors import ConfigurationError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.java import ConsumerOptions
 from streamrt.runtime.driver.sources import SourceManager
 from streamrt.runtime.driver.state_setup import ClusterAdministration, complete_spec, set_up_topics
 from streamrt.runtime.spec import ErrorCallbacks, TaskSpec
 from streamrt.state import RocksDBOptions
-from streamrt.topics import TopicManager
+from streamrt.topics import ErrorPolicies, OnError, TopicManager
 from streamrt.topology import Topology, TopologyBuilder
+from streamrt.tracing import Tracing
 
 MessageProcessedCallback = Callable[[str, int, int], None]
 """Function of topic, partition and offset of a processed record."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where an application runs: Kafka and Spark. It holds secrets and clients, so tasks never get it.
+
+    Attributes:
+        connection: connection to Kafka.
+        consumer_options: options of the driver's consumer and of Spark's client.
+        producer_options: the user's options for producers.
+        admin: client for topics and offsets.
+        spark_config: additional Spark settings.
+        spark_session: a session to use instead of starting Spark.
+    """
+
+    connection: ConnectionConfig
+    consumer_options: ConsumerOptions
+    producer_options: Mapping[str, Any]
+    admin: TopicAdmin
+    spark_config: Mapping[str, Any]
+    spark_session: Any
 
 
 @dataclass(frozen=True)
@@ -30,8 +53,10 @@ class ApplicationDefinition:
         sources: the processes of the sources.
         builder: the builder of the topology.
         callbacks: the error callbacks.
+        policies: what happens to records that fail and that no callback skips.
         on_message_processed: called for each processed record.
         rocksdb_options: options of the state stores; None for the defaults.
+        tracing: what is traced; None for nothing.
     """
 
     config: ApplicationConfig
@@ -39,8 +64,69 @@ class ApplicationDefinition:
     sources: SourceManager
     builder: TopologyBuilder
     callbacks: ErrorCallbacks
+    policies: ErrorPolicies
     on_message_processed: MessageProcessedCallback | None
     rocksdb_options: RocksDBOptions | None
+    tracing: Tracing | None = None
+
+    @staticmethod
+    def create(
+        config: ApplicationConfig,
+        environment: Environment,
+        topics: TopicManager | None,
+        callbacks: ErrorCallbacks,
+        on_error: OnError,
+        on_message_processed: MessageProcessedCallback | None,
+        rocksdb_options: RocksDBOptions | None,
+        tracing: Tracing | None = None,
+    ) -> "ApplicationDefinition":
+        """Return the definition of an application without operators.
+
+        Args:
+            config: the settings.
+            environment: Kafka and Spark.
+            topics: declares, creates and validates topics; None for the default one.
+            callbacks: the error callbacks.
+            on_error: what happens to records that fail and that no callback skips.
+            on_message_processed: called for each processed record.
+            rocksdb_options: options of the state stores; None for the defaults.
+            tracing: what is traced; None for nothing.
+
+        Raises:
+            ConfigurationError: if `on_error` cannot be used.
+        """
+        topics = topics or TopicManager(
+            environment.admin,
+            config.consumer_group,
+            timeout=config.request_timeout,
+            create_timeout=config.topic_create_timeout,
+            auto_create_topics=config.auto_create_topics,
+        )
+        policies, kept = ErrorPolicies.of(on_error, config.consumer_group)
+        for name, given in kept.items():
+            # Dead letters wait for somebody to handle them, however long that takes.
+            settings = given or topics.topic_config(extra_config={"retention.ms": -1})
+            topics.topic(name, "bytes", "bytes", "bytes", "bytes", settings)
+        sources = SourceManager(
+            environment.connection,
+            config.consumer_group,
+            environment.producer_options,
+            config.use_changelog_topics,
+            config.loglevel,
+            config.log_format,
+            exactly_once=config.processing_guarantee == "exactly-once",
+        )
+        return ApplicationDefinition(
+            config,
+            topics,
+            sources,
+            TopologyBuilder(),
+            callbacks,
+            policies,
+            on_message_processed,
+            rocksdb_options,
+            tracing,
+        )
 
     @property
     def topology(self) -> Topology:
@@ -54,16 +140,30 @@ class ApplicationDefinition:
             count_outputs: whether tasks count outputs.
             collect: whether tasks send outputs back.
             live_tables: whether tables are redrawn in place.
+
+        Raises:
+            ConfigurationError: if the application reads the topic of its own dead letters.
         """
+        topology = self.topology
+        read_again = sorted(topology.sources.keys() & set(self.policies.topics.values()))
+        if read_again:
+            raise ConfigurationError(
+                f"the application reads {read_again[0]}, the topic of its own dead letters: a record that fails again would "
+                "come back without end; read it in another application, or send the records to their topics with "
+                "`streamrt dlq replay`"
+            )
         return TaskSpec(
-            topology=self.topology,
+            topology=topology,
             transactional=self.config.processing_guarantee == "exactly-once",
             callbacks=self.callbacks,
+            policies=self.policies,
             live_tables=live_tables,
             count_outputs=count_outputs,
             collect=collect,
             processed_offsets=self.on_message_processed is not None,
             processing_timeout=self.config.processing_timeout,
+            tracing=self.tracing,
+            group=self.config.consumer_group,
             run_id=uuid.uuid4().hex,
         )
 
@@ -97,24 +197,3 @@ class ApplicationDefinition:
         topics = self.topics.on_cluster(cluster)
         set_up_topics(topics, self.sources.changelog_topics(), create=True)
         return complete_spec(spec, topics, cluster, base_dir, self.rocksdb_options, self.config)
-
-
-@dataclass(frozen=True)
-class Environment:
-    """Where an application runs: Kafka and Spark. It holds secrets and clients, so tasks never get it.
-
-    Attributes:
-        connection: connection to Kafka.
-        consumer_options: options of the driver's consumer and of Spark's client.
-        producer_options: the user's options for producers.
-        admin: client for topics and offsets.
-        spark_config: additional Spark settings.
-        spark_session: a session to use instead of starting Spark.
-    """
-
-    connection: ConnectionConfig
-    consumer_options: ConsumerOptions
-    producer_options: Mapping[str, Any]
-    admin: TopicAdmin
-    spark_config: Mapping[str, Any]
-    spark_session: Any

@@ -26,6 +26,41 @@ class StoppedError(Exception):
     """The application was stopped during its start. `run()` never raises this."""
 
 
+class StopRequest(threading.Event):
+    """The request of callers, or of a signal, to stop. A run also stops by itself, as after a failure.
+
+    Args:
+        run: the event that stops the current run; set together with this one.
+
+    Example:
+        >>> run = threading.Event()
+        >>> request = StopRequest(run)
+        >>> request.set()
+        >>> run.is_set()
+        True
+    """
+
+    def __init__(self, run: threading.Event) -> None:
+        super().__init__()
+        self._run = run
+
+    def set(self) -> None:
+        """Request the stop."""
+        super().set()
+        self._run.set()
+
+    def clear(self) -> None:
+        """Take the request back, and let runs go on."""
+        super().clear()
+        self._run.clear()
+
+    def renew(self) -> None:
+        """Let the next run go on, unless a stop is requested."""
+        self._run.clear()
+        if self.is_set():
+            self._run.set()
+
+
 def unless_stopped(stop: threading.Event, work: Callable[[], R]) -> R:
     """Return the result of a function, unless the application is stopped first.
 

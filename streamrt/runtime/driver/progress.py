@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from streamrt.records import TopicPartition
+from streamrt.runtime.driver.meters import Meters
 from streamrt.runtime.report import Report
 
 _WINDOW_S = 5.0
@@ -23,6 +24,8 @@ class ProgressSnapshot:
         positions: offset of the next record to process, per assigned partition.
         waiting_for: short description of what the start waits for, such as "Java and Spark to start"; empty after the
             start.
+        skipped: records that failed and were skipped.
+        dead_letters: records that failed and were written to the topic for dead letters.
     """
 
     records: int
@@ -31,20 +34,38 @@ class ProgressSnapshot:
     rate: float
     positions: dict[TopicPartition, int]
     waiting_for: str = ""
+    skipped: int = 0
+    dead_letters: int = 0
 
 
 @dataclass
 class Progress:
-    """Accumulates reports; safe to read from any thread."""
+    """Accumulates the reports of one run; safe to read from any thread.
+
+    Attributes:
+        records: records read.
+        produced: records sent to topics.
+        batches: micro-batches processed; in resident tasks, commits made.
+        waiting_for: what the start waits for.
+        meters: accumulates the reports of all runs.
+    """
 
     records: int = 0
     produced: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
     batches: int = 0
     waiting_for: str = ""
+    meters: Meters = field(default_factory=Meters)
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
     _begun: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next_run(self) -> "Progress":
+        """Return the progress of a run that begins after this one."""
+        self.meters.started()
+        return Progress(meters=self.meters)
 
     def assigned(self, positions: dict[TopicPartition, int]) -> None:
         """Note a new assignment with its start offsets."""
@@ -65,9 +86,12 @@ class Progress:
             finished: whether it finishes a batch.
         """
         now = time.monotonic()
+        self.meters.report(report, finished=finished)
         with self._lock:
             self.records += report.records
             self.produced += report.produced
+            self.skipped += report.skipped
+            self.dead_letters += report.dead_letters
             self.batches += finished
             self._positions.update({partition: done.end for partition, done in report.ranges.items()})
             self._recent.append((now, report.records))
@@ -82,7 +106,14 @@ class Progress:
             recent = max(0, sum(records for _, records in self._recent))
             seconds = min(_WINDOW_S, max(now - self._begun, 0.1))
             return ProgressSnapshot(
-                self.records, self.produced, self.batches, recent / seconds, dict(self._positions), self.waiting_for
+                self.records,
+                self.produced,
+                self.batches,
+                recent / seconds,
+                dict(self._positions),
+                self.waiting_for,
+                self.skipped,
+                self.dead_letters,
             )
 
     def _forget(self, now: float) -> None:

@@ -6,6 +6,7 @@ application                                    process of a source
 start:  new process, pipe between the two
         search path of modules  -------------> import StreamRT
         source, topic, secrets  -------------> restore the state, configure, start
+                                               (wait for the lease: one instance runs the source)
 check:                          <------------- result at the end of the source
 stop:   "stop"                  -------------> source.stop(), in another thread than start()
         wait shutdown_timeout, then SIGKILL
@@ -27,21 +28,31 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 import cloudpickle
 
-from streamrt.connectors import BaseSource, StatefulSource
-from streamrt.errors import ArgumentTypeError, ConfigurationError, InvalidOperationError, SourceError
+from streamrt.common.logs import LogFormat
+from streamrt.connectors import BaseSource, Instances, StatefulSource
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ConfigurationError,
+    InvalidOperationError,
+    SourceError,
+    argument_error,
+)
 from streamrt.kafka import ConnectionConfig, TopicConfig
 from streamrt.runtime.driver.source_process import STOP
 from streamrt.secret import collect_secrets
 from streamrt.topics import Topic
 
-__all__ = ["SourceManager", "SourceProcess"]
+__all__ = ["SourceManager", "SourceProcess", "SourceStats"]
 
 logger = logging.getLogger("streamrt.sources")
 
@@ -54,10 +65,30 @@ _BOOTSTRAP = (
     "sys.path[:] = pipe.recv(); from streamrt.runtime.driver.source_process import run_source; run_source(pipe)"
 )
 _DEFAULT_SHUTDOWN_S = 10.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class SourceStats:
+    """The state of a source in this instance.
+
+    Attributes:
+        topic: name of the topic that it produces to.
+        alive: whether its process runs. It may wait for the end of the same source in another instance.
+        paused: whether `pause_source` has stopped it.
+        ended: whether it has ended by itself, without an error.
+        error: the reason of its failure; empty without one.
+    """
+
+    topic: str
+    alive: bool
+    paused: bool
+    ended: bool
+    error: str = ""
 
 
 class SourceManager:
-    """Starts, watches and stops the sources of an application. Used by one thread.
+    """Starts, watches and stops the sources of an application; `pause` and `resume` may be called by any thread.
 
     Args:
         connection: the connection to the brokers.
@@ -65,6 +96,8 @@ class SourceManager:
         producer_options: the user's producer options, with librdkafka's names.
         use_changelogs: whether changelog topics may be used; without them, stateful sources are rejected.
         loglevel: level of the `streamrt` logger in the processes of sources; None does not configure logging.
+        log_format: the format of their log lines.
+        exactly_once: whether stateful sources produce in transactions.
 
     Example:
         >>> from streamrt.connectors import CSVSource
@@ -81,28 +114,38 @@ class SourceManager:
         producer_options: Mapping[str, Any] | None = None,
         use_changelogs: bool = True,
         loglevel: int | str | None = None,
+        log_format: LogFormat = "text",
+        exactly_once: bool = False,
     ) -> None:
         self._connection = connection
         self._group = group
         self._options = dict(producer_options or {})
         self._use_changelogs = use_changelogs
         self._loglevel = loglevel
+        self._log_format = log_format
+        self._exactly_once = exactly_once
         self._processes: list[SourceProcess] = []
+        # Guards the processes while they run.
+        self._lock = threading.Lock()
+        self._running = False
+        self._paused: set[str] = set()
 
     @property
     def processes(self) -> tuple["SourceProcess", ...]:
         """The processes, in the registration order of their sources."""
         return tuple(self._processes)
 
-    def register(self, source: BaseSource, topic: Topic) -> None:
+    def register(self, source: BaseSource, topic: Topic, instances: Instances | None = None) -> None:
         """Add a source.
 
         Args:
             source: the source.
             topic: the topic that it produces to.
+            instances: whether it runs in "one" instance of the application or in "each"; None for the source's choice.
 
         Raises:
-            ConfigurationError: if it is not a source, or needs a changelog although these are disabled.
+            ConfigurationError: if it is not a source, needs an internal topic although these are disabled, or cannot run in
+                one instance.
             InvalidOperationError: if this source, or another one with its name or topic, is already registered.
         """
         if not isinstance(source, BaseSource):
@@ -119,17 +162,45 @@ class SourceManager:
                 raise InvalidOperationError(
                     f"the sources {other.name} and {name} both produce to topic {topic.name!r}: give each a separate topic"
                 )
-        if isinstance(source, StatefulSource) and not self._use_changelogs:
+        chosen = source.instances if instances is None else instances
+        if chosen not in ("one", "each"):
+            raise argument_error(
+                f"the source {name} is to run in the instances {chosen!r}: give 'one' or 'each'",
+                of_type=isinstance(chosen, str),
+            )
+        stateful = isinstance(source, StatefulSource)
+        if stateful and not self._use_changelogs:
             raise ConfigurationError(
                 f"the source {name} keeps its state in a changelog topic: it cannot be used with use_changelog_topics=False"
             )
-        changelog = _changelog_name(self._group, source) if isinstance(source, StatefulSource) else None
+        if chosen == "one" and not self._use_changelogs:
+            raise ConfigurationError(
+                f"the source {name} is to run in one instance, which an internal topic decides on: it cannot be used with "
+                "use_changelog_topics=False"
+            )
+        if chosen == "one" and isinstance(source, StatefulSource) and source.store_partitions_count != 1:
+            raise ConfigurationError(
+                f"the source {name} has {source.store_partitions_count} partitions of state, each for one instance: it "
+                "cannot run with instances='one'"
+            )
+        internal = _internal_topic(self._group, source) if stateful or chosen == "one" else None
         self._processes.append(
-            SourceProcess(source, topic, self._connection, self._group, self._options, changelog, self._loglevel)
+            SourceProcess(
+                source,
+                topic,
+                self._connection,
+                self._group,
+                self._options,
+                internal,
+                self._loglevel,
+                self._log_format,
+                instances=chosen,
+                transactional=stateful and self._exactly_once,
+            )
         )
 
     def changelog_topics(self, replication_factor: int | None = 1) -> list[Topic]:
-        """Return the changelog topics of stateful sources; they must exist before `start`.
+        """Return the internal topics of sources that have state or a lease; they must exist before `start`.
 
         Args:
             replication_factor: number of replicas; None for the cluster's default.
@@ -139,12 +210,11 @@ class SourceManager:
         """
         topics = []
         for process in self._processes:
-            if isinstance(process.source, StatefulSource):
-                config = TopicConfig(
-                    process.source.store_partitions_count, replication_factor, {"cleanup.policy": "compact"}
-                )
-                name = _changelog_name(self._group, process.source)
-                topics.append(Topic(name, config, "bytes", "bytes", "bytes", "bytes"))
+            if process.internal_topic is not None:
+                source = process.source
+                count = source.store_partitions_count if isinstance(source, StatefulSource) else 1
+                config = TopicConfig(count, replication_factor, {"cleanup.policy": "compact"})
+                topics.append(Topic(process.internal_topic, config, "bytes", "bytes", "bytes", "bytes"))
         return topics
 
     def refuse_unsendable(self) -> None:
@@ -179,8 +249,11 @@ class SourceManager:
             SourceError: if a source cannot be sent to its process.
         """
         try:
-            for process in self._processes:
-                process.start()
+            with self._lock:
+                self._running = True
+                for process in self._processes:
+                    if process.name not in self._paused:
+                        process.start()
         except BaseException:
             self.stop()
             raise
@@ -191,22 +264,80 @@ class SourceManager:
         Raises:
             SourceError: if a source has failed; has its name and the reason.
         """
-        for process in self._processes:
-            process.check()
+        with self._lock:
+            for process in self._processes:
+                process.check()
 
     def is_alive(self) -> bool:
-        """Return whether any process is running."""
-        return any(process.is_alive() for process in self._processes)
+        """Return whether any source runs, or will run after a pause."""
+        with self._lock:
+            return bool(self._paused) or any(process.is_alive() for process in self._processes)
 
     def stop(self) -> None:
         """Request all sources to stop, and kill those that have not ended within their `shutdown_timeout`.
 
         Failures are raised by `check`.
         """
-        for process in self._processes:
+        with self._lock:
+            self._running = False
+            for process in self._processes:
+                process.ask_to_stop()
+            for process in self._processes:
+                process.wait_until_stopped()
+
+    def pause(self, name: str) -> None:
+        """Stop a source, or do not start it, until `resume`.
+
+        Args:
+            name: name of the source.
+
+        Raises:
+            ArgumentValueError: if there is no such source.
+        """
+        process = self._named(name)
+        with self._lock:
+            self._paused.add(name)
             process.ask_to_stop()
-        for process in self._processes:
+        deadline = time.monotonic() + _shutdown_timeout_of(process.source)
+        # Without the lock, which the run needs for its checks.
+        while process.is_alive() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        with self._lock:
             process.wait_until_stopped()
+
+    def resume(self, name: str) -> None:
+        """Start a source again that was paused. One that runs goes on.
+
+        Args:
+            name: name of the source.
+
+        Raises:
+            ArgumentValueError: if there is no such source.
+            SourceError: if the source cannot be sent to its process.
+        """
+        process = self._named(name)
+        with self._lock:
+            if name in self._paused:
+                self._paused.discard(name)
+                if self._running:
+                    process.start()
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Names of the sources that are paused."""
+        return frozenset(self._paused)
+
+    def stats(self) -> dict[str, SourceStats]:
+        """Return the states of the sources, by name."""
+        with self._lock:
+            return {process.name: process.stats(paused=process.name in self._paused) for process in self._processes}
+
+    def _named(self, name: str) -> "SourceProcess":
+        for process in self._processes:
+            if process.name == name:
+                return process
+        names = ", ".join(process.name for process in self._processes) or "none"
+        raise ArgumentValueError(f"there is no source {name!r}; the sources of the application are: {names}")
 
 
 class SourceProcess:
@@ -218,8 +349,11 @@ class SourceProcess:
         connection: the connection to the brokers.
         group: the consumer group of the application.
         options: the user's producer options.
-        changelog: name of the changelog topic, for a stateful source.
+        internal_topic: name of the topic of the source's state and of its lease; None if it has neither.
         loglevel: level of the `streamrt` logger in the process.
+        log_format: the format of its log lines.
+        instances: whether it runs in one instance of the application, or in each.
+        transactional: whether it produces in transactions.
     """
 
     def __init__(
@@ -229,8 +363,12 @@ class SourceProcess:
         connection: ConnectionConfig,
         group: str,
         options: Mapping[str, Any],
-        changelog: str | None,
+        internal_topic: str | None,
         loglevel: int | str | None,
+        log_format: LogFormat,
+        *,
+        instances: Instances,
+        transactional: bool,
     ) -> None:
         self.source = source
         self.topic = topic
@@ -238,12 +376,16 @@ class SourceProcess:
         self._connection = connection
         self._group = group
         self._options = options
-        self._changelog = changelog
+        self.internal_topic = internal_topic
+        self._instances = instances
+        self._transactional = transactional
         self._loglevel = loglevel
+        self._log_format = log_format
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._asked_at: float | None = None
         self._ended = False
+        self._finished = False
         self._failure: str | None = None
 
     @property
@@ -261,7 +403,7 @@ class SourceProcess:
         """
         if self.is_alive():
             raise InvalidOperationError(f"the source {self.name} is already running: stop it first")
-        self._asked_at, self._ended, self._failure = None, False, None
+        self._asked_at, self._ended, self._finished, self._failure = None, False, False, None
         order = self.order()
         ours, theirs = Pipe()
         with theirs:
@@ -308,8 +450,12 @@ class SourceProcess:
             "connection": self._connection.to_secret_json(),
             "group": self._group,
             "options": dict(self._options),
-            "changelog": self._changelog,
+            "internal_topic": self.internal_topic,
+            "instances": self._instances,
+            "stateful": isinstance(self.source, StatefulSource),
+            "transactional": self._transactional,
             "loglevel": self._loglevel,
+            "log_format": self._log_format,
             "shutdown_timeout": _shutdown_timeout_of(self.source),
             "parent": os.getpid(),
         }
@@ -336,8 +482,20 @@ class SourceProcess:
         """Return whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
+    def stats(self, *, paused: bool) -> SourceStats:
+        """Return the state of the source.
+
+        Args:
+            paused: whether it was paused.
+        """
+        self._collect()
+        alive = self.is_alive()
+        return SourceStats(self.topic.name, alive, paused, self._finished and not alive, self._failure or "")
+
     def ask_to_stop(self) -> None:
         """Send the stop request, once."""
+        # A source that has ended before has ended by itself.
+        self._collect()
         if self._asked_at is not None or self._pipe is None:
             return
         self._asked_at = time.monotonic()
@@ -388,6 +546,7 @@ class SourceProcess:
             self._failure = f"source {self.name} failed: {report['error']}"
             logger.debug("source %s failed:\n%s", self.name, report["traceback"])
         else:
+            self._finished = self._asked_at is None
             logger.info("source %s has ended", self.name)
 
 
@@ -400,8 +559,9 @@ def _shutdown_timeout_of(source: BaseSource) -> float:
     return float(getattr(source, "shutdown_timeout", _DEFAULT_SHUTDOWN_S))
 
 
-def _changelog_name(group: str, source: StatefulSource) -> str:
-    return f"changelog__{group}--{source.store_name}"
+def _internal_topic(group: str, source: BaseSource) -> str:
+    store = source.store_name if isinstance(source, StatefulSource) else f"source-{name_of(source)}"
+    return f"changelog__{group}--{store}"
 
 
 def _exit_words(code: int) -> str:

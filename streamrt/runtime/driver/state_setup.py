@@ -1,5 +1,6 @@
 """The driver's checks of topics and state when an application starts, before records are processed."""
 
+import itertools
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streamrt.config import ApplicationConfig
-from streamrt.connectors import DriverSink, ListSink
+from streamrt.connectors import DriverSink, ListSink, TransactionalSink
 from streamrt.errors import ChangelogError, ConfigurationError, TopicConfigurationError
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
@@ -16,6 +17,7 @@ from streamrt.runtime.driver.join_keys import warn_of_unlike_keys
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.sink_positions import causes_of_time
 from streamrt.state import RocksDBOptions
 from streamrt.topics import Topic, TopicAdministration, TopicManager
 from streamrt.topology import Topology
@@ -127,10 +129,15 @@ def complete_spec(
                     "the offsets, and would miss records after a crash: use processing_guarantee='at-least-once', or a "
                     "sink that runs in tasks"
                 )
+    ids: Mapping[str, str | None] = {}
+    if transactional_sinks(topology):
+        warn_of_values_of_time(topology)
+        ids = admin.topic_ids(sorted(topology.sources), timeout=config.request_timeout)
     return replace(
         spec,
         topology=topology,
         state=state,
+        topic_ids=ids,
         commit_metadata=CommitMetadata.of(
             state,
             topology.streams,
@@ -138,6 +145,34 @@ def complete_spec(
             first_counts(committed, inputs),
         ),
     )
+
+
+def transactional_sinks(topology: Topology) -> list[TransactionalSink]:
+    """Return the sinks that store positions.
+
+    Raises:
+        ConfigurationError: if two of them would store the same positions.
+    """
+    sinks = [sink for sink in topology.sinks.values() if isinstance(sink, TransactionalSink)]
+    for one, other in itertools.combinations(sinks, 2):
+        if (type(one), one.name) == (type(other), other.name):
+            raise ConfigurationError(
+                f"two sinks of the class {type(one).__name__} have the name {one.name!r}, under which they store their "
+                "positions: use one object in both places, or give one of them another name=..."
+            )
+    return sinks
+
+
+def warn_of_values_of_time(topology: Topology) -> None:
+    """Warn about sinks with positions that may get values twice."""
+    sinks = {id(sink): sink for sink in transactional_sinks(topology)}
+    for number, cause in causes_of_time(topology).items():
+        logger.warning(
+            "the sink %s gets results that time causes (%s), so it is written at least once: after a crash, results may "
+            "come twice; to write each once, send them to a topic with to_topic(), and that topic to the sink",
+            sinks[number].name,
+            cause,
+        )
 
 
 def refuse_grown(

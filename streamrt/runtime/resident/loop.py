@@ -30,6 +30,8 @@ from streamrt.runtime.link import (
     Joined,
     Link,
     ProgressUpdate,
+    Settle,
+    Settled,
     StartPositions,
     Stop,
     Time,
@@ -38,9 +40,11 @@ from streamrt.runtime.link import (
 )
 from streamrt.runtime.report import Report
 from streamrt.runtime.resident.feed import Feed, Join
+from streamrt.runtime.resident.markers import EndMarkers
 from streamrt.runtime.resident.membership import NO_ASSIGNMENT, Membership
 from streamrt.runtime.resident.outbox import Outbox
 from streamrt.runtime.resident.parking import Parked, keeps_its_changelogs
+from streamrt.runtime.resident.pausing import GatedFeed, Pausing
 from streamrt.runtime.resident.settings import ResidentSettings
 from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.resident.upkeep import Upkeep
@@ -88,7 +92,7 @@ class ResidentLoop:
         upkeep: Upkeep | None = None,
     ) -> None:
         self._tasks = tasks
-        self._feed = feed
+        self._feed = GatedFeed(feed)
         self._membership = Membership(join, link, tasks.spec)
         self._link = link
         self._settings = settings
@@ -117,6 +121,8 @@ class ResidentLoop:
         self._due = 0.0
         self._settled_at = float("-inf")
         self._turns = Turns(tasks.task_of)
+        self._pausing = Pausing(self._feed, self._turns, tasks)
+        self._markers = EndMarkers(self._feed, self._membership, tasks, self._sent_for)
         self._halted = False
         self._passed_at = 0.0
         self._outbox = Outbox(link, tasks, clock)
@@ -158,6 +164,7 @@ class ResidentLoop:
     def step(self) -> None:
         """Run the loop once; wait a moment if there is nothing to do."""
         self._hear(0.0)
+        self._fulfil()
         if self._stop is not None or not self._follow():
             return
         if self._halted or self._outbox.full:
@@ -189,14 +196,30 @@ class ResidentLoop:
             self._watermarks = message.watermarks
             self._tick(message.due)
         elif isinstance(message, StartPositions):
-            # A repeated request has two answers; use the first.
-            if message.generation == self._membership.assignment.generation and not self._answered:
+            # A repeated request has two answers. Tasks that were to continue may have been dropped before the first one.
+            generation, kept = self._membership.assignment.generation, frozenset(self._partitions())
+            if not self._answered and (message.generation, message.kept) == (generation, kept):
                 self._begin(message)
+        elif isinstance(message, Settle):
+            self._pausing.wish = message
         elif isinstance(message, Welcome):
             self._welcome = True
             self._outputs = message.outputs
         else:
             self._stop = message
+
+    def _fulfil(self) -> None:
+        """Pause tasks and commit everything, if the driver asks for it."""
+        wish = self._pausing.wish
+        if wish is None or self._membership.lost:
+            return
+        self._pausing.apply()
+        awaiting = self._awaiting
+        self._commit_all()
+        self._awaiting = awaiting
+        if self._cycle is None and not self._membership.has_pending_commit and self._pausing.wish is wish:
+            self._pausing.wish = None
+            self._link.send(Settled(wish.number))
 
     def _tell(self, *, at_once: bool = False) -> None:
         self._outbox.see(self._cycle, self._ends, self._is_quiet, at_once=at_once)
@@ -302,6 +325,7 @@ class ResidentLoop:
             task.replaying = True
         self._waiting.keep(self._tasks.assigned)
         self._feed.add(begin.positions)
+        self._pausing.apply()
         if self._cycle is not None:
             self._cycle.context = self._context()
 
@@ -448,7 +472,8 @@ class ResidentLoop:
     def _tick(self, due: Iterable[TaskId]) -> None:
         """Tick those of the due tasks that this process owns."""
         assigned = self._tasks.assigned
-        own = [assigned[task_id] for task_id in sorted(due) if task_id in assigned and assigned[task_id].is_open]
+        tasks = [assigned[each] for each in sorted(due) if each in assigned and each not in self._pausing]
+        own = [task for task in tasks if task.is_open]
         # While partitions are released, the results would not be committed.
         if not own or self._halted or self._awaiting or self._stop is not None:
             return
@@ -561,39 +586,15 @@ class ResidentLoop:
         ends = self._feed.ends()
         tasks = self._open_tasks()
         self._waiting.forgive({task.id for task in tasks if ends.keys() >= set(task.inputs)})
-        passed = {
-            partition: ends[partition]
-            for task in tasks
-            for partition, start in task.start.items()
-            if ends.get(partition, start) > start
-        }
-        if self._transactional:
-            passed = self._unmoved(passed)
-        if (passed or self._membership.has_pending_commit) and self._membership.commit(passed, self._sent_for(passed)):
-            for partition, end in passed.items():
-                self._task_of(partition).start[partition] = end
-
-    def _unmoved(self, passed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offsets that no other process has moved. This commit is not fenced, and could set them back."""
-        try:
-            found = self._tasks.clients.noted(passed, stable=True) if passed else {}
-        except KafkaRequestError:
-            return {}
-        return {
-            partition: passed[partition]
-            for partition, at in found.items()
-            if at.offset == self._task_of(partition).start[partition]
-        }
+        self._markers.pass_by(tasks)
 
     def _send(self, report: Report, offsets: Mapping[TopicPartition, int]) -> None:
         self._outbox.report(report, {} if self._transactional else offsets, self._sent_for(offsets))
         if self._transactional and offsets:
             self._link.send(Committed(offsets))
 
-    def _task_of(self, partition: TopicPartition) -> StreamTask:
-        return self._tasks.assigned[self._tasks.task_of(partition)]
-
     def _sent_for(self, offsets: Iterable[TopicPartition]) -> dict[TopicPartition, dict[str, Sent]]:
         """Return the event times sent into exchanges, for commits of input partitions."""
-        found = {partition: self._task_of(partition).sent_for_commit() for partition in offsets}
+        assigned, task_of = self._tasks.assigned, self._tasks.task_of
+        found = {partition: assigned[task_of(partition)].sent_for_commit() for partition in offsets}
         return {partition: sent for partition, sent in found.items() if sent}

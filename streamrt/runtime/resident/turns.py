@@ -1,6 +1,6 @@
 """The turns of tasks in a resident process: tasks with polled records or unfinished work take turns."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
@@ -30,6 +30,8 @@ class Turns:
     def __init__(self, task_of: Callable[[TopicPartition], TaskId]) -> None:
         self._task_of = task_of
         self._queue: dict[TaskId, list[Chunk]] = {}
+        # Of the tasks that get no turn; None for one that wants none.
+        self._held: dict[TaskId, list[Chunk] | None] = {}
         # Records processed in the last slice, and, by partition, in turns that were stopped by the end of a slice.
         self._pace = 0
         self._stopped: dict[TopicPartition, int] = {}
@@ -39,12 +41,26 @@ class Turns:
         return bool(self._queue)
 
     def __contains__(self, task_id: TaskId) -> bool:
-        return task_id in self._queue
+        return task_id in self._queue or self._held.get(task_id) is not None
 
     @property
     def records(self) -> int:
-        """The number of records that are held."""
+        """The number of records that wait for a turn."""
         return sum(len(chunk.offsets) for chunks in self._queue.values() for chunk in chunks)
+
+    def hold(self, tasks: Collection[TaskId]) -> None:
+        """Give turns to all tasks but these, until it is called again.
+
+        Args:
+            tasks: the tasks that must wait.
+        """
+        for task_id in [task_id for task_id in self._held if task_id not in tasks]:
+            chunks = self._held.pop(task_id)
+            if chunks is not None:
+                self._queue[task_id] = chunks
+        for task_id in tasks:
+            if task_id not in self._held:
+                self._held[task_id] = self._queue.pop(task_id, None)
 
     @property
     def room(self) -> int:
@@ -54,12 +70,11 @@ class Turns:
     def add(self, chunks: Iterable[Chunk]) -> None:
         """Add records after those of their partitions that are already held."""
         for chunk in chunks:
-            task_id = self._task_of(TopicPartition(chunk.topic, chunk.partition))
-            self._queue.setdefault(task_id, []).append(chunk)
+            self._chunks(self._task_of(TopicPartition(chunk.topic, chunk.partition))).append(chunk)
 
     def want(self, task_id: TaskId) -> None:
         """Queue a task for a turn, even without records."""
-        self._queue.setdefault(task_id, [])
+        self._chunks(task_id)
 
     def run(self, cycle: WorkCycle) -> None:
         """Run turns of tasks in a cycle until the time slice is over or all work is done."""
@@ -85,6 +100,8 @@ class Turns:
     def drop(self, task: StreamTask) -> None:
         """Remove a task and its records from the queue."""
         self._queue.pop(task.id, None)
+        if task.id in self._held:
+            self._held[task.id] = None
         self._crowded.difference_update(task.inputs)
 
     def crowding(self) -> tuple[set[TopicPartition], set[TopicPartition]]:
@@ -99,6 +116,15 @@ class Turns:
             partition for partition, count in counts.items() if count > self._stopped.get(partition, self._pace)
         }
         return self._crowded - before, before - self._crowded
+
+    def _chunks(self, task_id: TaskId) -> list[Chunk]:
+        """Return the records of a task, which wants a turn from now on."""
+        if task_id not in self._held:
+            return self._queue.setdefault(task_id, [])
+        chunks = self._held[task_id]
+        if chunks is None:
+            chunks = self._held[task_id] = []
+        return chunks
 
 
 def _counts(chunks: Iterable[Chunk]) -> dict[TopicPartition, int]:

@@ -47,7 +47,7 @@ class WaitingTasks:
             RunnerError: if a task was interrupted too often without progress.
         """
         now = self._clock()
-        pauses = {**report.stalled, **self._locks.waits(report)}
+        pauses = {task: pause.seconds for task, pause in report.stalled.items()} | self._locks.waits(report)
         for task, reason in report.interrupted.items():
             attempts = self._attempts.get(task, (0, now))[0] + 1
             self._attempts[task] = attempts, now

@@ -215,7 +215,7 @@ class ExactlyOnceCommit:
 
 
 def flush_writer(
-    writer: RecordWriter, callbacks: ErrorCallbacks, changelogs: Collection[str] = ()
+    writer: RecordWriter, callbacks: ErrorCallbacks, changelogs: Collection[str] = (), *, skip: bool = False
 ) -> "tuple[str, str, Exception] | None":
     """Wait until all outputs are durable.
 
@@ -223,6 +223,7 @@ def flush_writer(
         writer: the writer of the outputs.
         callbacks: `on_producer_error` may skip a failed record.
         changelogs: topics whose records must not be skipped.
+        skip: whether to skip what the callback does not.
 
     Returns:
         None, or kind, message and cause of the failure for a lost record.
@@ -234,19 +235,21 @@ def flush_writer(
     refusal = None
     for error in writer.flush():
         needed = isinstance(error, ProducerError) and error.topic in changelogs
-        refusal = refusal or _refusal(error, ErrorCallbacks() if needed else callbacks)
+        refusal = refusal or _refusal(error, ErrorCallbacks() if needed else callbacks, skip=skip and not needed)
     faults.reached("outputs-flushed")
     return refusal
 
 
-def _refusal(error: Exception, callbacks: ErrorCallbacks) -> tuple[str, str, Exception] | None:
-    """Return kind, message and cause of the failure for a lost record; None if the callback skips it."""
+def _refusal(error: Exception, callbacks: ErrorCallbacks, *, skip: bool) -> tuple[str, str, Exception] | None:
+    """Return kind, message and cause of the failure for a lost record; None if it is skipped."""
+    if skip:
+        logger.warning("%s; skipping the record", error)
     if callbacks.producer is None:
-        return "producer", str(error), error
+        return None if skip else ("producer", str(error), error)
     try:
         # Deliveries fail long after the input record was processed, so there is no record to pass.
         skipped = bool(callbacks.producer(error, None, logger))
     except Exception as raised:  # noqa: BLE001 - any exception of the callback stops the application
         reason = f"{type(raised).__name__}: {raised}"
         return "callback", f"the callback on_producer_error itself failed on {error!r}: {reason}", raised
-    return None if skipped else ("producer", str(error), error)
+    return None if skipped or skip else ("producer", str(error), error)

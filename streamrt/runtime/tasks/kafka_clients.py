@@ -13,7 +13,7 @@ from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.changelog import ChangelogReader
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.kafka.inputs import InputReader
-from streamrt.kafka.transactions import KafkaTransactionalWriter, transactional_id
+from streamrt.kafka.transactions import TRANSACTIONAL_ID_PREFIX, KafkaTransactionalWriter, transactional_id
 from streamrt.kafka.writer import KafkaRecordWriter
 from streamrt.records import TopicPartition
 from streamrt.runtime.chunk import Chunk
@@ -22,7 +22,6 @@ from streamrt.topology import TaskId
 
 logger = logging.getLogger("streamrt")
 
-_PREFIX = "streamrt"
 KEPT_WRITERS = 64
 """Maximum number of transactional producers per process in micro-batch mode. Each uses threads and memory."""
 _INIT_S = 60.0
@@ -115,7 +114,7 @@ class KafkaTaskClients:
     def _begin(self, owner: TopicPartition, topic: str) -> KafkaTransactionalWriter:
         writer = KafkaTransactionalWriter(
             self._connection,
-            transactional_id(_PREFIX, self._group, *owner),
+            transactional_id(TRANSACTIONAL_ID_PREFIX, self._group, *owner),
             self._group,
             self._options,
             self._poll_timeout,

@@ -32,6 +32,8 @@ class Merge:
         start: offset of the first record to process, for each input, in the order for records with equal timestamps.
         times: returns the timestamps of a chunk.
         clients: reads records ahead from Kafka.
+        until: for each input, the offset at which it ends; records up to it are read ahead, whether others wait for
+            them or not. None for the delivered records, without such an end.
     """
 
     def __init__(
@@ -40,9 +42,13 @@ class Merge:
         start: Mapping[TopicPartition, int],
         times: Callable[[Chunk], list[int]],
         clients: TaskClients,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         self._feeds = [
-            _Feed(partition, delivered.get(partition, ()), at, times, clients) for partition, at in start.items()
+            _Feed(
+                partition, delivered.get(partition, ()), at, times, clients, None if until is None else until[partition]
+            )
+            for partition, at in start.items()
         ]
 
     def runs(self) -> Iterator[ChunkSlice]:
@@ -54,6 +60,9 @@ class Merge:
         feeds = self._feeds
         while any(feed.has_unprocessed for feed in feeds):
             heads = [feed for feed in feeds if feed.ready()]
+            if not heads:
+                # Records that were there before are deleted.
+                break
             # For equal timestamps, min() takes the first.
             first = min(heads, key=_time)
             before = heads.index(first)
@@ -94,12 +103,16 @@ class _Feed:
         start: int,
         times: Callable[[Chunk], list[int]],
         clients: TaskClients,
+        until: int | None,
     ) -> None:
         self.partition = partition
         self.start = self._position = start
         self.time = 0
         chunks = _ordered(delivered)
-        self.delivered_end = max((chunk.offsets[-1] + 1 for chunk in chunks), default=0)
+        if until is not None:
+            chunks = [part for chunk in chunks if (part := chunk.before_offset(until)).offsets]
+        self._until = until
+        self.delivered_end = max((chunk.offsets[-1] + 1 for chunk in chunks), default=0) if until is None else until
         self._times_of = times
         self._clients = clients
         self._chunks = self._read(chunks)
@@ -140,7 +153,11 @@ class _Feed:
 
     def _read(self, delivered: Iterable[Chunk]) -> Generator[Chunk, None, None]:
         yield from delivered
+        if self._until is not None and self._position >= self._until:
+            return
         end = self._clients.log_end(self.partition)
+        if self._until is not None:
+            end = min(end, self._until)
         if self._position < end:
             yield from self._clients.read(self.partition, self._position, end)
 

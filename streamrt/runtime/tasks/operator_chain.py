@@ -8,13 +8,14 @@ import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from streamrt.common.logs import log_context
 from streamrt.context import current_provider
 from streamrt.errors import (
     IgnoreMessage,
@@ -22,6 +23,7 @@ from streamrt.errors import (
     LookupUnavailableError,
     SchemaRegistryError,
     SinkBackpressureError,
+    SinkError,
     StoreCorruptedError,
     StoreLockedError,
     TransactionError,
@@ -44,11 +46,13 @@ from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.report import Failure
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.collector import OutputCollector, OutputRefused
+from streamrt.runtime.tasks.failed_records import DeadLetterRefused, FailedRecords, RejectedRecords
+from streamrt.runtime.tasks.log_fields import operator_at_work
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import RecordId, Watchdog, is_own
 from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
-from streamrt.topics import TimestampExtractor, Topic
+from streamrt.topics import ErrorStage, TimestampExtractor, Topic
 from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
 
 logger = logging.getLogger("streamrt")
@@ -115,12 +119,14 @@ class OperatorChain:
         lines: receives the items that operators show, in order.
         clock: returns seconds; only differences count.
         watchdog: limits the processing time of each record.
+        rejected: the records whose values sinks reject.
 
     Raises:
         SinkError: if a sink of the sub-topology cannot be started.
 
     Attributes:
         collector: receives the outputs of the operators.
+        failed: skips records that fail, or makes them dead letters.
         stores: names of the stores of each task.
         processed: offsets of the records processed so far, or None if the specification does not request them.
     """
@@ -133,8 +139,11 @@ class OperatorChain:
         lines: list[tuple[int, Any]] | None = None,
         clock: Callable[[], float] = time.monotonic,
         watchdog: Watchdog | None = None,
+        rejected: RejectedRecords | None = None,
     ) -> None:
         self._callbacks = spec.callbacks
+        self._rejected = rejected or RejectedRecords()
+        self.failed = FailedRecords(spec)
         self._clock = clock
         self._watchdog = watchdog
         self._calls = 0
@@ -171,7 +180,7 @@ class OperatorChain:
         source = self._input = self._inputs[chunk.topic]
         if source.extract_timestamp is None:
             return chunk.timestamps
-        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        noted = self._noted(chunk)
         times = list(chunk.timestamps)
         self._chunk, self._override = chunk, None
         with self._current():
@@ -214,7 +223,7 @@ class OperatorChain:
         index = start
         self._chunk = chunk
         self._override = None
-        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        noted = self._noted(chunk)
         with self._current():
             for index, (raw_key, raw_value, timestamp, headers) in enumerate(columns, start):
                 self._index = index
@@ -247,6 +256,12 @@ class OperatorChain:
                 if clock() >= deadline or collector.unfinished or (wanted is not None and collector.outputs >= wanted):
                     break
             return chunk.offsets[index] + 1, index + 1 == last
+
+    def _noted(self, chunk: Chunk) -> Mapping[int, Exception]:
+        """Return, by offset, the errors of records that have failed in earlier attempts."""
+        rejected = self._rejected.offsets.get(TopicPartition(chunk.topic, chunk.partition), {})
+        noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
+        return {**noted, **rejected} if noted else rejected
 
     def tick(self, tick: Tick, partition: TopicPartition, offset: int) -> None:
         """Call the tick functions of the operators.
@@ -292,7 +307,8 @@ class OperatorChain:
         """Make the current record available to the user's functions and to the watchdog."""
         token = current_provider.set(self)
         try:
-            with contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching(self):
+            watching = contextlib.nullcontext() if self._watchdog is None else self._watchdog.watching(self)
+            with log_context(self._log_fields), watching:
                 self._calls += 1
                 yield
         finally:
@@ -322,6 +338,15 @@ class OperatorChain:
     def set_message_context(self, context: MessageContext | None) -> None:
         """Replace the context until the next record; None restores the record's own."""
         self._override = None if context is None else (self._index, context)
+
+    def _log_fields(self) -> dict[str, Any]:
+        """Return what log lines of the current record say about it; called only when a line is written."""
+        operator, moment = operator_at_work(), self.moment()
+        fields = {} if operator is None else {"operator": operator}
+        if moment is None or self._ticking:
+            return fields
+        topic, _, offset = moment[1]
+        return {"topic": topic, "offset": offset, **fields}
 
     def _raw(self) -> RawRecord:
         if self._chunk is None:
@@ -370,8 +395,13 @@ class OperatorChain:
             wrapped = ValueDeserializationError(f"the timestamp of {where} cannot be extracted: {reason}")
         wrapped.__cause__ = error
         callback = self._callbacks.consumer
-        if callback is None or not self._ask("on_consumer_error", callback, wrapped, raw):
-            advice = "skip such records with on_consumer_error, or set another deserializer for the topic"
+        if callback is not None and self._ask("on_consumer_error", callback, wrapped, raw):
+            self.failed.skipped += 1
+        elif not self._tolerate("deserialize", wrapped, None):
+            advice = (
+                "skip such records with on_consumer_error, keep them with on_error, or set another deserializer for the "
+                "topic"
+            )
             raise TaskFailed(self._failure("consumer", f"{wrapped}; {advice}", wrapped)) from error
 
     def _key_fails(self, raw: RawRecord) -> bool:
@@ -393,15 +423,25 @@ class OperatorChain:
             raise error
         topic, partition, offset = self._record()
         where = f"{topic}[{partition}] at offset {offset}"
+        node = _failed_operator(error.__traceback__)
+        if isinstance(error, SinkError) and error.record == (topic, partition, offset):
+            if not self._tolerate("sink", error, None):
+                raise TaskFailed(self._failure("sink", str(error), error)) from error
+            return
         if isinstance(error, OutputRefused):
-            operator = _failed_operator(error.__traceback__) or "an operator"
-            message = f"{error.cause} ({operator}, input {where}); skip such records with on_producer_error"
+            if self._tolerate("produce", error.cause, node):
+                return
+            message = (
+                f"{error.cause} ({node or 'an operator'}, input {where}); skip such records with on_producer_error, or keep "
+                "them with on_error"
+            )
             raise TaskFailed(self._failure("producer", message, error.cause)) from error
         cause = error if isinstance(error, Exception) else RuntimeError(f"the function called {error!r}")
         callback = self._callbacks.processing
         record = Record(value, key, timestamp, headers, self.message_context())
-        if callback is None or not self._ask("on_processing_error", callback, cause, record):
-            node = _failed_operator(error.__traceback__)
+        if callback is not None and self._ask("on_processing_error", callback, cause, record, node):
+            self.failed.skipped += 1
+        elif not self._tolerate("process", cause, node):
             location = _user_frame(error.__traceback__)
             message = (
                 f"{node or 'an operator'} failed on {where}{f' ({location})' if location else ''}: "
@@ -414,12 +454,43 @@ class OperatorChain:
     def _skip_output(self, error: Exception, value: Any, key: Any, timestamp: int, headers: Headers | None) -> bool:
         callback = self._callbacks.producer
         record = Record(value, key, timestamp, headers, self.message_context())
-        return callback is not None and self._ask("on_producer_error", callback, error, record)
+        if callback is not None and self._ask("on_producer_error", callback, error, record):
+            self.failed.skipped += 1
+            return True
+        # A dead letter is the whole record, so its remaining outputs are not made.
+        return self.failed.skips("produce") and self._tolerate("produce", error, None)
 
-    def _ask(self, name: str, callback: Callable[..., Any], error: Exception, record: Any) -> bool:
+    def _tolerate(self, stage: ErrorStage, error: Exception, node: Node | None) -> bool:
+        """Skip the current record, or make it a dead letter, if `on_error` says so; return whether it was done.
+
+        Raises:
+            TaskFailed: if the dead letter cannot be written.
+        """
+        operator = "" if node is None else str(node)
+        with log_context({} if node is None else {"operator": operator}):
+            return self._skip_or_keep(stage, error, operator)
+
+    def _skip_or_keep(self, stage: ErrorStage, error: Exception, operator: str) -> bool:
+        if self.failed.skips(stage):
+            self.failed.skip(stage, error, self._raw(), operator)
+            return True
+        # What fails in a tick is no record.
+        if not self.failed.keeps(stage) or self._ticking:
+            return False
+        try:
+            self.failed.keep(stage, error, self._raw(), operator, self.collector.writer)
+        except DeadLetterRefused as refusal:
+            message = f"{type(error).__name__}: {error}; the record must be kept, and {refusal}"
+            raise TaskFailed(self._failure("producer", message, error)) from error
+        return True
+
+    def _ask(
+        self, name: str, callback: Callable[..., Any], error: Exception, record: Any, node: Node | None = None
+    ) -> bool:
         self._calls += 1
         try:
-            return bool(callback(error, record, logger))
+            with log_context({} if node is None else {"operator": str(node)}):
+                return bool(callback(error, record, logger))
         except Exception as raised:
             message = f"the callback {name} itself failed on {error!r}: {type(raised).__name__}: {raised}"
             raise TaskFailed(self._failure("callback", message, raised)) from raised

@@ -2,13 +2,14 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from streamrt.connectors import BaseSink, BatchingSink, DriverSink, SinkBatch, SparkSink
+from streamrt.connectors import BaseSink, BatchingSink, DriverSink, SinkBatch, SparkSink, TransactionalSink
 from streamrt.connectors.sinks.spark import DataFrameFactory
-from streamrt.errors import SinkBackpressureError, SinkError
+from streamrt.errors import SinkBackpressureError, SinkError, SinkFencedError
 from streamrt.records import Headers, TopicPartition
+from streamrt.runtime.tasks.sink_positions import SinkPositions, causes_of_time
 from streamrt.topology import RecordHandler, Topology
 
 logger = logging.getLogger("streamrt")
@@ -21,11 +22,21 @@ class TaskSinks:
 
     Args:
         topology: has the nodes of the sinks.
+        group: the consumer group.
+        topic_ids: Kafka's ids of input topics, as far as they are known.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, group: str = "", topic_ids: Mapping[str, str | None] | None = None) -> None:
         self._nodes = {id(sink): node for node, sink in topology.sinks.items()}
+        self._group = group
+        self._topic_ids = topic_ids or {}
+        self._of_time = causes_of_time(topology)
+        self._of_stream = {
+            stream: frozenset(id(getattr(node.operator, "sink", None)) for node in topology.members(stream))
+            for stream in topology.streams
+        }
         self._used: dict[int, BaseSink] = {}
+        self._positions: dict[int, SinkPositions] = {}
         self._exclusive = any(_partitioned(sink) is None for sink in topology.sinks.values())
 
     @property
@@ -48,31 +59,99 @@ class TaskSinks:
         def add_record(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             add(value, key, timestamp, headers, *position())
 
-        return add_record
+        if not isinstance(sink, TransactionalSink):
+            return add_record
+        positions = self._positions.setdefault(
+            id(sink),
+            SinkPositions(sink, self._group, self._topic_ids, repeatable=id(sink) not in self._of_time),
+        )
+        below = positions.below
 
-    def flush(self, partitions: Collection[TopicPartition]) -> None:
-        """Make the records of one task's partitions durable in the sinks.
+        def add_new_record(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            topic, partition, offset = position()
+            if not below or not 0 <= offset < below.get((topic, partition), 0):
+                add(value, key, timestamp, headers, topic, partition, offset)
+
+        return add_new_record
+
+    def begin(self, stream: str, start: Mapping[TopicPartition, int]) -> None:
+        """Read the positions of a task's inputs in its transactional sinks, unless they are known.
+
+        Args:
+            stream: the stream of the task. Sinks of other streams may be away without any effect on it.
+            start: offset of the next record of each input.
 
         Raises:
             SinkBackpressureError: if a sink asks to retry later.
             SinkError: if a sink failed.
         """
-        for sink in self._used.values():
-            if isinstance(sink, DriverSink):
+        own = self._of_stream[stream]
+        for number, positions in self._positions.items():
+            if number not in own or positions.known(start):
                 continue
-            partitioned = _partitioned(sink)
             try:
-                if partitioned is None:
-                    sink.flush()
-                else:
-                    partitioned.flush_partitions(partitions)
+                positions.read(start)
             except SinkBackpressureError:
                 raise
             except Exception as error:
-                where = ", ".join(map(str, partitions))
+                where = ", ".join(map(str, start))
                 raise SinkError(
-                    f"the sink {type(sink).__name__} failed on records of {where}: {_words(error)}"
+                    f"the sink {positions.sink.name} failed to read its positions of {where}: {_words(error)}"
                 ) from error
+
+    def forget(self, inputs: Collection[TopicPartition]) -> None:
+        """Forget the positions of a task that ends or begins again."""
+        for positions in self._positions.values():
+            positions.forget(inputs)
+
+    def replayed(self, at: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the offset up to which each input repeats records whose values a sink has already.
+
+        Args:
+            at: offset of the next record of each input.
+
+        Returns:
+            An offset for each input; empty if no record comes again.
+        """
+        until = dict(at)
+        for positions in self._positions.values():
+            for partition, offset in at.items():
+                until[partition] = max(until[partition], positions.below.get(partition, offset))
+        return until if until != at else {}
+
+    def flush(self, end: Mapping[TopicPartition, int]) -> None:
+        """Make the records of one task's partitions durable in the sinks.
+
+        Args:
+            end: offset of the next record of each input partition.
+
+        Raises:
+            SinkBackpressureError: if a sink asks to retry later.
+            SinkFencedError: if another process has written to a transactional sink.
+            SinkError: if a sink failed.
+        """
+        for number, sink in self._used.items():
+            if isinstance(sink, DriverSink):
+                continue
+            try:
+                self._flush(number, sink, end)
+            except (SinkBackpressureError, SinkFencedError):
+                raise
+            except Exception as error:
+                where = ", ".join(map(str, end))
+                raise SinkError(
+                    f"the sink {type(sink).__name__} failed on records of {where}: {_words(error)}",
+                    record=error.record if isinstance(error, SinkError) else None,
+                ) from error
+
+    def _flush(self, number: int, sink: BaseSink, end: Mapping[TopicPartition, int]) -> None:
+        partitioned = _partitioned(sink)
+        if isinstance(sink, TransactionalSink):
+            self._positions[number].write(sink.take_batches(end), end)
+        elif partitioned is None:
+            sink.flush()
+        else:
+            partitioned.flush_partitions(end)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Make the sinks drop the records of one task's partitions, after its commit was aborted.

@@ -4,6 +4,7 @@ import enum
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from streamrt.connectors import SinkBatch
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
@@ -16,6 +17,9 @@ from streamrt.runtime.tasks.clients import RecordWriter
 from streamrt.runtime.tasks.commit import CommitProtocol
 from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.topology import TaskId
+
+if TYPE_CHECKING:
+    from streamrt.runtime.tasks.spans import CommitSpan
 
 __all__ = ["StreamTask", "TaskStatus", "Work"]
 
@@ -67,17 +71,28 @@ class Work:
         records: number of processed records.
         outputs: number of outputs of the last operators.
         produced: number of records sent to topics.
+        skipped: number of records that failed and were skipped.
+        dead_letters: number of records that failed and were written to the topic for dead letters.
         collected: the collected outputs.
         sunk: the batches for sinks of the driver.
         context: the context of the last tick.
+        span: the span of this work; None if it is not traced.
     """
 
     records: int = 0
     outputs: int = 0
     produced: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
     collected: list[Output] = field(default_factory=list)
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
     context: BatchContext | None = None
+    span: "CommitSpan | None" = None
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers, by name."""
+        names = ("records", "outputs", "produced", "skipped", "dead_letters")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass
@@ -131,7 +146,7 @@ class StreamTask:
         reported: event times and positions that the driver knows.
         unfinished: whether operators may have unfinished work that a tick must continue before the next record.
         work: the work since the last commit; None if the task has not worked since.
-        last_committer: whether this process made the last commit of the task.
+        last_committer: whether this process made the last commit of the task, as known to its owner.
         replaying: whether the task may read records again that have already advanced the watermark.
         stateful: store scopes with their partition for which the last commit of the group records state.
     """
@@ -214,11 +229,10 @@ class StreamTask:
         faults.reached("restored")
         self._move(TaskStatus.RUNNING)
 
-    def begin_work(self) -> Work:
+    def begin_work(self) -> None:
         """Begin to work in a commit interval."""
         self._commit.resume()
         self.work = Work()
-        return self.work
 
     def prepare(self, end: Mapping[TopicPartition, int], flush_sinks: Callable[[], None]) -> None:
         """Flush the sinks, and hand the changelog records of the commit to the writer.
@@ -258,7 +272,6 @@ class StreamTask:
         self.stores.flush(self.end)
         faults.reached("stored")
         self.start = dict(self.end)
-        self.last_committer = True
         self._move(TaskStatus.COMMITTED)
 
     def proceed(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
+from streamrt.common.logs import log_context
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
@@ -53,6 +54,7 @@ class TaskExecutor:
         watchdog: Watchdog | None = None,
     ) -> None:
         self._registry = TaskRegistry(spec, clients, catalog, pool, clock, watchdog)
+        self._cycles = 0
 
     @property
     def spec(self) -> TaskSpec:
@@ -131,10 +133,9 @@ class TaskExecutor:
 
     def release(self, task: StreamTask) -> None:
         """Close a task without uncommitted work; another process may own it now."""
-        note_close_error(None, task, task.close())
+        note_close_error(None, task, self._registry.remove(task))
         if self.spec.transactional:
             self.clients.release(task.id)
-        self._registry.remove(task)
 
     def begin(self, context: BatchContext) -> WorkCycle:
         """Begin to work on the assigned tasks, until `end`."""
@@ -142,7 +143,9 @@ class TaskExecutor:
 
     def _begin(self, context: BatchContext, *, resident: bool) -> WorkCycle:
         self._registry.reset()
-        return WorkCycle(self._registry, context, resident=resident)
+        self._cycles += 1
+        number = self._cycles if context.number is None else context.number
+        return WorkCycle(self._registry, context, resident=resident, number=number)
 
     # -- Both ----------------------------------------------------------------------------------------------------------
 
@@ -193,31 +196,40 @@ class TaskExecutor:
         try:
             return self._restore(task, context, deadline, report)
         finally:
-            note_close_error(report, task, task.close())
-            self._registry.remove(task)
+            note_close_error(report, task, self._registry.remove(task))
 
     def _restore(self, task: StreamTask, context: BatchContext, deadline: float, report: Report) -> bool:
         """Restore one task, and note the result; return whether it is open."""
-        trouble: Exception | None = None
-        interrupted = False
-        try:
-            self._registry.open(task, context, deadline=deadline)
-        except RestoreInterrupted:
-            interrupted = True
-        except HANDLED_ERRORS as error:
-            trouble = error
-        finally:
-            if not task.is_open:
-                note_close_error(report, task, task.abort())
-        if trouble is not None:
-            note_trouble(report, task, trouble)
-        elif self.spec.transactional:
-            # This process now holds the transactional id, also if the restore was interrupted.
-            task.last_committer = True
-            report.workers[task.id] = self.clients.worker
+        with log_context(self._registry.log_fields(task.id)):
+            interrupted, trouble = self._try_to_open(task, context, deadline, report)
+            if trouble is not None:
+                note_trouble(report, task, trouble)
+        if trouble is None and self.spec.transactional:
+            # Also if the restore was interrupted.
+            self._registry.note_committer(task, report)
         for store, part in task.stores.progress.items():
             report.restores[task.id, store] = RestoredPart(part.done, part.total, part.records, task.is_open)
         return not interrupted and trouble is None
+
+    def _try_to_open(
+        self, task: StreamTask, context: BatchContext, deadline: float, report: Report
+    ) -> tuple[bool, Exception | None]:
+        """Open a task; return whether the time was over first, and the error, if any."""
+        try:
+            self._registry.open(task, context, deadline=deadline)
+        except RestoreInterrupted:
+            return True, None
+        except HANDLED_ERRORS as error:
+            return False, error
+        finally:
+            if not task.is_open:
+                note_close_error(report, task, task.abort())
+        return False, None
+
+    def close(self) -> None:
+        """Export the spans that are left. No task works after that."""
+        if self._registry.spans is not None:
+            self._registry.spans.close()
 
     def warm_up(self) -> None:
         """Do the first work of a micro-batch in advance: compose the operators, load RocksDB, connect to Kafka.

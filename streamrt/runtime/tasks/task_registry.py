@@ -4,14 +4,17 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamrt.errors import StateError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.placement import StateSettings
+from streamrt.runtime.report import Report
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import TaskClients
 from streamrt.runtime.tasks.commit import AtLeastOnceCommit, CommitProtocol, ExactlyOnceCommit
+from streamrt.runtime.tasks.failed_records import RejectedRecords
 from streamrt.runtime.tasks.operator_chain import OperatorChain
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.runtime.tasks.store_catalog import StoreCatalog
@@ -19,6 +22,9 @@ from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.topology import TaskId
+
+if TYPE_CHECKING:
+    from streamrt.runtime.tasks.spans import TaskSpans
 
 __all__ = ["TaskRegistry"]
 
@@ -39,6 +45,8 @@ class TaskRegistry:
         sinks: the sinks of this process.
         lines: the items that operators have shown.
         merged: the streams with several topics.
+        rejected: the records whose values sinks reject.
+        spans: makes spans; None if nothing is traced.
     """
 
     def __init__(
@@ -55,13 +63,19 @@ class TaskRegistry:
         self.pool = pool
         self.clock = clock
         self.tasks: dict[TaskId, StreamTask] = {}
-        self.sinks = TaskSinks(spec.topology)
+        self.sinks = TaskSinks(spec.topology, spec.group, spec.topic_ids)
         self.lines: list[tuple[int, Any]] = []
+        self.rejected = RejectedRecords()
         self.merged = frozenset(name for name, sources in spec.topology.streams.items() if len(sources) > 1)
+        self.spans = None if spec.tracing is None else _open_spans(spec)
         self._resuming = frozenset(filter(spec.topology.resumes, spec.topology.streams))
         self._watchdog = watchdog
         self._catalog = catalog or StoreCatalog(spec.state or StateSettings(group="", base_dir=Path()))
         self._chains: dict[str, OperatorChain] = {}
+
+    def log_fields(self, task_id: TaskId) -> dict[str, Any]:
+        """Return what log lines say about a task."""
+        return {"group": self.spec.group, "stream": task_id.stream, "partition": task_id.partition}
 
     def chain(self, stream: str) -> OperatorChain:
         """Return the operators of a stream; they are composed on first use.
@@ -71,7 +85,14 @@ class TaskRegistry:
         """
         chain = self._chains.get(stream)
         if chain is None:
-            chain = OperatorChain(self.spec, stream, self.sinks, self.lines, self.clock, self._watchdog)
+            arguments = (self.sinks, self.lines, self.clock, self._watchdog, self.rejected)
+            if self.spans is None:
+                chain = OperatorChain(self.spec, stream, *arguments)
+            else:
+                # Imported only if traces are on: OpenTelemetry is optional, and its import takes time.
+                from streamrt.runtime.tasks.traced_chain import TracedChain
+
+                chain = TracedChain(self.spec, stream, self.spans, *arguments)
             self._chains[stream] = chain
         return chain
 
@@ -154,6 +175,24 @@ class TaskRegistry:
         )
         task.open(stores, deadline=deadline)
 
-    def remove(self, task: StreamTask) -> None:
-        """Forget a task, which must be closed."""
+    def remove(self, task: StreamTask) -> StateError | None:
+        """Close a task and forget it; see `StreamTask.close`."""
         self.tasks.pop(task.id, None)
+        self.sinks.forget(task.inputs)
+        return task.close()
+
+    def abort(self, task: StreamTask) -> StateError | None:
+        """Drop the uncommitted work of a task; see `StreamTask.abort`."""
+        self.sinks.forget(task.inputs)
+        return task.abort()
+
+    def note_committer(self, task: StreamTask, report: Report) -> None:
+        """Note that this process made the last commit of a task, or holds its transactional id: all others are fenced."""
+        task.last_committer = True
+        report.workers[task.id] = self.clients.worker
+
+
+def _open_spans(spec: TaskSpec) -> "TaskSpans | None":
+    from streamrt.runtime.tasks.spans import open_spans
+
+    return open_spans(spec)

@@ -9,13 +9,14 @@ from streamrt.errors import (
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
     SinkBackpressureError,
+    SinkFencedError,
     StateError,
     StoreCorruptedError,
     StoreLockedError,
     TransactionError,
 )
 from streamrt.kafka import KafkaRequestError
-from streamrt.runtime.report import Failure, Report
+from streamrt.runtime.report import Failure, Pause, Report
 from streamrt.runtime.tasks.sinks import pause_of
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.topology import TaskId
@@ -28,6 +29,7 @@ RETRIABLE_ERRORS = (
     KafkaBrokerUnavailableError,
     LookupUnavailableError,
     SchemaRegistryUnavailableError,
+    SinkFencedError,
     StoreLockedError,
 )
 """Retriable errors: another attempt from the committed offsets may succeed."""
@@ -46,7 +48,7 @@ def note_trouble(report: Report, task: StreamTask, trouble: Exception, *, repair
         repair: whether to delete damaged stores; otherwise they end the application.
     """
     if isinstance(trouble, SinkBackpressureError):
-        report.stalled[task.id] = pause_of(trouble)
+        report.stalled[task.id] = Pause(pause_of(trouble), trouble.reason)
     elif isinstance(trouble, StoreCorruptedError) and repair:
         try:
             task.stores.destroy(trouble)

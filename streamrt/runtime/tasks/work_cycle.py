@@ -7,12 +7,13 @@ import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 
+from streamrt.common.logs import log_context
 from streamrt.errors import ProducerError, SinkError
 from streamrt.kafka.writer import WriterFailedError
 from streamrt.records import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.report import Failure, Report, StoreTime
+from streamrt.runtime.report import Failure, Pause, Report, StoreTime
 from streamrt.runtime.tasks.commit import flush_writer
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
 from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
@@ -44,6 +45,7 @@ class WorkCycle:
         registry: the tasks of this process.
         context: start offsets, current time and watermarks. It may be replaced during the cycle.
         resident: whether tasks stay open after the cycle. Otherwise each task is closed before the next one begins.
+        number: number of the cycle, for log lines.
 
     Attributes:
         report: the work done so far.
@@ -52,13 +54,14 @@ class WorkCycle:
             they continue, which bounds memory.
     """
 
-    def __init__(self, registry: TaskRegistry, context: BatchContext, *, resident: bool) -> None:
+    def __init__(self, registry: TaskRegistry, context: BatchContext, *, resident: bool, number: int = 0) -> None:
         self.report = Report()
         self.context = context
         self.aborted: set[StreamTask] = set()
         self.paused = False
         self._registry = registry
         self._resident = resident
+        self._number = number
         self._limits: Limits | None = None
         # The active task, and all that have worked in this cycle and are neither prepared nor ended.
         self._active: StreamTask | None = None
@@ -89,7 +92,8 @@ class WorkCycle:
         if task_id.stream in self._registry.merged:
             self._gathered.setdefault(task_id, {}).setdefault(partition, []).append(chunk)
             return True
-        going_on = self._process_chunk(chunk, task_id)
+        with self._at_work(task_id):
+            going_on = self._process_chunk(chunk, task_id)
         self._cut = not going_on
         return going_on
 
@@ -109,18 +113,18 @@ class WorkCycle:
             the output limit is reached, or the work of a task was aborted.
         """
         waiting = [chunk for chunk in chunks if self.has_unprocessed(chunk)]
-        going_on = True
-        if not chunks:
-            going_on = self._enter(task_id) is not None
-        elif not waiting:
+        if chunks and not waiting:
             return [], True
-        elif task_id.stream in self._registry.merged:
-            delivered: dict[TopicPartition, list[Chunk]] = {}
-            for chunk in waiting:
-                delivered.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
-            going_on = self._process_merged(task_id, delivered)
-        else:
-            going_on = all(self._process_chunk(chunk, task_id) for chunk in waiting)
+        with self._at_work(task_id):
+            if not chunks:
+                going_on = self._enter(task_id) is not None
+            elif task_id.stream in self._registry.merged:
+                delivered: dict[TopicPartition, list[Chunk]] = {}
+                for chunk in waiting:
+                    delivered.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
+                going_on = self._process_merged(task_id, delivered)
+            else:
+                going_on = all(self._process_chunk(chunk, task_id) for chunk in waiting)
         rest = [
             chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
             for chunk in waiting
@@ -148,8 +152,21 @@ class WorkCycle:
         if task is None:
             self.report.complete = False
             return False
-        start = {partition: self.position(partition) for partition in self._registry.merge_order(task_id)}
-        merge = Merge(delivered, start, self._chain(task).times, self._registry.clients)
+        # Records whose values a sink has already come first, up to the same offsets as before: otherwise, values of a record
+        # behind them could come earlier this time, and be dropped with theirs.
+        until = self._registry.sinks.replayed({each: self.position(each) for each in task.inputs})
+        if until and not self._merge(task, delivered, until):
+            return False
+        return self._merge(task, delivered, None)
+
+    def _merge(
+        self,
+        task: StreamTask,
+        delivered: Mapping[TopicPartition, list[Chunk]],
+        until: Mapping[TopicPartition, int] | None,
+    ) -> bool:
+        start = {partition: self.position(partition) for partition in self._registry.merge_order(task.id)}
+        merge = Merge(delivered, start, self._chain(task).times, self._registry.clients, until)
         try:
             return self._run(merge.runs(), task, merge)
         finally:
@@ -161,7 +178,8 @@ class WorkCycle:
             if self._cut:
                 self.report.complete = False
                 break
-            self._cut = not self._process_merged(task_id, delivered)
+            with self._at_work(task_id):
+                self._cut = not self._process_merged(task_id, delivered)
 
     def tick(self, task_id: TaskId) -> bool:
         """Tick a task that has no records, so that its operators see the current time.
@@ -172,7 +190,8 @@ class WorkCycle:
         if self._limits is not None and self._registry.clock() >= self._limits.deadline:
             self.report.unfinished[task_id] = True
             return False
-        return self._enter(task_id) is not None
+        with self._at_work(task_id):
+            return self._enter(task_id) is not None
 
     def settle(self) -> None:
         """Process the kept chunks, and commit all processed work."""
@@ -187,7 +206,8 @@ class WorkCycle:
         try:
             if self._registry.spec.transactional:
                 for task, publish in zip(prepared, self._publishing(prepared), strict=True):
-                    self._commit(task, publish)
+                    with self._at_work(task.id):
+                        self._commit(task, publish)
                 return
             try:
                 refusal = self._flush(prepared)
@@ -197,7 +217,8 @@ class WorkCycle:
                 return
             for task in prepared:
                 if refusal is None:
-                    self._commit(task, task.publish)
+                    with self._at_work(task.id):
+                        self._commit(task, task.publish)
                     continue
                 kind, message, cause = refusal
                 tasks = ", ".join(str(other.id) for other in prepared)
@@ -213,8 +234,13 @@ class WorkCycle:
         pool = self._registry.pool
         if pool is None or len(prepared) == 1:
             return [task.publish for task in prepared]
+
+        def publish(task: StreamTask) -> None:
+            with self._at_work(task.id):
+                task.publish()
+
         # Each commit waits some milliseconds for the brokers, so they run in parallel.
-        futures = [pool.submit(task.publish) for task in prepared]
+        futures = [pool.submit(publish, task) for task in prepared]
         wait(futures)
         return [future.result for future in futures]
 
@@ -222,8 +248,9 @@ class WorkCycle:
         """Make the outputs of tasks durable; return kind, message and cause of the failure if a record was lost."""
         # They share one writer, unless it was replaced after some of them had begun.
         writers = {id(task.writer): task.writer for task in prepared}.values()
-        callbacks, changelogs = self._registry.spec.callbacks, self._changelogs()
-        refusals = [flush_writer(writer, callbacks, changelogs) for writer in writers]
+        spec, changelogs = self._registry.spec, self._changelogs()
+        skip = "produce" in spec.policies.skipped
+        refusals = [flush_writer(writer, spec.callbacks, changelogs, skip=skip) for writer in writers]
         return next((each for each in refusals if each is not None), None)
 
     def close(self) -> None:
@@ -242,6 +269,10 @@ class WorkCycle:
             self._withdraw(task, None)
 
     # -- The active task -------------------------------------------------------------------------------------------
+
+    def _at_work(self, task_id: TaskId) -> log_context:
+        """Return a context in which log lines name the task and the cycle."""
+        return log_context({**self._registry.log_fields(task_id), "batch": self._number})
 
     def _chain(self, task: StreamTask) -> OperatorChain:
         return self._registry.chain(task.id.stream)
@@ -269,8 +300,11 @@ class WorkCycle:
 
     def _leave(self, task: StreamTask) -> None:
         """Assign the outputs of the chain to its task; the chain may work for another task next."""
-        collector, work = self._chain(task).collector, _work_of(task)
+        chain, work = self._chain(task), _work_of(task)
+        collector, (skipped, dead_letters) = chain.collector, chain.failed.take()
         work.produced += collector.produced
+        work.skipped += skipped
+        work.dead_letters += dead_letters
         work.collected += collector.collected
         collector.produced, collector.collected = 0, []
         self._active = None
@@ -294,11 +328,13 @@ class WorkCycle:
             reached = {each: done.end for each, done in former.items()}
             task = self._registry.add_for(self.context, task_id, reached)
         expected = dict(task.start)
-        if not task.is_open and not self._open(task):
+        if not (task.is_open or self._open(task)) or not self._read_positions(task):
             return None
         self._active = task
         self._working.append(task)
         task.begin_work()
+        if self._registry.spans is not None:
+            _work_of(task).span = self._registry.spans.commit(task_id)
         chain.work_for(task)
         for each, start in task.start.items():
             begin = former[each].start if each in former else expected[each]
@@ -317,6 +353,22 @@ class WorkCycle:
             self._release(task)
             raise
         return True
+
+    def _read_positions(self, task: StreamTask) -> bool:
+        """Ask transactional sinks how far they have the values of a task; return whether it can work."""
+        try:
+            self._registry.sinks.begin(task.id.stream, task.start)
+        except HANDLED_ERRORS as trouble:
+            self._release(task)
+            self.aborted.add(task)
+            note_trouble(self.report, task, trouble)
+        except SinkError as error:
+            self._release(task)
+            self.aborted.add(task)
+            note_failure(self.report, Failure("sink", task.id, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
+        else:
+            return True
+        return False
 
     def _is_timely(self, task: StreamTask) -> bool:
         """Tick a task that has not seen this context; return whether records may follow."""
@@ -430,13 +482,14 @@ class WorkCycle:
         """Prepare or commit the work of a task; return whether another task may follow."""
         if task is self._active:
             self._leave(task)
-        try:
-            return self._end(task)
-        except BaseException:
-            self._release(task)
-            raise
-        finally:
-            self._forget(task)
+        with self._at_work(task.id):
+            try:
+                return self._end(task)
+            except BaseException:
+                self._release(task)
+                raise
+            finally:
+                self._forget(task)
 
     def _end(self, task: StreamTask) -> bool:
         end = {partition: self.report.ranges[partition].end for partition in task.inputs}
@@ -446,10 +499,10 @@ class WorkCycle:
             self._meet(task, trouble)
             return False
         idle = all(end[partition] <= at for partition, at in task.start.items()) and not task.stores.dirty
-        if idle and not _work_of(task).produced:
+        if idle and not _work_of(task).produced and not _work_of(task).dead_letters:
             if self._registry.spec.transactional:
-                # Nothing to commit, but this process now holds the transactional id: all others are fenced.
-                self._note_committer(task)
+                # Nothing to commit, but this process now holds the transactional id.
+                self._registry.note_committer(task, self.report)
             self._note_times(task)
             self._gather(task)
             if not self._resident:
@@ -457,11 +510,14 @@ class WorkCycle:
             return True
         sinks = self._registry.sinks
         try:
-            task.prepare(end, lambda: sinks.flush(task.inputs))
+            # The next attempt may divide unfinished work elsewhere: none of it may be dropped then.
+            task.prepare(end, lambda: sinks.flush(task.start if task.unfinished else end))
         except HANDLED_ERRORS as trouble:
             self._meet(task, trouble)
             return False
         except SinkError as error:
+            if self._reject(task, error):
+                return False
             self._give_up(task, Failure("sink", task.id, None, str(error), error.__cause__, trace_of(error)))  # type: ignore[arg-type]
             return False
         except ProducerError as refusal:
@@ -471,20 +527,33 @@ class WorkCycle:
             )
             self._give_up(task, failure)
             return False
+        _note(task, "prepared")
         _work_of(task).sunk = sinks.drain(task.inputs)
         if self._registry.spec.transactional and not self._resident:
             return self._commit(task, task.publish)
         self._prepared.append(task)
         return True
 
+    def _reject(self, task: StreamTask, error: SinkError) -> bool:
+        """Have a record whose value a sink rejects come again, to be skipped or kept; return whether that can be done."""
+        policies = self._registry.spec.policies
+        tolerated = "sink" in policies.topics or "sink" in policies.skipped
+        if not tolerated or not self._registry.rejected.add(error):
+            return False
+        self._abort(task)
+        self.report.stalled[task.id] = Pause(0.0, str(error), rejected=True)
+        return True
+
     def _commit(self, task: StreamTask, publish: Callable[[], None]) -> bool:
         try:
             publish()
+            _note(task, "published")
             task.store()
+            _note(task, "stored")
         except HANDLED_ERRORS as trouble:
             self._meet(task, trouble, repair=False)
             return False
-        self._note_committer(task)
+        self._registry.note_committer(task, self.report)
         self._note_times(task)
         self._gather(task)
         if not self._resident:
@@ -493,10 +562,6 @@ class WorkCycle:
             self._release(task)
             self.aborted.add(task)
         return True
-
-    def _note_committer(self, task: StreamTask) -> None:
-        task.last_committer = True
-        self.report.workers[task.id] = self._registry.clients.worker
 
     def _note_times(self, task: StreamTask) -> None:
         self.report.times.update({(task.id, store): time for store, time in task.times.items()})
@@ -515,7 +580,13 @@ class WorkCycle:
     def _gather(self, task: StreamTask) -> None:
         """Add the outputs of a task, which are now committed, to the report."""
         work = _work_of(task)
+        if work.span is not None:
+            work.span.committed(work.counts(), ((each, self.report.ranges[each].end) for each in task.inputs))
         self.report.produced += work.produced
+        self.report.skipped += work.skipped
+        self.report.dead_letters += work.dead_letters
+        for partition in task.inputs:
+            self._registry.rejected.forget(partition, self.report.ranges[partition].end)
         self.report.collected += work.collected
         self.report.sunk += work.sunk
         task.work = None
@@ -550,15 +621,17 @@ class WorkCycle:
 
     def _release(self, task: StreamTask) -> None:
         """Close the stores of a task. Uncommitted work is dropped."""
-        note_close_error(self.report, task, task.abort() if self._resident else task.close())
-        if not self._resident:
-            self._registry.remove(task)
+        note_close_error(
+            self.report, task, self._registry.abort(task) if self._resident else self._registry.remove(task)
+        )
 
     def _withdraw(self, task: StreamTask, failure: Failure | None) -> None:
         """Remove the uncommitted work of a task from the report."""
         self.aborted.add(task)
         self._registry.sinks.pause(task.inputs)
         report, work = self.report, _work_of(task)
+        if work.span is not None:
+            work.span.aborted(work.counts(), "aborted" if failure is None else f"failed: {failure.kind}")
         report.records -= work.records
         report.outputs -= work.outputs
         task.work = None
@@ -577,6 +650,13 @@ def _work_of(task: StreamTask) -> Work:
     if task.work is None:
         raise RuntimeError(f"task {task.id} has not worked since its last commit")
     return task.work
+
+
+def _note(task: StreamTask, step: str) -> None:
+    """Note in the span of a task, if it has one, that a step of its commit is done."""
+    span = _work_of(task).span
+    if span is not None:
+        span.note(step)
 
 
 def _as_far_as(times: Mapping[str, StoreTime], watermarks: Mapping[str, int]) -> dict[str, int]:

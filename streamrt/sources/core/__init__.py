@@ -1,5 +1,5 @@
 """Sources without further dependencies."""
 
-from streamrt.connectors import CSVSource
+from streamrt.connectors import CSVSource, KafkaReplicatorSource
 
-__all__ = ["CSVSource"]
+__all__ = ["CSVSource", "KafkaReplicatorSource"]

@@ -1,0 +1,271 @@
+"""Rows of an Arrow table from the values of a sink: types of columns are inferred, and unified with those of the target."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
+from streamrt.errors import SinkError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["KEY_COLUMN", "TIMESTAMP_COLUMN", "ArrowRows"]
+
+KEY_COLUMN = "_key"
+TIMESTAMP_COLUMN = "_timestamp"
+
+_FLEXIBLE = 38
+"""Digits of a decimal column."""
+
+
+class ArrowRows:
+    """Turns batches into Arrow tables that can be appended to a table.
+
+    Args:
+        target: the table in words, such as "table 'orders'".
+        metadata: whether the columns `_timestamp` and `_key` are added.
+        extend: whether the target gets columns that it lacks.
+        times: whether the target has a type for times of day.
+
+    Attributes:
+        metadata: whether the columns `_timestamp` and `_key` are added.
+    """
+
+    def __init__(self, target: str, *, metadata: bool, extend: bool, times: bool = False) -> None:
+        self._target = target
+        self.metadata = metadata
+        self._extend = extend
+        self._times = times
+
+    def table(self, batches: Sequence[SinkBatch], existing: "pyarrow.Schema | None") -> "pyarrow.Table":
+        """Return the rows of batches, with the columns that they have values for.
+
+        Args:
+            batches: the values.
+            existing: the schema of the target; None if it is not there yet.
+
+        Raises:
+            SinkError: if a value has no place in the target; the message names its column and its offset.
+        """
+        import pyarrow
+
+        items = [(batch, item) for batch in batches for item in batch]
+        columns: dict[str, list[Any]] = {}
+        for number, (batch, item) in enumerate(items):
+            for column, field in self._fields(batch, item).items():
+                values = columns.get(column)
+                if values is None:
+                    values = columns[column] = [None] * len(items)
+                values[number] = field
+        if existing is None:
+            existing = pyarrow.schema(self.metadata_fields())
+        for field in existing:
+            if not field.nullable:
+                columns.setdefault(field.name, [None] * len(items))
+        fields, arrays = [], []
+        for column, values in columns.items():
+            index = existing.get_field_index(column)
+            field = existing.field(index) if index >= 0 else None
+            found = self._array(column, values, items, field)
+            if found is not None:
+                fields.append(pyarrow.field(column, found.type, nullable=field is None or field.nullable))
+                arrays.append(found)
+        if not arrays and len(existing):
+            # A table without columns would have no rows.
+            fields, arrays = [existing.field(0)], [pyarrow.nulls(len(items), existing.field(0).type)]
+        return pyarrow.table(arrays, schema=pyarrow.schema(fields))
+
+    def metadata_fields(self) -> list["pyarrow.Field"]:
+        """Return the columns that are added to those of values."""
+        import pyarrow
+
+        if not self.metadata:
+            return []
+        return [
+            pyarrow.field(TIMESTAMP_COLUMN, pyarrow.timestamp("us", "UTC")),
+            pyarrow.field(KEY_COLUMN, pyarrow.string()),
+        ]
+
+    def _fields(self, batch: SinkBatch, item: SinkItem) -> dict[str, Any]:
+        if not isinstance(item.value, Mapping):
+            raise SinkError(
+                f"the value of {_place(batch, item)} is of type {type(item.value).__name__}: rows are made of dicts, so "
+                "convert it with apply() before sink()"
+            )
+        row = dict(item.value)
+        for column in row:
+            if not isinstance(column, str) or not column or "\0" in column or not _is_unicode(column):
+                raise SinkError(f"a field of {_place(batch, item)} has no usable name of a column")
+        if not self.metadata:
+            return row
+        for column in (TIMESTAMP_COLUMN, KEY_COLUMN):
+            if column in row:
+                raise SinkError(
+                    f"the value of {_place(batch, item)} has the field {column!r}, which the sink adds: rename it, or pass "
+                    "include_metadata=False to the sink"
+                )
+        return {TIMESTAMP_COLUMN: _Milliseconds(item.timestamp), KEY_COLUMN: _key_text(item.key), **row}
+
+    def _array(
+        self, column: str, values: list[Any], items: Sequence[tuple[SinkBatch, SinkItem]], field: "pyarrow.Field | None"
+    ) -> "pyarrow.Array | None":
+        """Return a column; None if it has no values and the target lacks it."""
+        import pyarrow
+
+        if values and isinstance(values[0], _Milliseconds):
+            array = pyarrow.array(values, pyarrow.int64()).cast(pyarrow.timestamp("ms", "UTC"))
+            return array.cast(pyarrow.timestamp("us", "UTC") if field is None else field.type)
+        kind = None if field is None else field.type
+        try:
+            target = self._unified(kind, pyarrow.array(values).type)
+            if target is not None:
+                self._check_new(column, field, values, items)
+                array = pyarrow.array(values, target)
+                if field is None or field.nullable or not array.null_count:
+                    return array
+        except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+            # Found again below, with its place.
+            target = None
+        else:
+            if target is None:
+                return None
+        raise self._refusal(column, values, items, field)
+
+    def _refusal(
+        self, column: str, values: list[Any], items: Sequence[tuple[SinkBatch, SinkItem]], field: "pyarrow.Field | None"
+    ) -> SinkError:
+        """Return the error that names the first value that a column cannot hold."""
+        import pyarrow
+
+        kind = None if field is None else field.type
+        for value, (batch, item) in zip(values, items, strict=True):
+            where = f"column {column!r} of {self._target} cannot hold the value of {_place(batch, item)}"
+            if value is None and field is not None and not field.nullable:
+                return SinkError(f"{where}: it is null, and the column is required")
+            try:
+                unified = self._unified(kind, pyarrow.array([value]).type)
+                if unified is not None:
+                    pyarrow.array([value], unified)
+                    kind = unified
+            except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+                # The texts of these errors quote values.
+                holds = "" if kind is None else f", and the column is {kind}"
+                return SinkError(
+                    f"{where}: it is of type {type(value).__name__}{holds}; convert it with apply() before sink()"
+                )
+        return SinkError(f"the values of column {column!r} of {self._target} have no common type")
+
+    def _check_new(
+        self,
+        column: str,
+        field: "pyarrow.Field | None",
+        values: list[Any],
+        items: Sequence[tuple[SinkBatch, SinkItem]],
+    ) -> None:
+        if field is not None or self._extend:
+            return
+        origin = next(_place(*each) for value, each in zip(values, items, strict=True) if value is not None)
+        raise SinkError(
+            f"column {column!r} does not exist in {self._target}, and the sink adds no columns ({origin}): add it, or drop "
+            "the field before sink()"
+        )
+
+    def _unified(self, target: "pyarrow.DataType | None", found: "pyarrow.DataType") -> "pyarrow.DataType | None":
+        """Return the type of a column that holds values of a found type; None if nothing is known of it.
+
+        Raises:
+            TypeError: if the column cannot hold them.
+        """
+        import pyarrow
+        from pyarrow import types
+
+        if types.is_null(found):
+            return target
+        if types.is_struct(found):
+            return self._unified_struct(target, found)
+        if types.is_list(found) or types.is_large_list(found):
+            if target is not None and not (types.is_list(target) or types.is_large_list(target)):
+                raise TypeError
+            known = None if target is None else target.value_type
+            inner = self._unified(known, found.value_type)
+            if inner is None or inner == known:
+                return target
+            return pyarrow.list_(inner)
+        if target is not None and not types.is_null(target):
+            if any(of(found) and any(of_target(target) for of_target in fitting) for of, fitting in _fitting()):
+                return target
+            raise TypeError
+        return self._leaf(found)
+
+    def _unified_struct(
+        self, target: "pyarrow.DataType | None", found: "pyarrow.DataType"
+    ) -> "pyarrow.DataType | None":
+        import pyarrow
+
+        if target is not None and not pyarrow.types.is_struct(target):
+            raise TypeError
+        fields = {} if target is None else {field.name: field for field in target}
+        for field in found:
+            known = fields.get(field.name)
+            inner = self._unified(None if known is None else known.type, field.type)
+            if inner is not None and (known is None or inner != known.type):
+                if known is None and target is not None and not self._extend:
+                    raise TypeError
+                fields[field.name] = pyarrow.field(field.name, inner)
+        return pyarrow.struct(list(fields.values())) if fields else None
+
+    def _leaf(self, found: "pyarrow.DataType") -> "pyarrow.DataType":
+        import pyarrow
+        from pyarrow import types
+
+        if types.is_timestamp(found):
+            return pyarrow.timestamp("us", "UTC")
+        if types.is_decimal(found):
+            return pyarrow.decimal128(_FLEXIBLE, max(0, found.scale))
+        if types.is_signed_integer(found) or types.is_unsigned_integer(found):
+            return pyarrow.int64()
+        plain = (types.is_boolean, types.is_floating, types.is_string, types.is_binary, types.is_date32)
+        if any(of(found) for of in plain) or (self._times and types.is_time64(found)):
+            return found
+        raise TypeError
+
+
+class _Milliseconds(int):
+    """The event time of a record."""
+
+
+def _fitting() -> Collection[tuple[Any, tuple[Any, ...]]]:
+    """Return each kind of values with the kinds of columns that hold it without loss."""
+    from pyarrow import types
+
+    texts = (types.is_string, types.is_large_string)
+    binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    return (
+        (types.is_boolean, (types.is_boolean,)),
+        (types.is_integer, (types.is_integer, types.is_floating, types.is_decimal)),
+        (types.is_floating, (types.is_floating,)),
+        (types.is_decimal, (types.is_decimal,)),
+        (types.is_string, texts),
+        (types.is_binary, binaries),
+        (types.is_date32, (types.is_date,)),
+        (types.is_timestamp, (types.is_timestamp,)),
+        (types.is_time64, (types.is_time64,)),
+    )
+
+
+def _place(batch: SinkBatch, item: SinkItem) -> str:
+    return f"{batch.topic}[{batch.partition}] at offset {item.offset}"
+
+
+def _key_text(key: Any) -> str | None:
+    if key is None or isinstance(key, str):
+        return key
+    return key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,275 @@
+"""A sink of Neo4j: a Cypher query runs for each value."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from streamrt.connectors.argument_checks import check_texts, checked_choice, checked_count
+from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
+from streamrt.connectors.credentials import Credential, CredentialInput
+from streamrt.connectors.failures import PassingError, first_line
+from streamrt.connectors.libraries import require_library
+from streamrt.connectors.retries import Retries
+from streamrt.connectors.sinks.base import BatchingSink
+from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
+from streamrt.connectors.sinks.common import (
+    ClientSettings,
+    bounded,
+    close_with,
+    identified,
+    origin,
+    text_key,
+    type_name,
+)
+from streamrt.errors import ArgumentTypeError, SinkError
+
+if TYPE_CHECKING:
+    import neo4j
+
+__all__ = ["Neo4jSink"]
+
+Scheme = Literal["bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc"]
+
+# The names are those of Neo4j's own connectors.
+_PREFIX = """UNWIND $records AS __record
+WITH __record.value AS event, __record.value AS __value, __record.key AS __key, __record.header AS __header,
+ __record.timestamp AS __timestamp, __record.topic AS __topic, __record.partition AS __partition,
+ __record.offset AS __offset, __record.id AS __id
+"""
+# What the client raises for values that it cannot send.
+_UNSENDABLE = (OverflowError, TypeError, ValueError, RecursionError)
+
+
+class Neo4jSink(BatchingSink):
+    """Runs a Cypher query for each value, in order, with one transaction for each chunk.
+
+    In the query, `event` and `__value` are the value, `__key` the key, `__header` a map of headers, `__timestamp` the time of
+    the record in milliseconds, and `__topic`, `__partition` and `__offset` its origin. `__id` is a text of these three and
+    the number of the value within its offset: no two values have the same one.
+
+    Chunks repeat after a crash. If the query only merges nodes and relationships by keys, and sets properties, the graph
+    is the same then. If it creates nodes, let it `MERGE` them by `__id`, so that each value is stored once. Needs the extra
+    `neo4j`.
+
+    Args:
+        host: host of the server.
+        port: port of its Bolt protocol.
+        username: name of the user.
+        password: the password, or a function that returns it. The process that connects calls the function. A string
+            reaches tasks by a broadcast of Spark.
+        cypher_query: the query for one value.
+        chunk_size: maximum number of values in a transaction.
+        database: name of the database; None for the user's home database.
+        scheme: the scheme of the connection: "bolt" for one server; "neo4j" for the addresses that a cluster
+            announces; with "+s" for TLS, and with "+ssc" for TLS without verification.
+        on_client_connect_success: called without arguments after `setup` succeeds.
+        on_client_connect_failure: called with the exception when `setup` fails.
+        kwargs: more settings of `neo4j.GraphDatabase.driver`, such as `max_connection_lifetime`.
+
+    Raises:
+        ConfigurationError: if an argument cannot be used, or neo4j is not installed.
+
+    Example:
+        ```python
+        sink = Neo4jSink(
+            "graph",
+            7687,
+            "writer",
+            lambda: os.environ["GRAPH_PASSWORD"],
+            "MERGE (p:Person {name: event.name}) MERGE (c:City {name: event.city}) MERGE (p)-[:LIVES_IN]->(c)",
+        )
+        sdf.sink(sink)
+        ```
+    """
+
+    _retries: ClassVar[Retries] = Retries()
+    _driver: "neo4j.Driver | None" = None
+    _close: Callable[[], object] | None = None
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        username: str,
+        password: CredentialInput,
+        cypher_query: str,
+        chunk_size: int = 10_000,
+        *,
+        database: str | None = None,
+        scheme: Scheme = "bolt",
+        on_client_connect_success: ClientConnectSuccessCallback | None = None,
+        on_client_connect_failure: ClientConnectFailureCallback | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(on_client_connect_success, on_client_connect_failure)
+        require_library("Neo4jSink", "neo4j", "neo4j")
+        check_texts("Neo4jSink", host=host, username=username, cypher_query=cypher_query)
+        if database is not None:
+            check_texts("Neo4jSink", database=database)
+        checked_count("Neo4jSink", "port", port, 1, 65_535)
+        checked_count("Neo4jSink", "chunk_size", chunk_size)
+        checked_choice("Neo4jSink", "scheme", scheme, get_args(Scheme))
+        self._uri = f"{scheme}://{host}:{port}"
+        self._target = f"{f'database {database}' if database else 'the home database'} of Neo4j at {host}:{port}"
+        self._username = username
+        self._password = Credential(password, "Neo4jSink(password=...)")
+        self._query = _PREFIX + cypher_query
+        self._chunk_size = chunk_size
+        self._database = database
+        self._settings = ClientSettings("Neo4jSink", kwargs)
+        try:
+            # It does not connect yet.
+            self._made("unused").close()
+        except Exception:  # noqa: BLE001 - the text of the error would show values
+            raise ArgumentTypeError(
+                f"Neo4jSink got unsupported settings among {', '.join(('host', *kwargs))}: it takes those of "
+                "neo4j.GraphDatabase.driver"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"Neo4jSink({self._target})"
+
+    def setup(self) -> None:
+        """Connect to the server, and let it check the query.
+
+        Raises:
+            SinkError: if the server cannot be reached, or refuses the credentials, the database or the query.
+        """
+        import neo4j.exceptions as errors
+
+        try:
+            with self._session() as session:
+                session.run("EXPLAIN " + self._query, records=[]).consume()
+        except PassingError as error:
+            raise SinkError(f"Neo4jSink cannot reach {self._target}: {error}") from None
+        except (errors.Neo4jError, errors.DriverError, OSError) as error:
+            translated = self._translated(error)
+            if isinstance(translated, PassingError):
+                raise SinkError(f"Neo4jSink cannot reach {self._target}: {translated}") from None
+            if isinstance(error, errors.ClientError) and str(error.code).startswith("Neo.ClientError.Statement."):
+                first = str(error.message).splitlines()[0]
+                raise SinkError(f"Neo4jSink cannot run its query in {self._target}: {first}") from None
+            raise translated from None
+
+    def write(self, batch: SinkBatch) -> None:
+        """Run the query for the values of a batch.
+
+        Args:
+            batch: the values of one partition.
+
+        Raises:
+            SinkBackpressureError: if the server is away or busy.
+            SinkError: if a value cannot be sent, or the query fails for it.
+        """
+        records = [(item, _record(batch, identity, item)) for identity, item in identified(batch)]
+        what = f"Neo4jSink's write of {batch.topic}[{batch.partition}] to {self._target}"
+        for chunk in bounded(records, lambda _: 1, count=self._chunk_size, total=self._chunk_size):
+            self._retries.write(lambda chunk=chunk: self._send(batch, chunk), passing=(PassingError,), what=what)  # type: ignore[misc]
+
+    def _send(self, batch: SinkBatch, chunk: list[tuple[SinkItem, dict[str, Any]]]) -> None:
+        error = self._attempt([record for _, record in chunk], commit=True)
+        if error is None:
+            return
+        # The shortest beginning of the chunk that fails ends with the value to blame.
+        works, fails = 0, len(chunk)
+        while fails - works > 1:
+            middle = (works + fails) // 2
+            found = self._attempt([record for _, record in chunk[:middle]], commit=False)
+            works, fails, error = (middle, fails, error) if found is None else (works, middle, found)
+        item, record = chunk[fails - 1]
+        if not isinstance(error, _UNSENDABLE):
+            code = getattr(error, "code", None) or type_name(error)
+            raise SinkError(
+                f"Neo4jSink cannot write {origin(batch, item)} to {self._target}: its query fails with {code}",
+                batch.record_of(item),
+            )
+        where = self._unsendable(record)
+        raise SinkError(
+            f"Neo4jSink cannot write {where}{origin(batch, item)} to {self._target}: Neo4j has no such type or number "
+            f"({type_name(error)})",
+            batch.record_of(item),
+        )
+
+    def _attempt(self, records: list[dict[str, Any]], *, commit: bool) -> Exception | None:
+        """Run the query in a transaction; return the error if it will not pass."""
+        import neo4j.exceptions as errors
+
+        try:
+            with self._session() as session, session.begin_transaction() as transaction:
+                transaction.run(self._query, records=records).consume()
+                if commit:
+                    transaction.commit()
+                else:
+                    transaction.rollback()
+        except _UNSENDABLE as error:
+            return error
+        except (errors.Neo4jError, errors.DriverError, OSError) as error:
+            translated = self._translated(error)
+            if isinstance(translated, PassingError):
+                self._disconnect()
+                raise translated from None
+            return error
+        return None
+
+    def _unsendable(self, record: Mapping[str, Any]) -> str:
+        """Return the column that the client cannot send, in words."""
+        value = record["value"]
+        if isinstance(value, Mapping):
+            for name, part in value.items():
+                try:
+                    with self._session() as session:
+                        session.run("RETURN 0", part={name: part}).consume()
+                except _UNSENDABLE:
+                    return f"column {name!r} of "
+        return ""
+
+    def _session(self) -> "neo4j.Session":
+        if self._driver is None:
+            self._driver = self._made(self._password.reveal())
+            self._close = close_with(self, self._driver)
+        return self._driver.session(database=self._database)
+
+    def _made(self, password: str) -> "neo4j.Driver":
+        import neo4j
+
+        settings = {
+            "connection_timeout": 10.0,
+            # Advice on the query is for those who write it, not for the log of each chunk.
+            "notifications_min_severity": "OFF",
+            **self._settings.reveal(),
+        }
+        return neo4j.GraphDatabase.driver(self._uri, auth=(self._username, password), **settings)
+
+    def _disconnect(self) -> None:
+        close, self._driver, self._close = self._close, None, None
+        if close is not None:
+            close()
+
+    def _translated(self, error: Exception) -> Exception:
+        """Return an error that shows no values."""
+        import neo4j.exceptions as errors
+
+        if isinstance(error, errors.AuthError):
+            # The function may return another password now.
+            refusal = "it refuses the credentials"
+            return PassingError(refusal) if self._password.changes else self._unusable(refusal)
+        if isinstance(error, errors.ServiceUnavailable | errors.SessionExpired | OSError):
+            return PassingError(first_line(error).rstrip(":."))
+        code = getattr(error, "code", None) or type_name(error)
+        retryable = isinstance(error, errors.Neo4jError | errors.DriverError) and error.is_retryable()
+        return PassingError(f"it answers {code}") if retryable else self._unusable(f"it answers {code}")
+
+    def _unusable(self, reason: str) -> SinkError:
+        return SinkError(f"Neo4jSink cannot use {self._target}: {reason}")
+
+
+def _record(batch: SinkBatch, identity: str, item: SinkItem) -> dict[str, Any]:
+    return {
+        "value": item.value,
+        "key": text_key(item.key),
+        "header": {name: text_key(value) for name, value in item.headers or ()},
+        "timestamp": item.timestamp,
+        "topic": batch.topic,
+        "partition": batch.partition,
+        "offset": item.offset,
+        "id": identity,
+    }

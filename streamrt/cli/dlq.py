@@ -1,0 +1,295 @@
+"""`streamrt dlq`: dead letters, which are looked at, sent to their topics again, or dropped."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption, open_cluster
+from streamrt.cli.output import JsonOption, examples, note, plural, print_json, print_table, time_text
+from streamrt.cli.values import ReadFormat, decode, json_form, readable
+
+if TYPE_CHECKING:
+    from streamrt.topics.dead_letter_queue import DeadLetterQueue, Letter
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Dead letters: records that an application could not process.")
+
+TopicArgument = Annotated[str, typer.Argument(help="The topic for dead letters, such as dead-letters__shop.")]
+FromOption = Annotated[list[str] | None, typer.Option("--from-topic", help="Only records of this topic.")]
+StageOption = Annotated[
+    list[str] | None, typer.Option("--stage", help="Only what failed there: deserialize, process, produce or sink.")
+]
+ErrorOption = Annotated[list[str] | None, typer.Option("--error", help="Only errors of this class, such as KeyError.")]
+OperatorOption = Annotated[
+    str, typer.Option("--operator", help="Only failures of operators whose description contains this text.")
+]
+AtOption = Annotated[
+    list[str] | None,
+    typer.Option("--at", metavar="PARTITION:OFFSET", help="Only the dead letter at this place of the topic."),
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=0, help="Stop after so many; 0 for all.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+Selection = Callable[["Letter"], bool]
+
+
+@app.callback()
+def _group() -> None:
+    """Dead letters: records that an application could not process."""
+
+
+@app.command(
+    "list",
+    epilog=examples("streamrt dlq list dead-letters__shop", "streamrt dlq list dead-letters__shop --each --json"),
+)
+def list_letters(
+    topic: TopicArgument,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 10.0,
+    from_topic: FromOption = None,
+    stage: StageOption = None,
+    error: ErrorOption = None,
+    operator: OperatorOption = "",
+    each: Annotated[
+        bool, typer.Option("--each", help="One line for each dead letter, instead of one for each kind.")
+    ] = False,
+    limit: LimitOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """List dead letters: how many there are of each kind, or each of them."""
+    with open_cluster(broker, config, timeout) as cluster:
+        found = _selected(
+            _queue(cluster.connection, topic, timeout), _selection(from_topic, stage, error, operator, None), limit
+        )
+        if each:
+            _print_each(found, as_json=as_json)
+        else:
+            _print_kinds(found, as_json=as_json)
+
+
+@app.command("show", epilog=examples("streamrt dlq show dead-letters__shop 0:17"))
+def show(
+    topic: TopicArgument,
+    place: Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="Where it is, as `list --each` shows it.")],
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 10.0,
+    read_format: Annotated[ReadFormat, typer.Option("--format", help="How to show key and value.")] = ReadFormat.auto,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one dead letter: what failed, and the record."""
+    with open_cluster(broker, config, timeout) as cluster:
+        found = list(
+            _selected(_queue(cluster.connection, topic, timeout), _selection(None, None, None, "", [place]), 1)
+        )
+    if not found:
+        raise typer.BadParameter(f"{topic} has no dead letter at {place} any more")
+    document = _document(found[0], read_format)
+    if as_json:
+        print_json(document)
+        return
+    for name, value in document.items():
+        shown = ", ".join(f"{key}={text}" for key, text in value) if name == "headers" else value
+        typer.echo(f"{name:<12}{readable(str(shown))}")
+
+
+@app.command(
+    "replay",
+    epilog=examples(
+        "streamrt dlq replay dead-letters__shop",
+        "streamrt dlq replay dead-letters__shop --error KeyError --limit 10 --yes",
+    ),
+)
+def replay(
+    topic: TopicArgument,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    from_topic: FromOption = None,
+    stage: StageOption = None,
+    error: ErrorOption = None,
+    operator: OperatorOption = "",
+    at: AtOption = None,
+    to: Annotated[str | None, typer.Option("--to", help="Send them to this topic instead.")] = None,
+    most_attempts: Annotated[
+        int, typer.Option("--max-attempts", min=0, help="Leave records that have failed as often; 0 for no limit.")
+    ] = 3,
+    limit: LimitOption = 0,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters to the topics that they come from, and take them out of the topic for dead letters.
+
+    Both happen in Kafka transactions: each record is sent once, also if the command is ended and given again.
+    """
+    with open_cluster(broker, config, timeout) as cluster:
+        queue = _queue(cluster.connection, topic, timeout)
+        selection = _selection(from_topic, stage, error, operator, at)
+        _confirm(queue, selection, limit, "Send", yes=yes)
+        handled = queue.replay(selection, to=to, most_attempts=most_attempts, limit=limit)
+    if as_json:
+        print_json(asdict(handled))
+        return
+    note(f"Sent {plural(handled.done, 'record')}, left {handled.left}.")
+    for name, count in sorted(handled.topics.items()):
+        note(f"  {name}: {count}")
+    if handled.exhausted:
+        note(
+            f"{plural(handled.exhausted, 'record')} failed {most_attempts} times or more, and stayed: --max-attempts 0 sends "
+            "them, too"
+        )
+
+
+@app.command("drop", epilog=examples("streamrt dlq drop dead-letters__shop --error UnicodeDecodeError"))
+def drop(
+    topic: TopicArgument,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    from_topic: FromOption = None,
+    stage: StageOption = None,
+    error: ErrorOption = None,
+    operator: OperatorOption = "",
+    at: AtOption = None,
+    limit: LimitOption = 0,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete dead letters permanently."""
+    with open_cluster(broker, config, timeout) as cluster:
+        queue = _queue(cluster.connection, topic, timeout)
+        selection = _selection(from_topic, stage, error, operator, at)
+        _confirm(queue, selection, limit, "Delete", yes=yes)
+        handled = queue.drop(selection, limit=limit)
+    if as_json:
+        print_json(asdict(handled))
+    else:
+        note(f"Deleted {plural(handled.done, 'dead letter')}, left {handled.left}.")
+
+
+def _queue(connection: Any, topic: str, timeout: float) -> "DeadLetterQueue":
+    from streamrt.topics.dead_letter_queue import DeadLetterQueue
+
+    return DeadLetterQueue(connection, topic, timeout)
+
+
+def _selected(queue: "DeadLetterQueue", selection: Selection, limit: int) -> "Iterable[Letter]":
+    return itertools.islice(filter(selection, queue.pending()), limit or None)
+
+
+def _selection(
+    topics: list[str] | None,
+    stages: list[str] | None,
+    errors: list[str] | None,
+    operator: str,
+    places: list[str] | None,
+) -> Selection:
+    """Return the condition that the options make."""
+    wanted = {_place(text) for text in places or ()}
+
+    def selected(letter: "Letter") -> bool:
+        why = letter.why
+        if wanted and (letter.record.partition, letter.record.offset) not in wanted:
+            return False
+        if why is None:
+            return not (topics or stages or errors or operator)
+        names = {why.error_class, why.error_class.rpartition(".")[2]}
+        return (
+            (not topics or why.topic in topics)
+            and (not stages or why.stage in stages)
+            and (not errors or not names.isdisjoint(errors))
+            and operator in why.operator
+        )
+
+    return selected
+
+
+def _place(text: str) -> tuple[int, int]:
+    partition, _, offset = text.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, such as 0:17")
+    return int(partition), int(offset)
+
+
+def _confirm(queue: "DeadLetterQueue", selection: Selection, limit: int, verb: str, *, yes: bool) -> None:
+    if not yes:
+        count = sum(1 for _ in _selected(queue, selection, limit))
+        typer.confirm(f"{verb} {plural(count, 'dead letter')}?", abort=True, err=True)
+
+
+def _print_kinds(found: "Iterable[Letter]", *, as_json: bool) -> None:
+    kinds: Counter[tuple[str, ...]] = Counter()
+    oldest: dict[tuple[str, ...], int] = {}
+    example: dict[tuple[str, ...], str] = {}
+    for letter in found:
+        why = letter.why
+        kind = ("", "", "", "no dead letter") if why is None else (why.topic, why.stage, why.operator, why.error_class)
+        kinds[kind] += 1
+        oldest[kind] = min(oldest.get(kind, letter.record.timestamp), letter.record.timestamp)
+        example.setdefault(kind, "" if why is None else why.message)
+    names = ("topic", "stage", "operator", "error_class")
+    if as_json:
+        print_json(
+            {
+                "kinds": [
+                    {
+                        **dict(zip(names, kind, strict=True)),
+                        "count": count,
+                        "oldest": oldest[kind],
+                        "message": example[kind],
+                    }
+                    for kind, count in kinds.most_common()
+                ]
+            }
+        )
+        return
+    rows = [[count, *kind, time_text(oldest[kind]), readable(example[kind])] for kind, count in kinds.most_common()]
+    print_table(["COUNT", "TOPIC", "STAGE", "OPERATOR", "ERROR", "OLDEST", "FIRST MESSAGE"], rows)
+
+
+def _print_each(found: "Iterable[Letter]", *, as_json: bool) -> None:
+    if as_json:
+        print_json({"letters": [_document(letter, ReadFormat.auto, json_values=True) for letter in found]})
+        return
+    rows = []
+    for letter in found:
+        record, why = letter.record, letter.why
+        told = ["", "", "no dead letter", "", ""]
+        if why is not None:
+            told = [
+                f"{why.topic}[{why.partition}] {why.offset}",
+                why.stage,
+                why.error_class,
+                readable(why.message),
+                str(why.attempt),
+            ]
+        rows.append([f"{record.partition}:{record.offset}", time_text(record.timestamp), *told])
+    print_table(["PLACE", "TIME", "RECORD", "STAGE", "ERROR", "MESSAGE", "ATTEMPT"], rows)
+
+
+def _document(letter: "Letter", read_format: ReadFormat, *, json_values: bool = False) -> dict[str, Any]:
+    """Return what is known about a dead letter."""
+    from streamrt.topics.dead_letters import without_error_headers
+
+    record = letter.record
+
+    def text(data: bytes | str | None) -> Any:
+        if data is None or isinstance(data, str):
+            return data
+        shown, name = decode(data, read_format)
+        return json_form(shown, name) if json_values else shown
+
+    return {
+        "place": f"{record.partition}:{record.offset}",
+        "time": time_text(record.timestamp),
+        **({} if letter.why is None else asdict(letter.why)),
+        "key": text(record.key),
+        "value": text(record.value),
+        "headers": [[name, text(value)] for name, value in without_error_headers(record.headers)],
+    }

@@ -1,0 +1,96 @@
+"""What commands print: tables, JSON, and examples in help texts."""
+
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["JsonOption", "examples", "note", "plural", "print_json", "print_table", "time_text"]
+
+_WIDE = 100_000
+"""Columns of output that is not a terminal: nothing is cut there."""
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def examples(*lines: str) -> str:
+    r"""Return the end of a help text, with one example in each line.
+
+    Args:
+        lines: the commands.
+
+    Example:
+        >>> examples("streamrt topics list")
+        'Examples:\n\n$ streamrt topics list'
+    """
+    return "\n\n".join(["Examples:", *(f"$ {line}" for line in lines)])
+
+
+def note(text: str) -> None:
+    """Print a line on stderr."""
+    typer.echo(text, err=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> plural(1, "record"), plural(2, "record")
+        ('1 record', '2 records')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one JSON document."""
+    import orjson
+
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table with a header. On a terminal it fits the width; elsewhere nothing is cut or coloured.
+
+    Args:
+        columns: the names of the columns. Numbers are aligned to the right.
+        rows: the cells; None is an empty cell.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [list(row) for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        numeric = any(isinstance(row[index], int) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        # As `Text`, because brackets in a str would be markup.
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    written = io.StringIO()
+    Console(file=written, width=_WIDE, color_system=None, force_terminal=False, highlight=False).print(table)
+    typer.echo("\n".join(line.rstrip() for line in written.getvalue().splitlines()))
+
+
+def time_text(milliseconds: int) -> str:
+    """Return a time as ISO 8601 in UTC.
+
+    Args:
+        milliseconds: milliseconds since the Unix epoch.
+
+    Example:
+        >>> time_text(1_700_000_000_123)
+        '2023-11-14T22:13:20.123Z'
+    """
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        # Kafka accepts timestamps of any year.
+        return f"{milliseconds} ms"
+    return f"{moment.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"

@@ -1,0 +1,74 @@
+"""`streamrt reset`: lets a stopped application start over."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from streamrt.runtime.driver.reset import ResetTo
+
+__all__ = ["reset"]
+
+
+def reset(
+    application: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="The module, and the name of the application in it.")
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Where to begin in the input topics: earliest, latest, a time such as 2026-03-01T12:00 (UTC unless it has "
+            "a zone), or offsets as str(checkpoint.offsets) has them."
+        ),
+    ] = "earliest",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Let an application start over: delete its state and its repartition topics, and set its offsets.
+
+    Stop all instances first. Input and output topics stay as they are.
+
+    For example: `streamrt reset shop:app --dry-run`, or `streamrt reset shop:app --to 2026-03-01T12:00 --yes`.
+    """
+    start = _start(to)
+
+    from streamrt.cli.loading import load_application
+
+    app = load_application(application)
+    report = app.reset(start, dry_run=True)
+    if not dry_run:
+        if not yes:
+            for line in report.lines():
+                typer.echo(line, err=as_json)
+            typer.confirm(f"Reset consumer group {report.group!r}?", abort=True, err=as_json)
+        report = app.reset(start)
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+        return
+    typer.echo(f"Consumer group {report.group!r}{' (nothing was changed)' if dry_run else ''}:")
+    for line in report.lines():
+        typer.echo(f"  {line}")
+
+
+def _start(text: str) -> "ResetTo":
+    """Return where to begin.
+
+    Raises:
+        BadParameter: if the text is no start.
+        ConfigurationError: if it looks like offsets and is not.
+    """
+    from streamrt.kafka.token import Offsets
+
+    if text in ("earliest", "latest"):
+        return cast("Literal['earliest', 'latest']", text)
+    if text.startswith("{"):
+        return Offsets.parse(text)
+    try:
+        # Python 3.10 does not take the Z of ISO 8601.
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not earliest, latest, a time or offsets", param_hint="--to") from None

@@ -1,0 +1,127 @@
+"""Formats of a schema registry for `streamrt consume`."""
+
+import urllib.parse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import typer
+
+from streamrt.cli.broker import REGISTRY_PREFIX, read_properties
+from streamrt.cli.values import ReadFormat, decode
+from streamrt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from streamrt.serializers import Deserializer, MessageField
+    from streamrt.serializers.registry import SchemaRegistryClientConfig
+
+__all__ = ["Decoder", "decoders"]
+
+Decoder = Callable[[bytes, Sequence[tuple[str, bytes | None]]], tuple[str, str]]
+"""Function of bytes and the headers of their record that returns a text and its format."""
+
+_SCHEMA_FORMATS = (ReadFormat.avro, ReadFormat.json_schema)
+
+
+def decoders(
+    topic: str, value_format: ReadFormat, key_format: ReadFormat, url: str | None, config: Path | None
+) -> tuple[Decoder, Decoder]:
+    """Return the functions that show values and keys.
+
+    Args:
+        topic: the topic that is read.
+        value_format: format of the values.
+        key_format: format of the keys.
+        url: the option `--registry`.
+        config: the option `--config`.
+
+    Raises:
+        ConfigurationError: if a schema registry is needed and missing, or its options are invalid.
+    """
+    from streamrt.serializers import MessageField
+
+    registry = None
+    if value_format in _SCHEMA_FORMATS or key_format in _SCHEMA_FORMATS:
+        registry = _registry(url, config)
+    elif url is not None:
+        raise typer.BadParameter("it is for the formats avro and json-schema alone", param_hint="--registry")
+
+    def decoder(read_format: ReadFormat, field: MessageField) -> Decoder:
+        if read_format in _SCHEMA_FORMATS:
+            return _schema_decoder(read_format, registry, topic, field)
+        return lambda data, _: decode(data, read_format)
+
+    return decoder(value_format, MessageField.VALUE), decoder(key_format, MessageField.KEY)
+
+
+def _registry(url: str | None, config: Path | None) -> "SchemaRegistryClientConfig | None":
+    """Return the connection to a schema registry that the options describe, or None if they describe none.
+
+    Args:
+        url: the option `--registry`, which overrides the address in the file.
+        config: the option `--config`: a file with `schema.registry.url`, `schema.registry.basic.auth.user.info` and so
+            on.
+
+    Raises:
+        ConfigurationError: if the options are invalid; the message never shows the value of one.
+    """
+    found = {} if config is None else read_properties(config)
+    options = {
+        name.removeprefix(REGISTRY_PREFIX).replace(".", "_"): value
+        for name, value in found.items()
+        if name.startswith(REGISTRY_PREFIX)
+    }
+    if url is not None:
+        if "@" in urllib.parse.urlsplit(url).netloc:
+            raise typer.BadParameter(
+                f"put the login into the file of --config, as {REGISTRY_PREFIX}basic.auth.user.info=user:password: "
+                "other users of this machine can see the arguments of a process",
+                param_hint="--registry",
+            )
+        options["url"] = url
+    if not options:
+        return None
+    from streamrt.serializers.registry import SchemaRegistryClientConfig
+
+    return SchemaRegistryClientConfig(**options)
+
+
+def _schema_decoder(
+    read_format: ReadFormat, registry: "SchemaRegistryClientConfig | None", topic: str, field: "MessageField"
+) -> Decoder:
+    """Return a function that shows bytes with the schema of their writer, as JSON.
+
+    Args:
+        read_format: "avro" or "json-schema".
+        registry: connection to the registry.
+        topic: the topic that is read.
+        field: key or value.
+
+    Raises:
+        ConfigurationError: if the registry or a package is missing.
+    """
+    if registry is None:
+        raise ConfigurationError(
+            f"the format {read_format.value} needs a schema registry: pass --registry URL, or put {REGISTRY_PREFIX}url into "
+            "the file of --config"
+        )
+    from streamrt.serializers import AvroDeserializer, JSONDeserializer, SerializationContext
+
+    deserializer: Deserializer
+    if read_format is ReadFormat.avro:
+        deserializer = AvroDeserializer(schema_registry_client_config=registry)
+    else:
+        # This schema accepts everything: records are shown as they are.
+        deserializer = JSONDeserializer(schema={}, schema_registry_client_config=registry)
+
+    def show(data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, str]:
+        value = deserializer(data, SerializationContext(topic, field, list(headers)))
+        return orjson.dumps(value, default=_text).decode(), "json"
+
+    return show
+
+
+def _text(value: Any) -> str:
+    """Return the text for a value that JSON has no form for, such as a decimal number."""
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,8 @@
+"""Control of a running application over HTTP: the server of an application, and a client for it.
+
+The server needs the extra `control`; `Application(control=...)` starts it.
+"""
+
+from streamrt.control.client import Client
+
+__all__ = ["Client"]

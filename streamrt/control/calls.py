@@ -1,0 +1,214 @@
+"""How requests become calls of routes: parameters, threads, errors as JSON, and a log line for each change."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from streamrt.common.texts import one_line
+from streamrt.control.guard import client_of, problem_response
+from streamrt.control.problems import Problem, problem_of
+
+__all__ = ["Answer", "Call", "Calls", "bad_request", "http_problem"]
+
+logger = logging.getLogger("streamrt")
+
+R = TypeVar("R")
+
+_LONGEST_WAIT_S = 3600.0
+_CALLS_AT_ONCE = 32
+_TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request for a route.
+
+    Attributes:
+        path: the parts of the path that are parameters.
+        query: the parameters after the question mark.
+        accept: the header Accept.
+        known: whether the caller has the token, or needs none.
+    """
+
+    path: Mapping[str, Any]
+    query: Mapping[str, str]
+    accept: str = ""
+    known: bool = True
+
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds to wait for the result; None to return at once.
+
+        Raises:
+            Problem: if they are no number.
+        """
+        text = self.query.get("wait")
+        if text is None:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if not 0 <= seconds <= _LONGEST_WAIT_S:
+            raise bad_request(f"wait must be a number of seconds up to {_LONGEST_WAIT_S:g}, got {one_line(text)!r}")
+        return seconds
+
+    def flag(self, name: str) -> bool:
+        """Return a parameter that is true or false.
+
+        Raises:
+            Problem: if it is neither.
+        """
+        text = self.query.get(name, "false").lower()
+        if text not in ("true", "false", "1", "0"):
+            raise bad_request(f"{name} must be true or false, got {one_line(text)!r}")
+        return text in ("true", "1")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a route.
+
+    Attributes:
+        body: data for JSON, or text or bytes.
+        status: the status of HTTP.
+        content_type: the type of a text.
+        headers: further headers.
+    """
+
+    body: Any
+    status: int = 200
+    content_type: str = _TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self) -> Response:
+        """Return it for starlette."""
+        if isinstance(self.body, str | bytes):
+            return Response(self.body, self.status, dict(self.headers), self.content_type)
+        return JSONResponse(self.body, self.status, dict(self.headers))
+
+
+Handler = Callable[[Call], Answer]
+
+
+class Calls:
+    """Makes routes of functions from a `Call` to an `Answer`. A function runs in a thread, so it may wait."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+
+    def get(self, path: str, handler: Handler, *parameters: str) -> Route:
+        """Return a route that changes nothing.
+
+        Args:
+            path: the path.
+            handler: the function.
+            parameters: the parameters that it takes after the question mark; others are refused.
+        """
+        return Route(path, partial(self._answer, handler, parameters, False), methods=["GET"])
+
+    def post(self, path: str, handler: Handler, *parameters: str) -> Route:
+        """Return a route that changes something; who calls it, and with which result, is logged.
+
+        Args:
+            path: the path.
+            handler: the function.
+            parameters: the parameters that it takes after the question mark; others are refused.
+        """
+        return Route(path, partial(self._answer, handler, parameters, True), methods=["POST"])
+
+    async def _answer(self, handler: Handler, parameters: Collection[str], audited: bool, request: Request) -> Response:
+        try:
+            answer = await self._called(handler, parameters, request)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem.status == 500:
+                logger.error("control: %s %r failed: %s", request.method, request.url.path, type(error).__name__)
+                logger.debug("control: the error was", exc_info=error)
+            if audited:
+                _audit(request, f"{problem.status}: {problem.message}")
+            return problem_response(problem)
+        if audited:
+            _audit(request, f"{answer.status}, {'done' if answer.status == 200 else 'accepted'}")
+        return answer.response()
+
+    async def _called(self, handler: Handler, parameters: Collection[str], request: Request) -> Answer:
+        query = request.query_params
+        for name in query:
+            if name not in parameters:
+                known = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
+                raise bad_request(f"{request.url.path} has no parameter {one_line(name)!r}: {known}")
+        if self._under_way >= _CALLS_AT_ONCE:
+            raise Problem(
+                503, "ControlUnavailableError", "too many requests are waiting", "try again later", retriable=True
+            )
+        call = Call(request.path_params, dict(query), request.headers.get("accept", ""), request.state.known)
+        self._under_way += 1
+        try:
+            return await _in_thread(lambda: handler(call))
+        finally:
+            self._under_way -= 1
+
+
+async def _in_thread(work: Callable[[], R]) -> R:
+    """Call a function in a daemon thread: one that waits must not delay the end of the process, as pools would."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[R] = loop.create_future()
+
+    def finish(result: R | None, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(result)  # type: ignore[arg-type]
+        else:
+            answer.set_exception(error)
+
+    def run() -> None:
+        result: R | None = None
+        failed: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - passed to the one that waits
+            failed = error
+        # The server may be closed by now.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(finish, result, failed)
+
+    threading.Thread(target=run, name="streamrt-control-call", daemon=True).start()
+    awaited: Awaitable[R] = answer
+    return await awaited
+
+
+async def http_problem(request: Request, error: HTTPException) -> Response:
+    """Return the answer for what starlette refuses: an unknown path, or a method that does not fit."""
+    if error.status_code == 405:
+        problem = Problem(405, "MethodNotAllowed", f"{request.method} is not possible here", "see docs/control.md")
+    elif error.status_code == 404:
+        problem = Problem(404, "NotFound", "there is nothing at this path", "see docs/control.md")
+    else:
+        problem = Problem(error.status_code, "ArgumentValueError", error.detail, "correct the request")
+    response = problem_response(problem)
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _audit(request: Request, result: str) -> None:
+    query = f"?{request.url.query}" if request.url.query else ""
+    path = request.url.path + query
+    logger.info("control: %s %s %r: %s", client_of(request.scope)[1], request.method, path, one_line(result))
+
+
+def bad_request(message: str) -> Problem:
+    """Return the problem of a wrong request."""
+    return Problem(400, "ArgumentValueError", message, "correct the request")

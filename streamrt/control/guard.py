@@ -1,0 +1,153 @@
+"""Who may do what: checks of each request before it reaches a route.
+
+- The header Host must name the address that the server is bound to: a page whose name is made to resolve to this machine (DNS
+  rebinding) is refused. A server on all interfaces has no such name; there every request needs the token, which browsers
+  do not send by themselves.
+- A request that changes something must not come from a page of another origin (CSRF). There are no CORS headers either.
+- With a token, all but `/live`, `/ready` and the files of the dashboard need it, as `Authorization: Bearer <token>`.
+"""
+
+import hmac
+import logging
+import socket
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streamrt.common.addresses import HostPort, is_loopback, is_wildcard
+from streamrt.common.throttle import Throttle
+from streamrt.connectors.credentials import Credential
+from streamrt.control.dashboard import PAGE_PATHS
+from streamrt.control.problems import MEDIA_TYPE, Problem, problem_of
+
+__all__ = ["Guard", "client_of", "problem_response"]
+
+logger = logging.getLogger("streamrt")
+
+_OPEN = frozenset({"/live", "/ready"}) | PAGE_PATHS
+"""Probes of supervisors have no token; they tell no more than whether the application works. A browser cannot send one with
+the address of a page, so the files of the dashboard need none; they hold nothing of the application."""
+_READING = frozenset({"GET", "HEAD"})
+_REFUSALS_EVERY_S = 10.0
+
+
+class Guard:
+    """Refuses requests that may not reach an application.
+
+    Args:
+        app: gets the other requests.
+        bound: the address of the server.
+        token: the token; None for a server without one.
+    """
+
+    def __init__(self, app: ASGIApp, bound: HostPort, token: Credential | None) -> None:
+        self._app = app
+        self._token = token
+        self._names = _names(bound.host)
+        self._throttle = Throttle(_REFUSALS_EVERY_S)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        headers = Headers(scope=scope)
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = MutableHeaders(scope=message)
+                added["Cache-Control"] = "no-store"
+                added["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        try:
+            self._check_host(headers)
+            scope.setdefault("state", {})["known"] = self._knows_token(headers)
+            if self._token is not None and not scope["state"]["known"] and scope["path"] not in _OPEN:
+                raise Problem(
+                    401,
+                    "ControlRefusedError",
+                    "the control address needs a token",
+                    "send the header Authorization: Bearer with the control_token of the application",
+                )
+            if scope["method"] not in _READING:
+                _check_origin(headers)
+        except Exception as error:  # noqa: BLE001 - the function of a token may raise anything
+            problem = problem_of(error)
+            if self._throttle.admit((client_of(scope)[0], problem.status)):
+                logger.warning(
+                    "control: %s %s %r: refused with %d: %s",
+                    client_of(scope)[1],
+                    scope["method"],
+                    scope["path"],
+                    problem.status,
+                    problem.message,
+                )
+            await problem_response(problem)(scope, receive, send_safely)
+            return
+        await self._app(scope, receive, send_safely)
+
+    def _check_host(self, headers: Headers) -> None:
+        given = headers.getlist("host")
+        if self._names is None:
+            return
+        name = _host_of(given[0]) if len(given) == 1 else None
+        if name is None or name not in self._names:
+            raise Problem(
+                403,
+                "ControlRefusedError",
+                "the header Host does not name the control address",
+                f"use one of these hosts: {', '.join(sorted(self._names))}",
+            )
+
+    def _knows_token(self, headers: Headers) -> bool:
+        """Return whether a request has the token. A server without a token trusts everyone who reaches it."""
+        if self._token is None:
+            return True
+        given = headers.getlist("authorization")
+        scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        token = self._token.reveal().encode()
+        # Headers are decoded as Latin-1. The comparison takes as long for each wrong token of the same length.
+        matches = hmac.compare_digest(text.strip().encode("latin-1", "replace"), token)
+        return matches and bool(token) and scheme.lower() == "bearer"
+
+
+def problem_response(problem: Problem) -> JSONResponse:
+    """Return the answer for a problem."""
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
+    return JSONResponse(problem.as_dict(), problem.status, headers, MEDIA_TYPE)
+
+
+def client_of(scope: Scope) -> tuple[str, str]:
+    """Return the address of the other side, without and with its port."""
+    client = scope.get("client")
+    return ("unknown", "unknown") if client is None else (str(client[0]), str(HostPort(*client[:2])))
+
+
+def _check_origin(headers: Headers) -> None:
+    origins = headers.getlist("origin")
+    site = headers.get("sec-fetch-site", "none")
+    own = headers.get("host", "").lower()
+    foreign = any(urlsplit(origin).netloc.lower() != own or not own for origin in origins)
+    if foreign or site not in ("same-origin", "none"):
+        raise Problem(
+            403,
+            "ControlRefusedError",
+            "the request comes from a web page of another origin",
+            "send it from a program, or from a page of the control address",
+        )
+
+
+def _names(host: str) -> frozenset[str] | None:
+    """Return the names of the server in a header Host; None for any."""
+    if is_wildcard(host):
+        return None
+    if is_loopback(host):
+        return frozenset({"localhost", "127.0.0.1", "::1", host.lower()})
+    return frozenset({host.lower(), socket.gethostname().lower()})
+
+
+def _host_of(text: str) -> str | None:
+    try:
+        return urlsplit(f"//{text}").hostname
+    except ValueError:
+        return None

@@ -1,0 +1,204 @@
+"""The metrics of an application, read from what the driver knows at the moment of a scrape. Records cost nothing more."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    StateSetMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from streamrt.control.controlled import Controlled, Inside, installed_version
+from streamrt.runtime.driver.lag import LagSample
+from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.meters import BATCH_BOUNDS_S, MetersSnapshot
+from streamrt.topology import TaskId
+
+__all__ = ["ApplicationCollector", "ApplicationMetrics"]
+
+
+class ApplicationMetrics:
+    """The metrics of one application and of its process, in a registry of their own.
+
+    Args:
+        app: the application.
+        inside: its sources and its progress.
+        sample: returns the last known lag.
+        ready: returns whether the application is ready.
+    """
+
+    def __init__(
+        self, app: Controlled, inside: Inside, sample: Callable[[], LagSample], ready: Callable[[], bool]
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(ApplicationCollector(app, inside, sample, ready))
+        ProcessCollector(registry=self._registry)
+
+    def scrape(self, accept: str) -> tuple[bytes, str]:
+        """Return the metrics, and their content type.
+
+        Args:
+            accept: the header Accept of the request: OpenMetrics, or else Prometheus' text format.
+        """
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+class ApplicationCollector(Collector):
+    """Makes the metrics of an application; see docs/observe.md for their names.
+
+    Args:
+        app: the application.
+        inside: its sources and its progress.
+        sample: returns the last known lag.
+        ready: returns whether the application is ready.
+    """
+
+    def __init__(
+        self, app: Controlled, inside: Inside, sample: Callable[[], LagSample], ready: Callable[[], bool]
+    ) -> None:
+        self._app = app
+        self._inside = inside
+        self._sample = sample
+        self._ready = ready
+        self._group = app.config.consumer_group
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics with their current values."""
+        yield from self._life()
+        yield from self._counts(self._inside.progress().meters.snapshot())
+        yield from self._offsets()
+        yield from self._parts()
+
+    def _life(self) -> Iterator[Metric]:
+        app, config = self._app, self._app.config
+        yield InfoMetricFamily(
+            "streamrt",
+            "The application: its version, and how it processes.",
+            {
+                "group": self._group,
+                "version": installed_version(),
+                "processing_mode": config.processing_mode,
+                "processing_guarantee": config.processing_guarantee,
+            },
+        )
+        states = StateSetMetricFamily("streamrt_status", "The state of the application.", labels=["group"])
+        # A copy, because the state may change meanwhile.
+        status = app.status
+        own = [each for each in ApplicationStatus if each is not ApplicationStatus.UNREACHABLE]
+        states.add_metric([self._group], {each.value: each is status for each in own})
+        yield states
+        yield self._gauge("streamrt_status_since_timestamp_seconds", "When the state began.", _epoch(app.status_since))
+        yield self._gauge("streamrt_ready", "1 if /ready answers with success.", float(self._ready()))
+
+    def _counts(self, meters: MetersSnapshot) -> Iterator[Metric]:
+        yield self._counter("streamrt_starts", "Runs that began.", meters.starts)
+        yield self._counter("streamrt_records", "Records read.", meters.records)
+        yield self._counter("streamrt_produced_records", "Records sent to topics.", meters.produced)
+        yield self._counter("streamrt_skipped_records", "Records that failed and were skipped.", meters.skipped)
+        yield self._counter(
+            "streamrt_dead_letters", "Records that failed and became dead letters.", meters.dead_letters
+        )
+        yield self._counter("streamrt_batches", "Micro-batches; in resident mode, commits.", meters.batches)
+        durations = HistogramMetricFamily(
+            "streamrt_batch_duration_seconds", "How long the tasks of a micro-batch took.", labels=["group"]
+        )
+        bounds = [*map(str, BATCH_BOUNDS_S), "+Inf"]
+        total = 0.0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip(bounds, meters.batch_buckets, strict=True):
+            total += count
+            buckets.append((bound, total))
+        durations.add_metric([self._group], buckets, meters.batch_seconds)
+        yield durations
+        # With zeros, because a counter that appears with its first restart has not increased for Prometheus.
+        restarts = {"query": 0, "tasks": 0, **meters.restarts}
+        yield self._by("streamrt_restarts", "Restarts after Spark gave work up.", "kind", restarts)
+        yield self._by("streamrt_sink_pauses", "Pauses that sinks asked for.", "stream", meters.sink_pauses)
+        yield self._by(
+            "streamrt_task_interruptions", "Tasks that began again at the last commit.", "stream", meters.interruptions
+        )
+        yield self._by("streamrt_store_lock_waits", "Waits for stores of another process.", "stream", meters.lock_waits)
+        yield self._by("streamrt_store_restores", "Stores that were restored.", "stream", meters.restores)
+        restoring = self._per_store("streamrt_restore_remaining_offsets", "Changelog offsets left to replay.")
+        left = {name: max(0, part.total - part.done) for name, part in meters.restoring.items()}
+        _add(restoring, self._group, left, 1.0)
+        yield restoring
+        times = self._per_store("streamrt_event_time_seconds", "Highest event time seen, for stores that wait for it.")
+        _add(times, self._group, meters.event_times, 0.001)
+        yield times
+
+    def _offsets(self) -> Iterator[Metric]:
+        labels = ["group", "topic", "partition"]
+        positions = self._inside.progress().snapshot().positions if self._app.status.is_active else {}
+        sample = self._sample()
+        position = GaugeMetricFamily("streamrt_position_offset", "Offset of the next record to process.", labels=labels)
+        committed = GaugeMetricFamily("streamrt_committed_offset", "Committed offset.", labels=labels)
+        end = GaugeMetricFamily("streamrt_end_offset", "Offset after the last record that can be read.", labels=labels)
+        lag = GaugeMetricFamily("streamrt_lag_offsets", "Offsets from the committed one to the end.", labels=labels)
+        for partition, offset in sorted(positions.items()):
+            own = [self._group, partition.topic, str(partition.partition)]
+            position.add_metric(own, offset)
+            known = sample.lags.get(partition)
+            if known is not None:
+                end.add_metric(own, known.end)
+                if known.committed is not None:
+                    committed.add_metric(own, known.committed)
+                    lag.add_metric(own, known.offsets)
+        yield from (position, committed, end, lag)
+        if sample.at is not None:
+            yield self._gauge("streamrt_lag_timestamp_seconds", "When Kafka answered the last time.", sample.at)
+        yield self._gauge("streamrt_assigned_partitions", "Partitions of this instance.", len(positions))
+
+    def _parts(self) -> Iterator[Metric]:
+        paused = self._app.paused_topics
+        topics = GaugeMetricFamily("streamrt_topic_paused", "1 if the topic is not read.", labels=["group", "topic"])
+        for topic in self._app.topology.sources:
+            topics.add_metric([self._group, topic], float(topic in paused))
+        yield topics
+        sources = GaugeMetricFamily(
+            "streamrt_source_running", "1 if the process of the source runs.", labels=["group", "source", "topic"]
+        )
+        for process in self._inside.definition.sources.processes:
+            sources.add_metric([self._group, process.name, process.topic.name], float(process.is_alive()))
+        yield sources
+
+    # -- Shapes ----------------------------------------------------------------------------------------------------
+
+    def _gauge(self, name: str, words: str, value: float) -> Metric:
+        family = GaugeMetricFamily(name, words, labels=["group"])
+        family.add_metric([self._group], value)
+        return family
+
+    def _counter(self, name: str, words: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, words, labels=["group"])
+        family.add_metric([self._group], value)
+        return family
+
+    def _by(self, name: str, words: str, label: str, counts: Mapping[str, int]) -> Metric:
+        family = CounterMetricFamily(name, words, labels=["group", label])
+        for each, count in sorted(counts.items()):
+            family.add_metric([self._group, each], count)
+        return family
+
+    def _per_store(self, name: str, words: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, words, labels=["group", "stream", "partition", "store"])
+
+
+def _add(family: GaugeMetricFamily, group: str, values: Mapping[tuple[TaskId, str], int], unit: float) -> None:
+    items: Iterable[tuple[tuple[TaskId, str], int]] = sorted(values.items())
+    for (task, store), value in items:
+        family.add_metric([group, task.stream, str(task.partition), store], value * unit)
+
+
+def _epoch(moment: datetime) -> float:
+    return moment.timestamp()

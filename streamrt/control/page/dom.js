@@ -1,0 +1,44 @@
+// Elements and texts. All text from data goes through textContent or attributes: nothing here parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+export const byId = (id) => document.getElementById(id);
+export const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+// Texts and attributes are written only where they change: the browser lays out nothing for the rest.
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export function setAttribute(node, name, value) {
+  if (value === null) node.removeAttribute(name);
+  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+}
+
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const number = (value) => (value === null || value === undefined ? "–" : whole.format(value));
+export const brief = (value) => (value === null || value === undefined ? "–" : short.format(value));
+export const rate = (value) => (value === null || value === undefined ? "–" : `${short.format(value < 10 ? value : Math.round(value))}/s`);
+export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+
+export function duration(seconds) {
+  if (seconds < 0.9995) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+}
+
+export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+export const moment = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;

@@ -1,0 +1,107 @@
+"""Errors as JSON: what the server answers for an exception, and what the client raises for an answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamrt import errors
+from streamrt.errors import (
+    ApplicationStateError,
+    ApplicationTimeoutError,
+    ConfigurationError,
+    ControlRefusedError,
+    KafkaBrokerUnavailableError,
+    StaleTokenError,
+    StreamRTError,
+)
+from streamrt.kafka import KafkaRequestError
+
+__all__ = ["MEDIA_TYPE", "Problem", "error_of", "problem_of"]
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(Exception):  # noqa: N818 - an answer, of which the other side makes an error
+    """An answer that is no success.
+
+    Args:
+        status: the status of HTTP.
+        error: name of the class of errors.
+        message: what happened, in one sentence.
+        advice: what to do.
+        retriable: whether the same request may succeed later.
+    """
+
+    def __init__(self, status: int, error: str, message: str, advice: str, *, retriable: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = error
+        self.message = message
+        self.advice = advice
+        self.retriable = retriable
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the body of the answer."""
+        return {
+            "error": self.error,
+            "message": self.message,
+            "advice": self.advice,
+            "retriable": self.retriable,
+        }
+
+
+def problem_of(error: BaseException) -> Problem:
+    """Return the answer for an exception.
+
+    Args:
+        error: the exception.
+
+    Example:
+        >>> problem = problem_of(ApplicationStateError("the application is stopped and cannot be paused"))
+        >>> problem.status, problem.error, problem.retriable
+        (409, 'ApplicationStateError', False)
+    """
+    if isinstance(error, Problem):
+        return error
+    name, message = type(error).__name__, str(error)
+    if isinstance(error, ApplicationStateError):
+        return Problem(409, name, message, "see GET /status, and send the request in a state that allows it")
+    if isinstance(error, ApplicationTimeoutError):
+        return Problem(503, name, message, "wait longer, and see GET /status", retriable=True)
+    if isinstance(error, StaleTokenError):
+        return Problem(410, name, message, "make another token, for example with POST /checkpoint")
+    if isinstance(error, ConfigurationError):
+        return Problem(400, name, message, "correct the request")
+    if isinstance(error, KafkaBrokerUnavailableError | KafkaRequestError):
+        retriable = not isinstance(error, KafkaRequestError) or error.retriable
+        return Problem(503, name, message, "see whether the brokers can be reached", retriable=retriable)
+    if isinstance(error, StreamRTError):
+        return Problem(503, name, message, "see GET /status and the log of the application")
+    # Its text is not StreamRT's, so it may hold anything.
+    return Problem(500, name, f"an unexpected {name}", "see the log of the application")
+
+
+def error_of(status: int, body: object) -> StreamRTError:
+    """Return the exception for an answer.
+
+    Args:
+        status: the status of HTTP.
+        body: the decoded answer.
+
+    Example:
+        >>> error_of(409, {"error": "ApplicationStateError", "message": "the application is stopped"})
+        ApplicationStateError('the application is stopped')
+    """
+    document: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    name, message = str(document.get("error", "")), str(document.get("message", ""))
+    if not message:
+        return StreamRTError(f"the control address answered with status {status}, and no reason: is it an application?")
+    if status in (401, 403):
+        return ControlRefusedError(f"{message}: {document.get('advice', '')}".removesuffix(": "))
+    kind = getattr(errors, name, None) if name in errors.__all__ else None
+    if isinstance(kind, type) and issubclass(kind, StreamRTError) and _has_only_a_text(kind):
+        return kind(message)
+    return StreamRTError(f"{name}: {message}" if name else message)
+
+
+def _has_only_a_text(kind: type[StreamRTError]) -> bool:
+    return not any("__init__" in vars(each) for each in kind.__mro__ if issubclass(each, StreamRTError))

@@ -1,0 +1,68 @@
+"""The settings of the control server, checked when the application is made."""
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from streamrt.common.addresses import is_loopback, parse_address
+from streamrt.control.controlled import Controlled, Inside
+from streamrt.control.token import ControlToken, given_token
+from streamrt.errors import ConfigurationError
+from streamrt.extras import install_command
+
+if TYPE_CHECKING:
+    from streamrt.control.server import ControlServer
+
+__all__ = ["control_server", "serving"]
+
+_PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+
+
+def control_server(app: Controlled, inside: Inside, token: ControlToken | None) -> "ControlServer | None":
+    """Return the control server of an application; None if it has none. It does not listen yet.
+
+    Args:
+        app: the application.
+        inside: its sources, its connection and its progress.
+        token: what callers must know.
+
+    Raises:
+        ConfigurationError: if a setting cannot be used.
+    """
+    config = app.config
+    if config.control is None:
+        if token is not None:
+            raise ConfigurationError("control_token has no effect without control: set control, or remove it")
+        return None
+    address = parse_address(config.control)
+    credential = given_token(token)
+    if credential is None and not is_loopback(address.host):
+        raise ConfigurationError(
+            f"control={config.control!r} can be reached from other machines: set control_token (environment variable "
+            "STREAMRT_CONTROL_TOKEN), or listen on 127.0.0.1"
+        )
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(f"control needs {' and '.join(missing)}: run {install_command('control')}")
+    from streamrt.control.server import ControlServer
+
+    return ControlServer(address, credential, app, inside)
+
+
+@contextmanager
+def serving(server: "ControlServer | None") -> Iterator[None]:
+    """Let a server listen during the `with` block; one that listens already goes on after it.
+
+    Args:
+        server: the server; None for none.
+
+    Raises:
+        ConfigurationError: if its address cannot be used.
+    """
+    opened = server is not None and server.open(stays=False)
+    try:
+        yield
+    finally:
+        if opened and server is not None:
+            server.close()

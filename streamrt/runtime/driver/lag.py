@@ -1,0 +1,250 @@
+"""How far the group is behind the ends of its partitions, and which partitions make no progress.
+
+A thread asks Kafka every few seconds, with a separate client: no task and no commit waits for it.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamrt.errors import NoProgressError, StreamRTError
+from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.records import TopicPartition
+
+__all__ = ["Lag", "LagSample", "LagSampler", "ProgressWatch", "Stuck"]
+
+logger = logging.getLogger("streamrt")
+
+_EVERY_S = 5.0
+_LOOK_S = 0.5
+_TIMEOUT_S = 10.0
+
+
+class Lag(NamedTuple):
+    """How far a partition is.
+
+    Attributes:
+        committed: the committed offset; None if there is none.
+        end: the offset after the last record that can be read.
+        start: where the application began, which counts while there is no committed offset; None if it is not known.
+    """
+
+    committed: int | None
+    end: int
+    start: int | None = None
+
+    @property
+    def offsets(self) -> int:
+        """Number of offsets that are not committed; 0 if nothing says where they begin."""
+        begin = self.start if self.committed is None else self.committed
+        return 0 if begin is None else max(0, self.end - begin)
+
+
+@dataclass(frozen=True)
+class LagSample:
+    """What Kafka has answered last.
+
+    Attributes:
+        at: when, in seconds since the Unix epoch; None before the first answer.
+        lags: the lag of each assigned partition.
+    """
+
+    at: float | None = None
+    lags: Mapping[TopicPartition, Lag] = field(default_factory=dict)
+
+
+class Stuck(NamedTuple):
+    """A partition without progress.
+
+    Attributes:
+        partition: the partition.
+        seconds: for how long nothing was committed.
+        lag: number of offsets that are not committed.
+    """
+
+    partition: TopicPartition
+    seconds: float
+    lag: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.partition} has {self.lag} unprocessed offsets, and nothing was committed for {self.seconds:.0f} s: see "
+            "the log for a sink that pauses, a function that does not return, or a broker that does not answer"
+        )
+
+
+class ProgressWatch:
+    """Decides which partitions are stuck: they are behind, neither paused nor restored, and nothing is committed.
+
+    Args:
+        timeout_s: how long is too long; None finds none.
+
+    Example:
+        >>> watch, partition = ProgressWatch(300.0), TopicPartition("orders", 0)
+        >>> for at in (0.0, 400.0):
+        ...     watch.observe(at, {partition: Lag(5, 8)}, paused=())
+        >>> [(stuck.partition, stuck.seconds, stuck.lag) for stuck in watch.stuck]
+        [(TopicPartition(topic='orders', partition=0), 400.0, 3)]
+    """
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self._since: dict[TopicPartition, tuple[int | None, float]] = {}
+        self.stuck: tuple[Stuck, ...] = ()
+
+    def observe(
+        self,
+        now: float,
+        lags: Mapping[TopicPartition, Lag],
+        paused: Collection[str],
+        restoring: Collection[TopicPartition] = (),
+    ) -> None:
+        """Note what was seen at one moment.
+
+        Args:
+            now: seconds of a clock that never goes back.
+            lags: the lag of each assigned partition.
+            paused: the topics that are not read.
+            restoring: the partitions whose state is being restored.
+        """
+        since: dict[TopicPartition, tuple[int | None, float]] = {}
+        for partition, lag in lags.items():
+            if lag.offsets and partition.topic not in paused and partition not in restoring:
+                before = self._since.get(partition)
+                moved = before is None or before[0] != lag.committed
+                since[partition] = (lag.committed, now) if moved or before is None else before
+        self._since = since
+        waited = {partition: now - at for partition, (_, at) in since.items()}
+        self.stuck = tuple(
+            Stuck(partition, seconds, lags[partition].offsets)
+            for partition, seconds in sorted(waited.items())
+            if self._timeout_s is not None and seconds >= self._timeout_s
+        )
+
+
+class LagSampler:
+    """Asks Kafka for the lag of the assigned partitions while somebody uses it.
+
+    Args:
+        connection: the connection to the brokers.
+        group: the consumer group.
+        watch: is told what was seen.
+        assigned: returns the next offset to process of each assigned partition; none while the application does not run.
+        paused: returns the topics that are not read.
+        restoring: returns the partitions whose state is being restored.
+        fails: whether a partition without progress ends the application.
+    """
+
+    def __init__(
+        self,
+        connection: ConnectionConfig,
+        group: str,
+        watch: ProgressWatch,
+        assigned: Callable[[], Mapping[TopicPartition, int]],
+        paused: Callable[[], Collection[str]],
+        restoring: Callable[[], Collection[TopicPartition]] = tuple,
+        *,
+        fails: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._group = group
+        self._watch = watch
+        self._assigned = assigned
+        self._paused = paused
+        self._restoring = restoring
+        self._fails = fails
+        self._lock = threading.Lock()
+        self._users = 0
+        self._closing = threading.Event()
+        self._told: frozenset[TopicPartition] = frozenset()
+        self.sample = LagSample()
+
+    @property
+    def stuck(self) -> tuple[Stuck, ...]:
+        """The partitions without progress."""
+        return self._watch.stuck
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Ask inside this context."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.close()
+
+    def start(self) -> None:
+        """Ask from now on, in a daemon thread, until everybody who has called this has called `close`."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._closing = threading.Event()
+                threading.Thread(target=self._run, args=(self._closing,), name="streamrt-lag", daemon=True).start()
+
+    def close(self) -> None:
+        """Ask no more, unless somebody else still uses it; a request that is under way goes on."""
+        with self._lock:
+            self._users = max(0, self._users - 1)
+            if self._users == 0:
+                self._closing.set()
+
+    def check(self) -> None:
+        """Raise if a partition makes no progress, and that is to end the application.
+
+        Raises:
+            NoProgressError: if it does; names one of the partitions.
+        """
+        if self._fails and self.stuck:
+            raise NoProgressError(str(self.stuck[0]))
+
+    def _run(self, closing: threading.Event) -> None:
+        admin = TopicAdmin(self._connection, logger=logger)
+        known: frozenset[TopicPartition] = frozenset()
+        asked_at = -_EVERY_S
+        try:
+            while not closing.wait(_LOOK_S):
+                positions = self._assigned()
+                partitions = frozenset(positions)
+                now = time.monotonic()
+                if partitions == known and now - asked_at < _EVERY_S:
+                    continue
+                known, asked_at = partitions, now
+                self._ask(admin, positions)
+        finally:
+            admin.close()
+
+    def _ask(self, admin: TopicAdmin, positions: Mapping[TopicPartition, int]) -> None:
+        partitions = positions.keys()
+        if not partitions:
+            # An application that has stopped keeps no connection; a later request opens one.
+            admin.close()
+            self.sample = LagSample()
+            self._watch.observe(time.monotonic(), {}, ())
+            return
+        try:
+            committed = admin.committed(self._group, partitions, require_stable=False, timeout=_TIMEOUT_S)
+            # Records of open transactions cannot be read yet, so they are no lag.
+            bounds = admin.offset_bounds(partitions, _TIMEOUT_S, isolation_level="read_committed")
+        except StreamRTError as error:
+            logger.debug("the lag could not be read: %s", error)
+            return
+        lags = {
+            partition: Lag(committed.get(partition), high, positions[partition])
+            for partition, (_, high) in bounds.items()
+        }
+        self._watch.observe(time.monotonic(), lags, self._paused(), self._restoring())
+        self.sample = LagSample(time.time(), lags)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Log each partition that has come to a halt, and each that goes on."""
+        stuck = {each.partition: each for each in self.stuck}
+        for partition in sorted(stuck.keys() - self._told):
+            logger.error("%s", stuck[partition])
+        for partition in sorted(self._told - stuck.keys()):
+            logger.info("%s makes progress again", partition)
+        self._told = frozenset(stuck)

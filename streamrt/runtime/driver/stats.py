@@ -1,0 +1,133 @@
+"""What is known about an application at one moment, from its own counters and from Kafka."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.sources import SourceStats
+
+__all__ = ["ApplicationStats", "PartitionStats"]
+
+
+@dataclass(frozen=True)
+class PartitionStats:
+    """One partition of a topic that the application reads, a repartition topic included.
+
+    Attributes:
+        position: the next offset to process, if the partition is assigned to this instance.
+        committed: the next offset to process after a restart, of all instances; None if there is none, or if Kafka did not
+            answer.
+        end: the offset after the last record; None if Kafka did not answer.
+        lag: the number of offsets between the two; None if Kafka did not answer. Transaction markers count.
+        paused: whether this instance is to read it only after `resume`.
+    """
+
+    position: int | None
+    committed: int | None
+    end: int | None
+    lag: int | None
+    paused: bool
+
+    @classmethod
+    def of(
+        cls, position: int | None, committed: int | None, bounds: tuple[int, int] | None, *, paused: bool
+    ) -> "PartitionStats":
+        """Return the numbers of a partition.
+
+        Args:
+            position: the next offset to process.
+            committed: the committed offset.
+            bounds: the first offset and the end offset; None if Kafka did not answer.
+            paused: whether the topic is paused.
+
+        Example:
+            >>> PartitionStats.of(7, 5, (0, 9), paused=False).lag, PartitionStats.of(None, None, (4, 9), paused=False).lag
+            (4, 5)
+        """
+        if bounds is None:
+            return cls(position, None, None, None, paused)
+        first, end = bounds
+        return cls(position, committed, end, max(0, end - max(first, committed or 0)), paused)
+
+
+@dataclass(frozen=True)
+class ApplicationStats:
+    """The numbers of an application in this process.
+
+    Attributes:
+        status: the state.
+        desired_status: the state that callers have asked for last.
+        started_at: when the current or last run began; None before the first one.
+        uptime: seconds since then; 0 if nothing runs.
+        restarts: number of restarts after failures, by a `RestartPolicy`, since `run()` or `start()`.
+        error: the error that has ended the last run; empty without one.
+        records: records read since the current or last run began.
+        outputs: records sent to topics.
+        batches: micro-batches processed; in resident mode, commits made.
+        rate: records read per second, over the last seconds.
+        waiting_for: what the start waits for; empty after the start.
+        partitions: the partitions of all topics that the application reads, those of other instances included.
+        sources: the sources, by name.
+        kafka_error: why Kafka did not answer; then offsets are missing.
+        skipped: records that failed and were skipped.
+        dead_letters: records that failed and were written to the topic for dead letters.
+    """
+
+    status: ApplicationStatus
+    desired_status: ApplicationStatus
+    started_at: datetime | None
+    uptime: float
+    restarts: int
+    error: str
+    records: int
+    outputs: int
+    batches: int
+    rate: float
+    waiting_for: str
+    partitions: Mapping[TopicPartition, PartitionStats]
+    sources: Mapping[str, SourceStats]
+    kafka_error: str = ""
+    skipped: int = 0
+    dead_letters: int = 0
+
+    @property
+    def lag(self) -> int:
+        """The lag of all partitions together, as far as it is known."""
+        return sum(each.lag or 0 for each in self.partitions.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers as JSON has them: names of states, times as ISO 8601, partitions by topic and number."""
+        found = asdict(self)
+        topics: dict[str, dict[str, Any]] = {}
+        for partition, numbers in sorted(self.partitions.items()):
+            topics.setdefault(partition.topic, {})[str(partition.partition)] = asdict(numbers)
+        return {
+            **found,
+            "status": self.status.value,
+            "desired_status": self.desired_status.value,
+            "started_at": None if self.started_at is None else self.started_at.isoformat(),
+            "partitions": topics,
+            "sources": {name: asdict(source) for name, source in self.sources.items()},
+        }
+
+    @classmethod
+    def of_dict(cls, found: Mapping[str, Any]) -> "ApplicationStats":
+        """Return the numbers from what `as_dict` returned."""
+        began = found["started_at"]
+        return cls(
+            **{
+                **found,
+                "status": ApplicationStatus(found["status"]),
+                "desired_status": ApplicationStatus(found["desired_status"]),
+                "started_at": None if began is None else datetime.fromisoformat(began),
+                "partitions": {
+                    TopicPartition(topic, int(number)): PartitionStats(**numbers)
+                    for topic, partitions in found["partitions"].items()
+                    for number, numbers in partitions.items()
+                },
+                "sources": {name: SourceStats(**numbers) for name, numbers in found["sources"].items()},
+            }
+        )

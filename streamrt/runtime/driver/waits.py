@@ -1,0 +1,68 @@
+"""What waits for an application need: their end, and commits that come soon."""
+
+import time
+from collections.abc import Collection
+
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver.lifecycle import RunControl
+
+__all__ = ["CommitRequests", "Deadline"]
+
+_FIRST_COMMIT_S = 0.1
+
+
+class CommitRequests:
+    """Has this instance commit what it has processed, sooner than at the next interval, while somebody waits for it.
+
+    The pause between two requests doubles up to the interval, so that a long wait costs little.
+
+    Args:
+        control: carries the wish to the run.
+        interval: the commit interval of the application, in seconds.
+    """
+
+    def __init__(self, control: RunControl, interval: float) -> None:
+        self._control = control
+        self._interval = interval
+        self._missing: frozenset[TopicPartition] = frozenset()
+        self._pause = _FIRST_COMMIT_S
+        self._next = time.monotonic() + self._pause
+
+    def offer(self, missing: Collection[TopicPartition], own: Collection[TopicPartition]) -> None:
+        """Request a commit if it is time for one.
+
+        Args:
+            missing: partitions whose commit is awaited.
+            own: partitions of this instance.
+        """
+        now = time.monotonic()
+        if self._missing != frozenset(missing):
+            self._missing, self._pause = frozenset(missing), _FIRST_COMMIT_S
+            self._next = now + self._pause
+        if now >= self._next and not self._missing.isdisjoint(own) and not self._control.pending:
+            self._control.commit()
+            self._pause = min(2 * self._pause, self._interval)
+            self._next = now + self._pause
+
+
+class Deadline:
+    """The end of a wait.
+
+    Args:
+        timeout: seconds; None for no limit.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = float("inf") if timeout is None else timeout
+        self._at = time.monotonic() + self.timeout
+        self.trouble = ""
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end."""
+        return max(0.0, self._at - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        """Whether the end has come."""
+        return time.monotonic() >= self._at

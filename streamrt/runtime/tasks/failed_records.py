@@ -1,0 +1,145 @@
+"""What a task does with records that fail: `on_error` says whether it skips them or writes them as dead letters."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streamrt.errors import SinkError, TransactionError
+from streamrt.kafka.writer import WriterFailedError
+from streamrt.records import RawRecord, TopicPartition
+from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.clients import RecordWriter
+from streamrt.topics import DeadLetter, ErrorStage
+
+__all__ = ["DeadLetterRefused", "FailedRecords", "RejectedRecords"]
+
+logger = logging.getLogger("streamrt")
+
+_SILENCE_S = 10.0
+
+
+class DeadLetterRefused(Exception):  # noqa: N818 - control flow inside the runtime; never seen by users
+    """A dead letter could not be produced."""
+
+
+class FailedRecords:
+    """Skips the records that fail, or writes them to a topic.
+
+    Args:
+        spec: the application.
+        clock: returns seconds; only differences count.
+
+    Attributes:
+        skipped: number of records skipped since the last `take`.
+        dead_letters: number of dead letters written since then.
+    """
+
+    def __init__(self, spec: TaskSpec, clock: Callable[[], float] = time.monotonic) -> None:
+        self._policies = spec.policies
+        self._group = spec.group
+        self._clock = clock
+        # When a kind of error was last logged, and how many have come since.
+        self._told: dict[tuple[str, str, str], tuple[float, int]] = {}
+        self.skipped = 0
+        self.dead_letters = 0
+
+    def take(self) -> tuple[int, int]:
+        """Return the numbers of skipped records and of dead letters, and begin again at zero."""
+        taken = self.skipped, self.dead_letters
+        self.skipped = self.dead_letters = 0
+        return taken
+
+    def skips(self, stage: ErrorStage) -> bool:
+        """Return whether what fails at a stage is skipped."""
+        return stage in self._policies.skipped
+
+    def keeps(self, stage: ErrorStage) -> bool:
+        """Return whether what fails at a stage becomes a dead letter."""
+        return stage in self._policies.topics
+
+    def skip(self, stage: ErrorStage, error: BaseException, record: RawRecord, operator: str) -> None:
+        """Skip a record, or an output of it."""
+        self.skipped += 1
+        self._tell(stage, error, record, operator, "skipping it")
+
+    def keep(
+        self, stage: ErrorStage, error: BaseException, record: RawRecord, operator: str, writer: RecordWriter
+    ) -> None:
+        """Write a record to the topic for dead letters.
+
+        Args:
+            stage: where it failed.
+            error: the error.
+            record: the record, as Kafka has it.
+            operator: the operator that failed; empty if it was none.
+            writer: the writer of the task: the dead letter is committed with the record's offset.
+
+        Raises:
+            DeadLetterRefused: if the dead letter cannot be written.
+        """
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        where = record.topic(), record.partition(), record.offset()
+        letter = DeadLetter(stage, f"{module}{kind.__qualname__}", str(error), operator, *where, self._group)
+        topic = self._policies.topics[stage]
+        try:
+            writer.produce(
+                topic, record.value(), record.key(), max(record.timestamp()[1], 0), letter.headers(record.headers())
+            )
+        except (TransactionError, WriterFailedError):
+            raise
+        except Exception as refusal:
+            raise DeadLetterRefused(
+                f"it cannot be written to {topic}, the topic for dead letters: {refusal}"
+            ) from refusal
+        self.dead_letters += 1
+        self._tell(stage, error, record, operator, f"writing it to {topic}")
+
+    def _tell(self, stage: str, error: BaseException, record: RawRecord, operator: str, consequence: str) -> None:
+        """Log the first error of each kind, and then one in a while: there may be thousands in a second."""
+        kind, now = (stage, operator, type(error).__name__), self._clock()
+        told, since = self._told.get(kind, (-_SILENCE_S, 0))
+        if now - told < _SILENCE_S:
+            self._told[kind] = told, since + 1
+            return
+        self._told[kind] = now, 0
+        logger.warning(
+            "%s[%d] at offset %d failed (%s%s: %s); %s%s",
+            record.topic(),
+            record.partition(),
+            record.offset(),
+            f"{operator}: " if operator else "",
+            type(error).__name__,
+            error,
+            consequence,
+            f"; {since} more since the last message like this" if since else "",
+        )
+
+
+@dataclass
+class RejectedRecords:
+    """The records whose values sinks of this process reject. Their tasks process them again, without the operators.
+
+    Attributes:
+        offsets: the errors, by input partition and offset.
+    """
+
+    offsets: dict[TopicPartition, dict[int, SinkError]] = field(default_factory=dict)
+
+    def add(self, error: SinkError) -> bool:
+        """Add the record that an error names; return whether it is a new one."""
+        if error.record is None:
+            return False
+        topic, partition, offset = error.record
+        known = self.offsets.setdefault(TopicPartition(topic, partition), {})
+        if offset < 0 or offset in known:
+            return False
+        known[offset] = error
+        return True
+
+    def forget(self, partition: TopicPartition, end: int) -> None:
+        """Forget the records below a committed offset."""
+        known = self.offsets.get(partition)
+        if known is not None:
+            self.offsets[partition] = {offset: error for offset, error in known.items() if offset >= end}

@@ -1,0 +1,1 @@
+"""Sinks for other systems; their libraries are extras."""

@@ -1,0 +1,5 @@
+"""A sink of MongoDB."""
+
+from streamrt.connectors import MongoDBSink
+
+__all__ = ["MongoDBSink"]

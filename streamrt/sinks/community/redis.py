@@ -1,0 +1,5 @@
+"""A sink of Redis."""
+
+from streamrt.connectors import RedisSink
+
+__all__ = ["RedisSink"]

@@ -1,0 +1,5 @@
+"""A sink for TDengine."""
+
+from streamrt.connectors import TDengineSink
+
+__all__ = ["TDengineSink"]

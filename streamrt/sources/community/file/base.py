@@ -1,0 +1,5 @@
+"""The contract of file sources."""
+
+from streamrt.connectors import FileSource
+
+__all__ = ["FileSource"]

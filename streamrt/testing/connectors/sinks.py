@@ -1,0 +1,251 @@
+"""The conformance suite of sinks."""
+# ruff: noqa: S101 - asserting is what a test suite does
+
+import contextlib
+import copy
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import cloudpickle
+import pytest
+
+from streamrt.connectors import BatchingSink, SinkBackpressureError, SinkBatch
+from streamrt.testing.connectors.spies import spy_on
+
+__all__ = ["BatchingSinkConformance", "Written"]
+
+_TOPIC = "conformance"
+
+
+class Written(NamedTuple):
+    """A value at the destination of a sink. Fields that the external system does not store are None.
+
+    Attributes:
+        value: the value.
+        key: the key, in its written form.
+        timestamp: milliseconds since the Unix epoch.
+        topic: topic of the input record.
+        partition: partition of the input record.
+        offset: offset of the input record.
+    """
+
+    value: Any
+    key: Any = None
+    timestamp: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+
+class BatchingSinkConformance:
+    """The contract of every `BatchingSink`, driver sinks included.
+
+    Attributes:
+        values: values that the sink can write, at least three, all different.
+        keys: keys that it can write.
+        many: number of items of a large batch.
+    """
+
+    values: ClassVar[Sequence[Any]] = ({"n": 1}, {"n": 2, "text": "größer 🚆"}, {"n": 3, "list": [1, None, "\n"]}, {})
+    keys: ClassVar[Sequence[Any]] = (b"key", None, b"", "schlüssel", "two\r\nlines", b"\xff\x00")
+    many: ClassVar[int] = 10_000
+
+    def make(self) -> BatchingSink:
+        """Return a sink that is not started and writes to the destination of `written`."""
+        raise NotImplementedError
+
+    def written(self) -> list[Written]:
+        """Return the values at the destination, in the order in which they were written."""
+        raise NotImplementedError
+
+    def started(self) -> BatchingSink:
+        """Return a sink in the state of a task: unpickled and started."""
+        sink: BatchingSink = pickle.loads(cloudpickle.dumps(self.make()))
+        sink.start()
+        return sink
+
+    def test_it_can_be_pickled_before_it_is_started(self) -> None:
+        """A sink is sent to the processes that run tasks, and connects there."""
+        sink = self.make()
+        again = pickle.loads(cloudpickle.dumps(sink))
+        assert type(again).__name__ == type(sink).__name__
+        # Spark may run several tasks in one process, each from the same bytes.
+        copy.deepcopy(pickle.loads(cloudpickle.dumps(again))).start()
+
+    def test_start_connects_once_and_tells_the_callback(self) -> None:
+        """`start` calls `setup`, then `on_client_connect_success`."""
+        sink = self.make()
+        calls = spy_on(sink, "setup", lambda: "setup")
+        sink._on_client_connect_success = lambda: calls.append("success")
+        sink.start()
+        assert calls == ["setup", "success"]
+
+    def test_a_failed_setup_is_told_to_the_callback(self) -> None:
+        """Without a callback the error propagates; a callback that returns has handled it."""
+        sink = self.make()
+        problem = ConnectionError("nobody is there")
+        heard: list[Exception] = []
+
+        def fail() -> None:
+            raise problem
+
+        sink.setup = fail  # type: ignore[method-assign]
+        sink._on_client_connect_failure = None
+        with pytest.raises(ConnectionError, match="nobody is there"):
+            sink.start()
+        sink._on_client_connect_failure = heard.append
+        sink.start()
+        assert heard == [problem]
+
+    def test_nothing_is_written_before_flush(self) -> None:
+        """Added values belong to a commit that may be abandoned."""
+        sink, before = self.started(), self.written()
+        self._add(sink, 0, 3)
+        assert self.written() == before
+
+    def test_flush_writes_what_was_added_in_order(self) -> None:
+        """Each value once, in the order of arrival."""
+        sink, before = self.started(), self.written()
+        self._add(sink, 0, 3)
+        sink.flush()
+        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+
+    def test_flush_empties(self) -> None:
+        """A second flush has nothing to write; later values form another batch."""
+        sink = self.started()
+        self._add(sink, 0, 2)
+        sink.flush()
+        once = self.written()
+        sink.flush()
+        assert self.written() == once
+        self._add(sink, 2, 3)
+        sink.flush()
+        self._same(self.written()[len(once) :], [(0, 2)])
+
+    def test_a_flush_without_values_is_fine(self) -> None:
+        """Commits also happen when nothing reaches the sink."""
+        sink, before = self.started(), self.written()
+        sink.flush()
+        assert self.written() == before
+
+    def test_partitions_are_batches_of_their_own(self) -> None:
+        """Each batch comes from one partition and has its offsets."""
+        sink = self.started()
+        batches = spy_on(sink, "write", lambda batch: batch)
+        for offset in (7, 8, 9):
+            for partition in (1, 0):
+                self._add(sink, offset, offset + 1, partition)
+        sink.flush()
+        seen = {(batch.topic, batch.partition): (batch.first_offset, batch.last_offset) for batch in batches}
+        assert seen == {(_TOPIC, 1): (7, 9), (_TOPIC, 0): (7, 9)}
+        assert len(batches) == 2
+        for batch in batches:
+            assert batch.start_offset == batch.first_offset
+            assert [item.offset for item in batch] == [7, 8, 9]
+
+    def test_several_values_may_have_one_offset(self) -> None:
+        """An operator may make several values from one record."""
+        sink, before = self.started(), self.written()
+        for _ in range(3):
+            self._add(sink, 5, 6)
+        sink.flush()
+        self._same(self.written()[len(before) :], [(0, 5)] * 3)
+
+    def test_on_paused_drops_what_was_added(self) -> None:
+        """The same records come again."""
+        sink, before = self.started(), self.written()
+        self._add(sink, 0, 3)
+        sink.on_paused()
+        sink.flush()
+        assert self.written() == before
+        self._add(sink, 0, 3)
+        sink.flush()
+        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+
+    def test_on_paused_is_allowed_at_any_time(self) -> None:
+        """Another sink may fail before this one got anything."""
+        sink = self.started()
+        sink.on_paused()
+        sink.on_paused()
+        sink.flush()
+
+    def test_a_failed_flush_can_be_repeated(self) -> None:
+        """After `on_paused`, the same records are added again and written once more."""
+        sink, before = self.started(), self.written()
+        self._add(sink, 0, 2)
+        with _failing_write(sink, OSError("the disk is full")), pytest.raises(OSError, match="the disk is full"):
+            sink.flush()
+        sink.on_paused()
+        self._add(sink, 0, 3)
+        sink.flush()
+        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+
+    def test_backpressure_passes_through(self) -> None:
+        """The runtime pauses the partition for as long as the sink asks."""
+        sink, before = self.started(), self.written()
+        self._add(sink, 0, 2)
+        with _failing_write(sink, SinkBackpressureError(2.5)), pytest.raises(SinkBackpressureError) as caught:
+            sink.flush()
+        assert caught.value.retry_after == 2.5
+        sink.on_paused()
+        self._add(sink, 0, 2)
+        sink.flush()
+        self._same(self.written()[len(before) :], [(0, offset) for offset in range(2)])
+
+    def test_all_kinds_of_keys_and_values(self) -> None:
+        """Keys may be missing, empty, text or bytes; values may be as large and as unusual as the suite defines."""
+        sink, before = self.started(), self.written()
+        pairs = [(value, key) for key in self.keys for value in self.values]
+        for offset, (value, key) in enumerate(pairs):
+            sink.add(value, key, 1_000 + offset, [("name", b"\xff"), ("name", None)], _TOPIC, 0, offset)
+        sink.flush()
+        found = self.written()[len(before) :]
+        assert [item.value for item in found] == [value for value, _ in pairs]
+        for offset, item in enumerate(found):
+            assert item.timestamp in (None, 1_000 + offset)
+
+    def test_a_large_batch(self) -> None:
+        """Sinks write in chunks, and lose nothing between them."""
+        sink, before = self.started(), self.written()
+        self._add(sink, 0, self.many)
+        sink.flush()
+        self._same(self.written()[len(before) :], [(0, offset) for offset in range(self.many)])
+
+    def test_two_sinks_may_write_to_one_destination(self) -> None:
+        """Several processes run tasks."""
+        one, other, before = self.started(), self.started(), self.written()
+        self._add(one, 0, 1, 0)
+        self._add(other, 0, 1, 1)
+        one.flush()
+        other.flush()
+        self._add(one, 1, 2, 0)
+        one.flush()
+        self._same(self.written()[len(before) :], [(0, 0), (1, 0), (0, 1)])
+
+    def _value(self, offset: int) -> Any:
+        return self.values[offset % len(self.values)]
+
+    def _add(self, sink: BatchingSink, start: int, end: int, partition: int = 0) -> None:
+        for offset in range(start, end):
+            sink.add(copy.deepcopy(self._value(offset)), b"key", 1_000 + offset, None, _TOPIC, partition, offset)
+
+    def _same(self, found: Sequence[Written], origins: Sequence[tuple[int, int]]) -> None:
+        assert [item.value for item in found] == [self._value(offset) for _, offset in origins]
+        for item, (partition, offset) in zip(found, origins, strict=True):
+            assert item.topic in (None, _TOPIC)
+            assert item.partition in (None, partition)
+            assert item.offset in (None, offset)
+            assert item.timestamp in (None, 1_000 + offset)
+
+
+@contextlib.contextmanager
+def _failing_write(sink: BatchingSink, error: Exception) -> Iterator[None]:
+    def fail(batch: SinkBatch) -> None:
+        raise error
+
+    sink.write = fail  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del sink.write

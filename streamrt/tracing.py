@@ -1,0 +1,60 @@
+"""The settings of traces."""
+
+import importlib.util
+import math
+from dataclasses import dataclass
+
+from streamrt.errors import ConfigurationError, argument_error
+from streamrt.extras import install_command
+
+__all__ = ["Tracing", "require_tracing"]
+
+_PACKAGES = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """Which commits and records an application traces. Where traces go, the variables of OpenTelemetry say (`OTEL_...`).
+
+    Args:
+        sample_ratio: the share of records that begin a trace, among those that bring no trace context. Records that bring one
+            are traced if it says so.
+        commit_ratio: the share of commits that are traced.
+
+    Raises:
+        ConfigurationError: if a share is not between 0 and 1.
+
+    Example:
+        >>> Tracing(sample_ratio=0.01)
+        Tracing(sample_ratio=0.01, commit_ratio=1.0)
+    """
+
+    sample_ratio: float = 0.001
+    commit_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("sample_ratio", "commit_ratio"):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or math.isnan(value) or not 0 <= value <= 1:
+                raise argument_error(
+                    f"Tracing({name}=...) must be a number from 0 to 1, got {value!r}", of_type=is_number
+                )
+
+
+def require_tracing(tracing: Tracing | None) -> None:
+    """Check that the packages for traces are installed, if there are any traces.
+
+    Raises:
+        ConfigurationError: if they are missing.
+    """
+    if tracing is not None and not all(map(_is_installed, _PACKAGES)):
+        raise ConfigurationError(f"tracing needs OpenTelemetry: run {install_command('tracing')}")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        # A package above it is missing.
+        return False

@@ -1,0 +1,48 @@
+"""Runs the command `streamrt` in this process."""
+
+import json
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from streamrt.cli import app
+from streamrt.errors import StreamRTError
+
+
+class Outcome(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its output as one JSON document."""
+        assert self.code == 0, self
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """Its output as JSON lines."""
+        assert self.code == 0, self
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def sentence(self) -> str:
+        """The sentence with which it failed."""
+        assert self.code == 1, self
+        *_, last = self.err.splitlines()
+        assert "Traceback" not in self.err
+        return last
+
+
+def streamrt(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
+    """Run a command, with errors as `main` prints them."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin)
+    error = result.exception
+    if isinstance(error, StreamRTError):
+        return Outcome(1, result.stdout, f"{result.stderr}streamrt: {error}\n")
+    if error is not None and not isinstance(error, SystemExit):
+        raise error
+    return Outcome(result.exit_code, result.stdout, result.stderr)

@@ -1,0 +1,100 @@
+"""`streamrt dlq` with a real broker."""
+
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from streamrt.cli import app
+from streamrt.topics import DeadLetter
+from tests.support import Kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+class Command:
+    """The command, with the topics of a test."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self.source, self.topic = kafka.topic("orders", 2), kafka.topic("letters")
+
+    def put(self, number: int, error: str = "KeyError", message: str = "'price'", stage: str = "process") -> None:
+        why = DeadLetter(stage, error, message, "apply-1 (price)", self.source, 1, number, "shop")
+        headers = why.headers([("trace", b"x")])
+        self.kafka.produce(self.topic, [{"n": number}], timestamp=1_700_000_000_000 + number, headers=headers)
+
+    def run(self, *arguments: str, answer: str | None = None) -> Result:
+        command, *rest = arguments
+        return CliRunner().invoke(
+            app, ["dlq", command, self.topic, *rest, "--broker", self.kafka.address], input=answer
+        )
+
+    def json(self, *arguments: str) -> Any:
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        return orjson.loads(result.stdout)
+
+
+@pytest.fixture
+def dlq(kafka: Kafka) -> Command:
+    command = Command(kafka)
+    for number in (1, 2):
+        command.put(number)
+    command.put(3, "streamrt.errors.ValueDeserializationError", "no JSON\x1b[2J", "deserialize")
+    return command
+
+
+def test_kinds_and_letters_are_listed(dlq: Command) -> None:
+    kinds = dlq.json("list")["kinds"]
+    assert [(kind["error_class"], kind["stage"], kind["count"]) for kind in kinds] == [
+        ("KeyError", "process", 2),
+        ("streamrt.errors.ValueDeserializationError", "deserialize", 1),
+    ]
+    told = dlq.run("list").stdout
+    assert told.splitlines()[0].split()[:3] == ["COUNT", "TOPIC", "STAGE"]
+    assert "\x1b" not in told
+    assert "no JSON\\x1b[2J" in told
+    assert [
+        each["place"] for each in dlq.json("list", "--each", "--error", "ValueDeserializationError")["letters"]
+    ] == ["0:2"]
+    assert dlq.run("list", "--each", "--stage", "process", "--limit", "1").stdout.splitlines()[1].split()[:3] == [
+        "0:0",
+        "2023-11-14T22:13:20.001Z",
+        f"{dlq.source}[1]",
+    ]
+
+
+def test_one_is_shown(dlq: Command) -> None:
+    shown = dlq.run("show", "0:1").stdout
+    assert '{"n": 2}' in shown
+    assert "apply-1 (price)" in shown
+    assert "trace=x" in shown
+    document = dlq.json("show", "0:1")
+    assert (document["offset"], document["attempt"], document["key"]) == (2, 1, "key")
+    for place, why in (("0:77", "no dead letter at 0:77"), ("77", "not PARTITION:OFFSET")):
+        result = dlq.run("show", place)
+        assert result.exit_code == 2
+        assert why in result.output.replace("\n", " ")
+
+
+def test_selected_ones_are_replayed_after_a_question(dlq: Command) -> None:
+    assert dlq.run("replay", "--error", "KeyError", answer="n\n").exit_code == 1
+    result = dlq.run("replay", "--error", "KeyError", answer="y\n")
+    assert "Send 2 dead letters?" in result.output
+    assert result.exit_code == 0
+    sent = dlq.kafka.receive_exactly(dlq.source, 2)
+    assert [(record.value, record.partition) for record in sent] == [(b'{"n": 1}', 1), (b'{"n": 2}', 1)]
+    assert dlq.json("replay", "--yes", "--max-attempts", "1") == {"done": 0, "left": 1, "exhausted": 1, "topics": {}}
+
+
+def test_places_are_dropped(dlq: Command) -> None:
+    assert dlq.json("drop", "--at", "0:0", "--at", "0:2", "--yes")["done"] == 2
+    assert [each["offset"] for each in dlq.json("list", "--each")["letters"]] == [2]
+
+
+def test_a_missing_topic_is_one_sentence(dlq: Command) -> None:
+    dlq.topic = "missing"
+    result = dlq.run("list")
+    assert str(result.exception) == "there is no topic 'missing'"

@@ -1,0 +1,47 @@
+"""A new user's first hour: `streamrt init`, `dev`, `produce`, `consume`, and a change of the program."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import streamrt
+from tests.spark.test_dev import dev, write
+from tests.support import Kafka, Program, unique, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+def test_a_new_project_runs_and_a_change_is_seen(
+    kafka: Kafka, program: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMRT_BROKER_ADDRESS", kafka.address)
+    group, texts, counts = unique("word-counts"), unique("texts"), unique("counts")
+    assert streamrt("init", tmp_path / "project", "--name", group).code == 0
+    app = tmp_path / "project" / "app.py"
+    # Other tests use the same broker.
+    text = app.read_text().replace('"texts"', f'"{texts}"').replace('"counts"', f'"{counts}"')
+    write(app, text)
+    running = program(dev(app), STREAMRT_STATE_DIR=str(tmp_path / "state"), STREAMRT_SPARK_MASTER="local[2]")
+    wait_until(lambda: texts in kafka.admin.list_topics(30), what="the application creates its topics")
+    assert (
+        streamrt("produce", texts, "To be or not to be").out == f"wrote 1 record to {texts}\n  partition 0: offset 0\n"
+    )
+
+    def read(number: int) -> list[list[object]]:
+        def look() -> list[list[object]]:
+            lines = streamrt("consume", counts, "--json").lines
+            return [[line["key"], line["value"]["count"]] for line in lines] if len(lines) >= number else []
+
+        found: list[list[object]] = wait_until(look, what=f"{number} records")
+        return found
+
+    assert read(6) == [["to", 1], ["be", 1], ["or", 1], ["not", 1], ["to", 2], ["be", 2]]
+    wait_until(lambda: streamrt("lag", group).out.endswith(f"total lag of {group}: 0 offsets\n"), what="the commit")
+    write(app, text.replace("text.lower()", "text.upper()"))
+    running.wait_for("app.py changed: restarting app.py", 100)
+    streamrt("produce", texts, "not to be")
+    assert read(9)[6:] == [["NOT", 1], ["TO", 1], ["BE", 1]]
+    code, _ = running.end(signal.SIGINT)
+    assert code == 0

@@ -1,0 +1,81 @@
+"""A played application with many operators and partitions, some of them with names that are hostile to pages."""
+
+import time
+from typing import Any
+
+from streamrt.records import OffsetRange, TopicPartition
+from streamrt.runtime.driver.lag import Lag, LagSample
+from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
+from streamrt.topology import TaskId
+from tests.unit.played import Played
+
+TOPICS = 10
+PARTITIONS = 20
+HOSTILE = "<img src=x onerror=hacked()>"
+
+
+class Crowded(Played):
+    """Has forty operators, and two hundred partitions if it is `fed`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.fed_records = 0
+        for number in range(TOPICS - 2):
+            frame = self.dataframe(self.topic(f"clicks-{number}"))
+            for _ in range(2):
+                frame = frame.apply(hostile)
+            if number < 5:
+                frame = frame.group_by("user", name=f"by-user-{number}").apply(count, stateful=True)
+            if number % 2:
+                frame.to_topic(self.topic("all-clicks"))
+
+    def feed(self, records: int) -> None:
+        """Process records in all partitions; Kafka has three more for every seventh partition."""
+        begin, self.fed_records = self.fed_records, self.fed_records + records
+        topics = list(self.topology.sources)[:TOPICS]
+        partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
+        report = Report(
+            ranges={each: OffsetRange(*each, begin, self.fed_records) for each in partitions},
+            records=records * len(partitions),
+            produced=records,
+            seconds=0.2 + records % 7 / 10,
+        )
+        self._progress.report(report)
+        assert self._server is not None
+        lag = self._server._lag
+        # Its thread would ask a broker that does not exist.
+        lag.close()
+        lags = {
+            each: Lag(self.fed_records, self.fed_records + 3 * (number % 7 == 0))
+            for number, each in enumerate(partitions)
+        }
+        lag.sample = LagSample(time.time(), lags)
+
+    def trouble(self) -> None:
+        """Report everything that can go wrong."""
+        task, now = TaskId("orders", 0), int(time.time() * 1_000)
+        stores = [(TaskId("orders", number), "default") for number in range(4)]
+        self._progress.report(
+            Report(
+                skipped=2,
+                dead_letters=3,
+                stalled={task: Pause(5.0, "the database is <b>away</b>")},
+                interrupted={task: f"broker away {HOSTILE}"},
+                times={store: StoreTime(now - 1_000 * store[0].partition, None) for store in stores},
+                restores={store: RestoredPart(700 * store[0].partition, 4_000, 5, finished=False) for store in stores},
+            ),
+            finished=False,
+        )
+
+
+def count(value: Any, state: Any) -> Any:
+    """Do nothing."""
+    return value
+
+
+def hostile(value: Any) -> Any:
+    """Do nothing, under a name that is markup."""
+    return value
+
+
+hostile.__name__ = hostile.__qualname__ = HOSTILE

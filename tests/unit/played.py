@@ -1,0 +1,74 @@
+"""An application whose run is played: it follows its life cycle and its wishes, without Spark and without a broker."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from streamrt import Application
+from streamrt.kafka.token import Offsets
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver.restart import RestartPolicy
+from streamrt.runtime.report import Output
+
+PARTITION = TopicPartition("orders", 0)
+
+
+class Played(Application):
+    """Reads the topics `orders` and `prices`, and does nothing with them.
+
+    Attributes:
+        works: while it is cleared, the start takes its time.
+        obeys: while it is cleared, no wish is fulfilled.
+        failure: ends the run with this error.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        unused = {"broker_address": "unused.invalid:9092", "consumer_group": "shop", "loglevel": None}
+        super().__init__(**{**unused, "control": "0", **settings})
+        self.works, self.obeys = threading.Event(), threading.Event()
+        self.works.set()
+        self.obeys.set()
+        self.failure: BaseException | None = None
+        orders = self.dataframe(self.topic("orders")).apply(lambda value, state: value, stateful=True)
+        orders.to_topic(self.topic("large-orders"))
+        self.dataframe(self.topic("prices"))
+
+    def _execute(
+        self, timeout: float = 0.0, count: int = 0, *, collect: bool = False, restart: RestartPolicy | None = None
+    ) -> list[Output]:
+        self._progress = self._progress.next_run()
+        while not self._stop.is_set() and not self.works.wait(0.01):
+            pass
+        if not self._stop.is_set() and self.failure is None:
+            self._control.works()
+        while not self._stop.wait(0.01) and self.failure is None:
+            if self.obeys.is_set():
+                self._control.fulfilled(self._control.wish)
+        self._end_run(self.failure)
+        if self.failure is not None:
+            raise self.failure
+        return []
+
+    def _committed(self) -> Offsets:
+        return Offsets({PARTITION: 5})
+
+
+@contextmanager
+def played(**settings: Any) -> Iterator[Played]:
+    """Start an application; end it, and its server."""
+    app = Played(**settings)
+    try:
+        app.start()
+        yield app
+    finally:
+        app.obeys.set()
+        if app.status.is_active:
+            app.stop(wait=True)
+        close_server(app)
+
+
+def close_server(app: Application) -> None:
+    """End the control server of an application, which otherwise lives as long as the process."""
+    if app._server is not None:
+        app._server.close()

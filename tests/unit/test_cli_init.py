@@ -1,0 +1,54 @@
+"""`streamrt init`: a project that passes its tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import streamrt
+
+FILES = [".gitignore", "README.md", "app.py", "pyproject.toml", "test_app.py"]
+
+
+@pytest.mark.slow
+def test_a_project_passes_its_tests(tmp_path: Path) -> None:
+    directory = tmp_path / "Word counts"
+    outcome = streamrt("init", directory)
+    assert outcome.code == 0, outcome
+    assert sorted(path.name for path in directory.iterdir()) == FILES
+    assert all(name in outcome.out for name in FILES)
+    assert 'name = "word-counts"' in (directory / "pyproject.toml").read_text()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "is not an empty directory, and nothing was created" in streamrt("init", tmp_path).sentence
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert "is not an empty directory" in streamrt("init", tmp_path / "notes.txt").sentence
+
+
+def test_a_name_is_required_where_the_directory_gives_none(tmp_path: Path) -> None:
+    directory = tmp_path / "2026"
+    assert "'2026' is no name for a project: pass --name" in streamrt("init", directory).sentence
+    assert not directory.exists()
+    assert streamrt("init", directory, "--name", "words").code == 0
+    assert 'consumer_group="words"' in (directory / "app.py").read_text()
+
+
+def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "the project cannot be created" in streamrt("init", tmp_path / "file" / "project").sentence

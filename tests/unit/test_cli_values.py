@@ -1,0 +1,171 @@
+"""How the command line reads and shows keys, values and times; the connection that its options describe."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamrt.cli import main
+from streamrt.cli.broker import connection_from
+from streamrt.cli.output import print_table
+from streamrt.cli.values import ReadFormat, decode, json_form, parse_time_ms, stored_form
+from streamrt.errors import ConfigurationError, SerializationError
+from streamrt.kafka.checks import release_of
+from streamrt.kafka.groups import assigned_partitions
+from tests.command_line import streamrt
+from tests.servers import free_port
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "name"),
+    [
+        (b'{"a": 1}', '{"a": 1}', "json"),
+        (b"17", "17", "json"),
+        (b"NaN", "NaN", "string"),
+        (b"ann", "ann", "string"),
+        (b"", "", "string"),
+        ("é".encode(), "é", "string"),
+        (b"\x00\x00\x00\x00\x01\xff", "0000000001ff", "hex"),
+    ],
+)
+def test_bytes_are_shown_as_what_they_are(data: bytes, text: str, name: str) -> None:
+    assert decode(data, ReadFormat.auto) == (text, name)
+    form = json.loads(json.dumps(text)) if name != "json" else json.loads(text)
+    assert stored_form(form, name) == (data if name != "json" else json.dumps(form, separators=(",", ":")).encode())
+
+
+def test_formats_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SerializationError, match="it is not JSON"):
+        decode(b"{", ReadFormat.json)
+    with pytest.raises(SerializationError, match="it is not UTF-8"):
+        decode(b"\xff", ReadFormat.string)
+    with pytest.raises(SerializationError, match="it is not hex"):
+        stored_form("xyz", "hex")
+    with pytest.raises(SerializationError, match="format 'avro' is unknown"):
+        stored_form("xyz", "avro")
+    with pytest.raises(SerializationError, match="must be a text, not int"):
+        stored_form(1, "string")
+
+
+def test_a_json_line_stays_one_line() -> None:
+    assert json_form('{\n"a": 1}', "json") == {"a": 1}
+    assert stored_form(None, "json") == b"null"
+    assert stored_form(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000),
+        ("1970-01-01T01:00:01+01:00", 1_000),
+        ("1970-01-01T00:00:00.250", 250),
+        ("1970-01-02", 86_400_000),
+        ("yesterday", None),
+        ("", None),
+    ],
+)
+def test_times_are_iso_8601_in_utc(text: str, milliseconds: int | None) -> None:
+    assert parse_time_ms(text) == milliseconds
+
+
+def test_assignments_of_other_protocols_name_no_partitions() -> None:
+    assert assigned_partitions(b"") == ()
+    assert assigned_partitions(b"\x00\x01\x00\x00\x00\x05abc") == ()
+    assert assigned_partitions(b"\x7f" * 40) == ()
+
+
+def test_releases_are_told_by_the_requests() -> None:
+    assert release_of({"Produce": 13}) == "4.1"
+    assert release_of({"Produce": 3}) == "older than 2.8"
+
+
+def test_a_table_in_a_pipe_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 500
+    print_table(["A", "B"], [[1, long], [10, "[red]y[/red]"]])
+    assert capsys.readouterr().out == f" A  B\n 1  {long}\n10  [red]y[/red]\n"
+
+
+# -- The connection --------------------------------------------------------------------------------------------------
+
+
+def test_the_file_has_login_and_address(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# login\nbootstrap.servers = kafka:9093\nsasl.password=a=b#c\n\nsasl.username=shop\n")
+    found = connection_from(None, path)
+    assert found.bootstrap_servers == "kafka:9093"
+    assert found.as_librdkafka_dict()["sasl.password"] == "a=b#c"
+    assert connection_from("other:9092", path).bootstrap_servers == "other:9092"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("sasl.password", "line 1: write name=value"),
+        ("sasl.password=canary\nsasl.password=canary", "line 2: sasl.password is set twice"),
+        ("linger.ms=canary", "linger.ms is not a connection option of librdkafka: remove it"),
+        ("sasl.jaas.config=canary", "use sasl.username and sasl.password"),
+        ("security.protocol=canary\nbootstrap.servers=a:1", "security_protocol"),
+        ("sasl.password=canary", "the address of a broker is missing"),
+    ],
+)
+def test_a_wrong_file_is_explained_without_its_values(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        connection_from(None, path)
+    assert "canary" not in str(caught.value)
+
+
+def test_the_address_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("STREAMRT_BROKER_ADDRESS", raising=False)
+    assert "pass --broker host:port" in streamrt("topics", "list").sentence
+    assert "cannot be read: No such file" in streamrt("topics", "list", "--config", tmp_path / "none").sentence
+
+
+@pytest.mark.parametrize("command", [("topics", "list"), ("consume", "orders"), ("lag", "shop")])
+def test_a_broker_that_is_away_is_one_sentence(command: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    outcome = streamrt(*command, "--broker", f"127.0.0.1:{free_port()}", "--timeout", "0.3")
+    assert "no Kafka broker answered at 127.0.0.1" in outcome.sentence
+    assert "within 0.3 s" in outcome.sentence
+    assert outcome.err.count("\n") == 1
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("produce", "orders", "1", "--format", "bytes"),
+        ("produce", "orders", "--format", "records", "--key", "k"),
+        ("produce", "orders", "1", "--header", "novalue"),
+        ("produce", "orders", "1", "--timestamp", "soon"),
+        ("consume", "orders", "--values", "--json"),
+        ("consume", "orders", "--max", "0"),
+        ("topics", "create", "orders", "--set", "retention.ms"),
+        ("topics", "create", "orders", "--partitions", "0"),
+    ],
+)
+def test_a_wrong_call_has_exit_code_2(arguments: tuple[str, ...]) -> None:
+    outcome = streamrt(*arguments, "--broker", "127.0.0.1:1")
+    assert outcome.code == 2, outcome
+    assert "Usage: " in outcome.err
+
+
+def test_every_command_has_examples() -> None:
+    commands = [
+        *("init", "doctor", "produce", "consume", "lag", "jars"),
+        *("topics list", "topics show", "topics create", "topics delete", "groups list", "groups show"),
+    ]
+    for command in commands:
+        text = streamrt(*command.split(), "--help").out
+        assert "Examples:" in text, command
+        assert f"\n $ streamrt {command.split()[0]}" in text, text
+
+
+def test_the_shell_can_complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    # As the script of bash calls the command.
+    monkeypatch.setenv("_STREAMRT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "streamrt topics ")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        main()
+    assert {"list", "show", "create", "delete"} == set(capsys.readouterr().out.split())

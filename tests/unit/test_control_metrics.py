@@ -1,0 +1,171 @@
+"""The metrics of an application, and the partitions that make no progress."""
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamrt.control import Client
+from streamrt.records import OffsetRange, TopicPartition
+from streamrt.runtime.driver.lag import Lag, ProgressWatch
+from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
+from streamrt.topology import TaskId
+from tests.unit.played import PARTITION, Played
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return the values of metrics, by name and the values of the labels besides the group, in the order of their names."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(value for name, value in sorted(sample.labels.items()) if name != "group")
+            found[sample.name, labels] = sample.value
+    return found
+
+
+def busy(app: Played) -> None:
+    """Let the driver of an application learn what tasks report."""
+    task, store = TaskId("orders", 0), (TaskId("orders", 0), "default")
+    app._progress.assigned({PARTITION: 3})
+    app._progress.report(
+        Report(
+            ranges={PARTITION: OffsetRange(*PARTITION, 3, 8)},
+            records=5,
+            produced=4,
+            skipped=2,
+            dead_letters=1,
+            seconds=0.2,
+            stalled={task: Pause(1.0)},
+            interrupted={task: "broker away"},
+            locked={task: "in use"},
+            times={store: StoreTime(1_500, None)},
+            restores={
+                store: RestoredPart(10, 10, 10, finished=True),
+                (task, "other"): RestoredPart(3, 10, 3, finished=False),
+            },
+        )
+    )
+    app._progress.meters.restarted("query")
+
+
+def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
+    busy(app)
+    found = samples(client.metrics())
+    assert found["streamrt_records_total", ()] == 5
+    assert found["streamrt_produced_records_total", ()] == 4
+    assert found["streamrt_skipped_records_total", ()] == 2
+    assert found["streamrt_dead_letters_total", ()] == 1
+    assert found["streamrt_batches_total", ()] == 1
+    assert found["streamrt_batch_duration_seconds_bucket", ("0.1",)] == 0
+    assert found["streamrt_batch_duration_seconds_bucket", ("0.25",)] == 1
+    assert found["streamrt_batch_duration_seconds_bucket", ("+Inf",)] == 1
+    assert found["streamrt_batch_duration_seconds_sum", ()] == 0.2
+    assert found["streamrt_restarts_total", ("query",)] == 1
+    for name in ("sink_pauses", "task_interruptions", "store_lock_waits", "store_restores"):
+        assert found[f"streamrt_{name}_total", ("orders",)] == 1
+    assert found["streamrt_restore_remaining_offsets", ("0", "other", "orders")] == 7
+    assert found["streamrt_event_time_seconds", ("0", "default", "orders")] == 1.5
+    assert found["streamrt_position_offset", ("0", "orders")] == 8
+    assert found["streamrt_assigned_partitions", ()] == 1
+    assert found["streamrt_status", ("running",)] == 1
+    assert found["streamrt_status", ("paused",)] == 0
+    assert found["streamrt_ready", ()] == 1
+    assert found["streamrt_starts_total", ()] == 1
+    client.pause("orders")
+    client.restart()
+    found = samples(client.metrics())
+    assert found["streamrt_starts_total", ()] == 2
+    assert found["streamrt_records_total", ()] == 5
+    assert found["streamrt_topic_paused", ("orders",)] == 0
+
+
+def test_counters_never_fall(app: Played) -> None:
+    meters = app._progress.meters
+    for records, total in ((5, 5), (-3, 5), (2, 5), (4, 8)):
+        report = Report(records=records, produced=records, skipped=records, dead_letters=records)
+        meters.report(report, finished=True)
+        counts = meters.snapshot()
+        assert (counts.records, counts.produced, counts.skipped, counts.dead_letters) == (total,) * 4
+
+
+def test_every_metric_is_in_the_table_of_the_documentation(app: Played, client: Client) -> None:
+    busy(app)
+    page = (Path(__file__).parents[2] / "docs" / "observe.md").read_text()
+    rows = dict(re.findall(r"^\| `(streamrt\w*)` \| (\w+) \|", page, re.MULTILINE))
+    text = client.metrics()
+    families = dict(re.findall(r"^# TYPE (streamrt\w*) (\w+)$", text, re.MULTILINE))
+    # Known once Kafka was asked.
+    assert rows == {**families, "streamrt_lag_timestamp_seconds": "gauge"}
+
+
+def test_openmetrics(http: httpx.Client) -> None:
+    answer = http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+
+
+# -- Progress ----------------------------------------------------------------------------------------------------------
+
+OTHER = TopicPartition("prices", 1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "stuck"),
+    [
+        # Committed and end offsets at 0, 100, 200 s, ... of a partition, and what is stuck after 300 s.
+        ([(5, 9), (5, 9), (5, 9), (5, 9)], (300.0, 4)),
+        ([(5, 9), (5, 12), (5, 15), (5, 20)], (300.0, 15)),
+        ([(5, 9), (6, 9), (6, 9), (6, 9)], None),
+        ([(5, 9), (6, 9), (6, 9), (6, 9), (6, 9)], (300.0, 3)),
+        ([(9, 9), (9, 9), (9, 9), (9, 12)], None),
+        ([(9, 9), (9, 12), (9, 9), (9, 12), (9, 12)], None),
+        ([(None, 9)] * 5, None),
+        ([(9, 5)] * 5, None),
+    ],
+)
+def test_a_partition_with_records_and_without_commits_is_stuck(
+    seen: list[tuple[int | None, int]], stuck: tuple[float, int] | None
+) -> None:
+    watch = ProgressWatch(300.0)
+    for step, lag in enumerate(seen):
+        watch.observe(100.0 * step, {PARTITION: Lag(*lag), OTHER: Lag(1, 1)}, ())
+    assert [each[1:] for each in watch.stuck] == ([] if stuck is None else [stuck])
+
+
+def test_paused_topics_and_released_partitions_are_not_stuck() -> None:
+    watch, lags = ProgressWatch(300.0), {PARTITION: Lag(5, 9), OTHER: Lag(5, 9)}
+    for at in (0.0, 200.0, 400.0):
+        watch.observe(at, lags, ["orders"])
+    assert [stuck.partition for stuck in watch.stuck] == [OTHER]
+    # Waiting begins with the end of the pause.
+    for at in (500.0, 700.0):
+        watch.observe(at, {PARTITION: Lag(5, 9)}, ())
+    assert list(watch.stuck) == []
+    watch.observe(800.0, {PARTITION: Lag(5, 9)}, ())
+    assert [stuck.partition for stuck in watch.stuck] == [PARTITION]
+    unwatched = ProgressWatch(None)
+    for at in (0.0, 1e6):
+        unwatched.observe(at, lags, ())
+    assert list(unwatched.stuck) == []
+
+
+def test_a_stuck_partition_is_not_ready(app: Played, client: Client, http: httpx.Client) -> None:
+    assert app._server is not None
+    lag = app._server._lag
+    # The sampler has nothing to ask for here, and forgets what it was told.
+    lag.close()
+    for at in (0.0, 300.0):
+        lag._watch.observe(at, {PARTITION: Lag(5, 9)}, ())
+    assert http.get("/ready").status_code == 503
+    ready, reasons = client.ready()
+    assert not ready
+    assert reasons[0].startswith("orders[0] has 4 unprocessed offsets, and nothing was committed for 300 s: see ")
+    assert samples(client.metrics())["streamrt_ready", ()] == 0
+
+
+def test_commits_may_be_as_far_apart_as_the_application_wants() -> None:
+    app = Played(progress_timeout=10, commit_interval=60)
+    assert app._server is not None
+    assert app._server._lag._watch._timeout_s == 120
