@@ -8,6 +8,7 @@ from streamrt.errors import StateError
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.state import State, Store, StorePartition
+from streamrt.state.handles import Aggregation
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 
@@ -90,11 +91,34 @@ class StateView:
         with self._state() as state:
             return state.exists(key)
 
+    def value(self, name: str, default: Any = None) -> Any:
+        """Return the value of `State.value(name)`, or `default`; also that of a reducing state."""
+        return self.get(name, default)
+
+    def list(self, name: str) -> list[Any]:
+        """Return the elements of `State.list(name)`."""
+        with self._state() as state:
+            return [*state.list(name)]
+
+    def map(self, name: str) -> dict[Any, Any]:
+        """Return the entries of `State.map(name)`; keys that are lists become tuples."""
+        with self._state() as state:
+            return {_hashable(key): value for key, value in state.map(name).items()}
+
+    def aggregating(self, name: str, aggregator: Aggregation) -> Any:
+        """Return the result of `State.aggregating(name, aggregator)`, or None."""
+        with self._state() as state:
+            return state.aggregating(name, aggregator).get()
+
     @contextlib.contextmanager
     def _state(self) -> Iterator[State]:
         with self._store.reading(self._partition) as opened:
             # A time before all others does not move stream time.
             yield StoreTransaction(opened, self._store.options).state(self._key, -1)
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
 
 
 def _is_closed(partition: StorePartition) -> bool:

@@ -142,7 +142,7 @@ def test_clients_stores_and_joins_export_what_programs_construct_subclass_or_cat
     }
     assert exported["streamrt.state"] == {
         *("MemoryStore", "RocksDBOptions", "RocksDBStore", "Stamp", "State", "Store", "StoreIdentity"),
-        "StorePartition",
+        *("AggregatingState", "ListState", "MapState", "ReducingState", "StateTtl", "StorePartition", "ValueState"),
     }
     assert exported["streamrt.joins"] == {
         *("AsOfHow", "BaseField", "BaseLookup", "IntervalHow", "LookupBuffer", "LookupUnavailableError", "OnMerge"),
