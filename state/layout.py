@@ -10,13 +10,16 @@ Keys are ordered by their bytes. The first byte is the *space* of the key:
 | 0x04  | counters of the store: space, name | yes |
 | 0x05  | entries of maps: space, prefix of the record key, length and bytes of the map's name, bytes of the map key | yes |
 | 0x06  | elements of lists: space, prefix of the record key, length and bytes of the list's name, arrival number | yes |
+| 0x07  | timers: space, prefix of the record key, domain (0: event time, 1: processing time), time; values are empty | yes |
 | 0xF0  | expiry index: space, expiry or deadline (8 bytes, big-endian), key of data or of a head; values are empty | no |
-| 0xF1  | bounds of the index: space, name | no |
+| 0xF1  | bounds of the indexes: space, name | no |
+| 0xF3  | index of timers: space, domain, time, prefix of the record key; values are empty | no |
 | 0xFF  | the position record | in the changelog only |
 
-Arrival numbers have 8 bytes, big-endian.
+Arrival numbers and times of timers have 8 bytes, big-endian.
 
-A store has data, maps and lists, by `StoreTransaction`, or heads and items, by `TimedTransaction`; both have counters.
+A store has data, maps and lists, by `StoreTransaction`, with timers, by `ProcessTransaction`, or heads and items, by
+`TimedTransaction`; all have counters.
 Other spaces are free. 0x02 to 0xEF go into the changelog. 0xF0 to 0xFE are local to the store and can be rebuilt from
 the others. No key is empty: a store may use the empty key for its own data.
 
@@ -40,10 +43,14 @@ next item of any timeline, or of the next element of any list. It precedes them 
 used twice if only a part of a commit reaches the changelog. Entries of maps and elements of lists are values that may
 expire, like data; their payload is JSON, or the output of `RocksDBOptions.dumps`.
 
-One **bound of the index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, reads of the
+A **timer** is its key; its value is flag 0 without a payload. The index of timers has the same fields in another order, so
+it is derived from the keys alone.
+
+One **bound of the expiry index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, reads of the
 index start at its beginning and may pass the tombstones of many deleted entries. A restore that writes an earlier
 expiry or deadline lowers it. In stores with data it never exceeds stream time plus one, so no commit has to lower it,
-and it stays valid under versions of StreamRT that maintain it for heads only.
+and it stays valid under versions of StreamRT that maintain it for heads only. The index of timers has a bound for each
+domain, `timers` and the byte of the domain: 8 bytes, big-endian. No timer of the domain is earlier.
 
 An expiry below 0 or beyond 2**63 - 1 is clamped to these bounds, so that the order of bytes is the order of time.
 """
@@ -65,6 +72,7 @@ __all__ = [
     "LIST_SPACE",
     "MAP_SPACE",
     "POSITION_SPACE",
+    "TIMER_SPACE",
     "Expiring",
     "collection_prefix",
     "decode_value",
@@ -77,6 +85,11 @@ __all__ = [
     "record_prefix",
     "split_expiry_key",
     "split_prefix",
+    "split_timer_index_key",
+    "timer_bound_key",
+    "timer_index_key",
+    "timer_index_of",
+    "timer_key",
 ]
 
 DATA_SPACE: Final = 0x01
@@ -84,6 +97,7 @@ HEAD_SPACE: Final = 0x02
 ITEM_SPACE: Final = 0x03
 MAP_SPACE: Final = 0x05
 LIST_SPACE: Final = 0x06
+TIMER_SPACE: Final = 0x07
 EXPIRY_SPACE: Final = 0xF0
 FIRST_LOCAL_SPACE: Final = 0xF0
 POSITION_SPACE: Final = 0xFF
@@ -232,3 +246,43 @@ def split_expiry_key(key: bytes) -> tuple[int, bytes]:
 def expiry_bound(stream_time: int) -> bytes:
     """Return an exclusive upper bound for the index keys of entries that are expired at a stream time."""
     return b"\xf0" + min(max(stream_time, -1) + 1, 1 << 63).to_bytes(8, "big")
+
+
+def timer_key(prefix: bytes, domain: int, time: int) -> bytes:
+    r"""Return the key of a timer.
+
+    Args:
+        prefix: prefix of the record key, without a space.
+        domain: 0 for event time, 1 for processing time.
+        time: its time in milliseconds, 0 or more.
+
+    Example:
+        >>> timer_key(key_prefix(BYTES_KEY, b"ab"), 0, 5)
+        b'\x07\x01\x02ab\x00\x00\x00\x00\x00\x00\x00\x00\x05'
+    """
+    return b"\x07" + prefix + bytes((domain,)) + time.to_bytes(8, "big")
+
+
+def timer_index_key(domain: int, time: int, prefix: bytes) -> bytes:
+    """Return the key of a timer in the index; the beginning of it for a prefix of `b""`."""
+    return b"\xf3" + bytes((domain,)) + time.to_bytes(8, "big") + prefix
+
+
+def timer_index_of(key: bytes) -> bytes:
+    r"""Return the key in the index for the key of a timer.
+
+    Example:
+        >>> timer_index_of(timer_key(b"\x01\x02ab", 0, 5)) == timer_index_key(0, 5, b"\x01\x02ab")
+        True
+    """
+    return b"\xf3" + key[-9:] + key[1:-9]
+
+
+def split_timer_index_key(key: bytes) -> tuple[int, bytes]:
+    """Return the time and the prefix of the record key for a key in the index of timers."""
+    return int.from_bytes(key[2:10], "big"), key[10:]
+
+
+def timer_bound_key(domain: int) -> bytes:
+    """Return the key of the bound for the index of timers."""
+    return b"\xf1timers" + bytes((domain,))

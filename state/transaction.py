@@ -12,35 +12,21 @@ store. A bound beside the index holds its start; without it, each look-up would 
 entries. The bound never exceeds stream time plus one, and later entries expire after that.
 """
 
-import enum
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, Final
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
 from streamrt.state.changelog import expired, has_index, index_bound, overwritten_index
-from streamrt.state.collections import Collections, Overlay
+from streamrt.state.collections import Collections
 from streamrt.state.encoding import dumps_of, exact_of, loads_of
-from streamrt.state.handles import (
-    AggregatingState,
-    Aggregation,
-    ListState,
-    MapState,
-    ReducingState,
-    StateTtl,
-    Ttl,
-    ValueState,
-    milliseconds_of,
-)
+from streamrt.state.keyed_state import UNKNOWN, KeyedState, Unknown, no_key
 from streamrt.state.layout import (
     BYTES_KEY,
     FIRST_KEY,
     JSON_KEY,
     LATEST_EXPIRY,
-    LIST_SPACE,
-    MAP_SPACE,
     NO_KEY_PREFIX,
     PLAIN,
     SHORT_BYTES_HEADS,
@@ -64,14 +50,6 @@ _ENTRY_BYTES: Final = 200
 
 _join = b"".join
 
-
-class _Unknown(enum.Enum):
-    """Marker for the stored value of a key that was written without a read."""
-
-    UNKNOWN = enum.auto()
-
-
-_UNKNOWN: Final = _Unknown.UNKNOWN
 
 # Values of the index bound that are no expiry: not read yet, and no index.
 _UNREAD, _NO_INDEX = -2, -1
@@ -146,10 +124,11 @@ class StoreTransaction(Transaction):
         # The type of state for each name of a handle.
         self._kinds: dict[str, str] = {}
         if self._cache is not None:
-            (self._entries, self._size, self._first, self._kinds), self._cache = self._cache, None
+            # Subclasses have more to keep.
+            self._entries, self._size, self._first, self._kinds, *self._cache = self._cache
         self._collections: Collections | None = None
         # The stored values of the keys that this transaction has written.
-        self._written: dict[bytes, bytes | Expiring | _Unknown | None] = {}
+        self._written: dict[bytes, bytes | Expiring | Unknown | None] = {}
         self._changes: list[Change] = []
         self._index: list[Change] = []
 
@@ -173,8 +152,8 @@ class StoreTransaction(Transaction):
         if timestamp > self.clock:
             self.clock = timestamp
         if type(key) is bytes and len(key) < 128:
-            return _State(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
-        return _State(self, self._prefix(key), timestamp)
+            return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
+        return KeyedState(self, self._prefix(key), timestamp)
 
     # -- What handles use; see `Writer` --------------------------------------------------------------------------------
 
@@ -199,8 +178,8 @@ class StoreTransaction(Transaction):
         """
         if self._status is not TransactionStatus.STARTED:
             raise _over(self._status)
-        value = self._entries.get(key, _UNKNOWN)
-        return self._live(self._read(key) if value is _UNKNOWN else value)
+        value = self._entries.get(key, UNKNOWN)
+        return self._live(self._read(key) if value is UNKNOWN else value)
 
     def current(self, key: bytes, data: bytes | None) -> bytes | None:
         """Return the payload of a key at the current stream time, without caching it.
@@ -219,7 +198,7 @@ class StoreTransaction(Transaction):
     def put(self, key: bytes, entry: bytes | Expiring | None) -> None:
         """Write the payload of a key; None deletes."""
         if key not in self._written:
-            self._written[key] = self._entries.get(key, _UNKNOWN)
+            self._written[key] = self._entries.get(key, UNKNOWN)
         self._entries[key] = entry
 
     def put_new(self, key: bytes, entry: bytes | Expiring) -> None:
@@ -232,8 +211,8 @@ class StoreTransaction(Transaction):
     def erase(self, key: bytes, data: bytes) -> None:
         """Delete a key whose stored bytes are known."""
         if key not in self._written:
-            old = self._entries.get(key, _UNKNOWN)
-            if old is _UNKNOWN:
+            old = self._entries.get(key, UNKNOWN)
+            if old is UNKNOWN:
                 old = decode_value(data)
                 self._size += _size_of(key, old)
             self._written[key] = old
@@ -258,7 +237,7 @@ class StoreTransaction(Transaction):
         try:
             return self._dumps(key)
         except TypeError as error:
-            raise _no_key(key, error) from error
+            raise no_key(key, error) from error
 
     def encode(self, name: str, value: Any) -> bytes:
         """Return the payload of a value.
@@ -323,8 +302,8 @@ class StoreTransaction(Transaction):
         self._written = {}
         if self._collections is not None:
             for key in self._collections.passing:
-                value = self._entries.pop(key, _UNKNOWN)
-                if value is not _UNKNOWN:
+                value = self._entries.pop(key, UNKNOWN)
+                if value is not UNKNOWN:
                     self._size -= _size_of(key, value)
         if self._size > self._limit:
             self._fit()
@@ -375,14 +354,14 @@ class StoreTransaction(Transaction):
         for key in gone:
             del entries[key]
 
-    def _encode(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
+    def _encode(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return the changes of the written keys, and add those of the index to `_index`."""
         entries, clock, index = self._entries, self.clock, self._index
         changes: list[Change] = []
         size = 0
         unknown = []
         for key, old in written.items():
-            if old is _UNKNOWN:
+            if old is UNKNOWN:
                 unknown.append(key)
                 size += _ENTRY_BYTES + len(key)
             elif isinstance(old, Expiring):
@@ -415,7 +394,7 @@ class StoreTransaction(Transaction):
         self._size += size
         return changes
 
-    def _evict(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
+    def _evict(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return deletions of expired entries that no record has touched, and add those of the index to `_index`."""
         if self.clock == BEFORE_ALL:
             return []
@@ -478,149 +457,8 @@ def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State
     return transaction.state
 
 
-class _State(State):
-    """The state of one record key, for one record.
-
-    One object is created per record, so it has only three attributes.
-    """
-
-    __slots__ = ("_prefix", "_timestamp", "_transaction")
-
-    def __init__(self, transaction: StoreTransaction, prefix: bytes, timestamp: int) -> None:
-        self._transaction = transaction
-        self._prefix = prefix
-        self._timestamp = timestamp
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        transaction = self._transaction
-        try:
-            full = self._prefix + transaction._dumps(key)
-        except TypeError as error:
-            raise _no_key(key, error) from error
-        value = transaction._entries.get(full, _UNKNOWN)
-        if type(value) is not bytes:
-            value = self._current(full, value)
-            if value is None:
-                return default
-        try:
-            return transaction._loads(value)
-        except ValueError as error:
-            raise SerializationError(
-                f"the value of state key {key!r} is not JSON ({error}): read values of set_bytes with get_bytes"
-            ) from error
-
-    def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
-        transaction = self._transaction
-        try:
-            full = self._prefix + transaction._dumps(key)
-        except TypeError as error:
-            raise _no_key(key, error) from error
-        try:
-            # Copy the bytes: the result of orjson occupies 4 KB.
-            payload = _join((transaction._dumps(value), b""))
-        except TypeError as error:
-            raise SerializationError(
-                f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
-            ) from error
-        # Before any change, because it may raise.
-        entry = payload if ttl is None else self._expiring(payload, ttl)
-        entries = transaction._entries
-        written = transaction._written
-        if full not in written:
-            written[full] = entries.get(full, _UNKNOWN)
-        entries[full] = entry
-
-    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
-        full = self._full(key)
-        value = self._current(full, self._transaction._entries.get(full, _UNKNOWN))
-        return default if value is None else value
-
-    def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise SerializationError(
-                f"set_bytes takes bytes, not {type(value).__name__}, for state key {key!r}: use set for other values"
-            )
-        payload = bytes(value)
-        self._put(self._full(key), payload if ttl is None else self._expiring(payload, ttl))
-
-    def delete(self, key: Any) -> None:
-        self._put(self._full(key), None)
-
-    def exists(self, key: Any) -> bool:
-        full = self._full(key)
-        return self._current(full, self._transaction._entries.get(full, _UNKNOWN)) is not None
-
-    def _full(self, key: Any) -> bytes:
-        try:
-            full: bytes = self._prefix + self._transaction._dumps(key)
-        except TypeError as error:
-            raise _no_key(key, error) from error
-        return full
-
-    def _put(self, full: bytes, value: "bytes | Expiring | None") -> None:
-        transaction = self._transaction
-        if full not in transaction._written:
-            transaction._written[full] = transaction._entries.get(full, _UNKNOWN)
-        transaction._entries[full] = value
-
-    def _current(self, full: bytes, value: "bytes | Expiring | _Unknown | None") -> bytes | None:
-        """Return the payload of a key at the current stream time."""
-        transaction = self._transaction
-        if value is _UNKNOWN:
-            value = transaction._read(full)
-        if isinstance(value, Expiring):
-            return value.payload if value.expiry > transaction.clock else None
-        return value
-
-    def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
-        return Expiring(self._transaction.clock + milliseconds_of(ttl), payload)
-
-    # -- Handles -------------------------------------------------------------------------------------------------------
-
-    def value(self, name: str, *, default: Any = None, ttl: timedelta | StateTtl | None = None) -> ValueState:
-        return ValueState(self._transaction, name, self._named(name, "value"), _ttl(ttl), default)
-
-    def reducing(
-        self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: timedelta | StateTtl | None = None
-    ) -> ReducingState:
-        return ReducingState(self._transaction, name, self._named(name, "reducing"), _ttl(ttl), reduce)
-
-    def aggregating(
-        self, name: str, aggregator: Aggregation, *, ttl: timedelta | StateTtl | None = None
-    ) -> AggregatingState:
-        full = self._named(name, "aggregating")
-        return AggregatingState(self._transaction, name, full, _ttl(ttl), aggregator, self._timestamp)
-
-    def list(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> ListState:
-        return ListState(self._transaction, self._overlay(name, "list", LIST_SPACE), _ttl(ttl))
-
-    def map(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> MapState:
-        return MapState(self._transaction, self._overlay(name, "map", MAP_SPACE), _ttl(ttl))
-
-    def clear(self) -> None:
-        self._transaction.collections.clear_all(self._prefix[1:])
-
-    def _named(self, name: str, kind: str) -> bytes:
-        """Return the key of an entry with a name, and note its type."""
-        self._transaction.collections.note(name, kind)
-        return self._prefix + self._transaction.key_bytes(name)
-
-    def _overlay(self, name: str, kind: str, space: int) -> Overlay:
-        collections = self._transaction.collections
-        collections.note(name, kind)
-        return collections.overlay(space, self._prefix[1:], name)
-
-
-def _ttl(given: timedelta | StateTtl | None) -> Ttl | None:
-    return None if given is None else Ttl(given)
-
-
 def _over(status: TransactionStatus) -> StateError:
     return StateError(
         f"state was used after its transaction was {status.value}: a State and its handles are valid only for the record "
         "that they were passed with; do not keep them"
     )
-
-
-def _no_key(key: Any, error: TypeError) -> SerializationError:
-    return SerializationError(f"the state key {key!r} of type {type(key).__name__} has no JSON form: {error}")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
     from streamrt.kafka.token import Offsets
+    from streamrt.process import Context, ProcessFunction, TaskContext, TimeDomain, TimerContext
     from streamrt.records import MessageContext
     from streamrt.runtime.driver.lifecycle import ApplicationStatus
     from streamrt.runtime.driver.restart import RestartPolicy
@@ -25,14 +26,19 @@ _HOMES = {
     "Application": "streamrt.app",
     "ApplicationStatus": "streamrt.runtime.driver.lifecycle",
     "ConnectionConfig": "streamrt.kafka",
+    "Context": "streamrt.process",
     "DeadLetters": "streamrt.topics",
     "MessageContext": "streamrt.records",
     "Offsets": "streamrt.kafka.token",
+    "ProcessFunction": "streamrt.process",
     "RestartPolicy": "streamrt.runtime.driver.restart",
     "RocksDBOptions": "streamrt.state",
     "State": "streamrt.state",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
+    "TaskContext": "streamrt.process",
+    "TimeDomain": "streamrt.process",
+    "TimerContext": "streamrt.process",
     "Topic": "streamrt.topics",
     "TopicConfig": "streamrt.kafka",
     "Tracing": "streamrt.tracing",
@@ -44,14 +50,19 @@ __all__ = [
     "Application",
     "ApplicationStatus",
     "ConnectionConfig",
+    "Context",
     "DeadLetters",
     "MessageContext",
     "Offsets",
+    "ProcessFunction",
     "RestartPolicy",
     "RocksDBOptions",
     "State",
     "StreamingDataFrame",
     "StreamingSeries",
+    "TaskContext",
+    "TimeDomain",
+    "TimerContext",
     "Topic",
     "TopicConfig",
     "Tracing",

@@ -281,7 +281,7 @@ class TopologyTestDriver:
         scope, spec = self._find_store(name, store)
         if partition is None:
             partition = self._partition(scope, key)
-        return StateView(self._catalog.store(scope, spec), partition, key)
+        return StateView(self._catalog.store(scope, spec), partition, key, spec.transaction)
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""

@@ -117,14 +117,17 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "Application",
             "ApplicationStatus",
             "ConnectionConfig",
+            "Context",
             "DeadLetters",
             "MessageContext",
             "Offsets",
+            "ProcessFunction",
             "RestartPolicy",
             "RocksDBOptions",
             "State",
             "StreamingDataFrame",
         ),
+        *("TaskContext", "TimeDomain", "TimerContext"),
         *("StreamingSeries", "Topic", "TopicConfig", "Tracing", "message_context", "set_message_context"),
     }
     assert set(streamrt.__all__) <= set(dir(streamrt))

@@ -12,7 +12,7 @@ from streamrt.errors import ArgumentValueError, SerializationError, StateError
 from streamrt.state import MemoryStore, RocksDBOptions, RocksDBStore, Stamp, State, StateTtl, Store, StorePartition
 from streamrt.state.changelog import restore_changes
 from streamrt.state.layout import ARRIVAL_KEY
-from streamrt.state.transaction import StoreTransaction
+from streamrt.state.transaction import StoreTransaction, _size_of
 from streamrt.windows import Count, Earliest, Max, Mean, Min, Sum
 from tests.unit.apps import Stage
 from tests.unit.state_timed import IDENTITY
@@ -148,7 +148,7 @@ def test_clear_removes_all_of_a_key_and_nothing_of_others(partition: StorePartit
             for name in ("", "a", "ab")
         ]
 
-    nothing = [[None, [], {}]] * 3
+    nothing: list[Any] = [[None, [], {}]] * 3
     transaction = StoreTransaction(partition)
     for key in keys:
         fill(transaction.state(key, 0))
@@ -186,7 +186,12 @@ def test_an_append_costs_the_same_however_long_the_list_is(monkeypatch: pytest.M
     partition.read_cache = None
     read: list[bytes] = []
     get = partition.get
-    monkeypatch.setattr(partition, "get", lambda key: (read.append(key), get(key))[1])
+
+    def noted(key: bytes) -> bytes | None:
+        read.append(key)
+        return get(key)
+
+    monkeypatch.setattr(partition, "get", noted)
     _, state = state_of(partition)
     state.list("l").add_all(range(100))
     assert read == [ARRIVAL_KEY]
@@ -240,7 +245,7 @@ def test_iteration_does_not_fill_the_cache_and_lists_leave_it() -> None:
     commit(transaction)
     transaction, state = state_of(partition)
     assert len(transaction._entries) == 2
-    assert transaction._size == sum(200 + len(key) + len(value) for key, value in transaction._entries.items())
+    assert transaction._size == sum(_size_of(key, value) for key, value in transaction._entries.items())
 
 
 @pytest.mark.parametrize(

@@ -227,9 +227,8 @@ class TaskExecutor:
         return False, None
 
     def close(self) -> None:
-        """Export the spans that are left. No task works after that."""
-        if self._registry.spans is not None:
-            self._registry.spans.close()
+        """Close the operators, and export the spans that are left. No task works after that."""
+        self._registry.close()
 
     def warm_up(self) -> None:
         """Do the first work of a micro-batch in advance: compose the operators, load RocksDB, connect to Kafka.

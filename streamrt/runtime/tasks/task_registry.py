@@ -96,6 +96,13 @@ class TaskRegistry:
             self._chains[stream] = chain
         return chain
 
+    def close(self) -> None:
+        """Close the operators, and export the spans that are left."""
+        for chain in self._chains.values():
+            chain.close()
+        if self.spans is not None:
+            self.spans.close()
+
     def reset(self) -> None:
         """Forget what operators have counted and collected."""
         for chain in self._chains.values():
