@@ -240,17 +240,18 @@ def test_the_context_of_calls(clock: Any) -> None:
         ("a", 110, None, 199, TimeDomain.EVENT_TIME),
         "closed",
     ]
+    uses: list[Callable[[Context], Any]] = [
+        lambda context: context.state,
+        lambda context: context.output("side", 1),
+        lambda context: context.register_event_time_timer(1),
+        lambda context: context.delete_processing_time_timer(1),
+        lambda context: context.current_watermark,
+        lambda context: context.current_processing_time,
+    ]
     for context in kept:
-        for use in (
-            lambda context=context: context.state,
-            lambda context=context: context.output("side", 1),
-            lambda context=context: context.register_event_time_timer(1),
-            lambda context=context: context.delete_processing_time_timer(1),
-            lambda context=context: context.current_watermark,
-            lambda context=context: context.current_processing_time,
-        ):
+        for use in uses:
             with pytest.raises(StateError, match=r"the context of Looks was used after its call"):
-                use()
+                use(context)
 
 
 def test_timers_wait_for_all_partitions_unless_they_are_idle() -> None:

@@ -331,7 +331,7 @@ def test_values_without_a_json_form() -> None:
         lambda: state.value("v").update({1, 2}),
         lambda: state.list("l").add_all([1, {2}]),
         lambda: state.map("m").put_all({"a": 1, "b": {2}}),
-        lambda: state.map("m").get({1}),  # type: ignore[arg-type]
+        lambda: state.map("m").get({1}),
         lambda: state.aggregating("a", Earliest()).add({1}),
     ):
         with pytest.raises(SerializationError):

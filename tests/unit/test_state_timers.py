@@ -66,7 +66,7 @@ class Model:
         elif op.name == "next":
             return min(own)[0] if own else None
         elif op.name == "fire":
-            fired = []
+            fired: list[tuple[int, bytes]] = []
             while own and min(own)[0] <= op.time and len(fired) < 20:
                 timer = min(own)
                 fired.append(timer)
