@@ -130,13 +130,13 @@ def test_unpaid_orders() -> None:
     ):
         driver.pipe("order-events", {"type": kind, "total": total}, key=key, timestamp=at)
     assert [(record.key, record.value) for record in driver.read("paid-orders")] == [
-        ("1", {"total": 20.0, "seconds": 120.0})
+        (b"1", {"total": 20.0, "seconds": 120.0})
     ]
     assert [(record.key, record.value) for record in driver.read("wrong-payments")] == [
-        ("2", {"paid": 3.0, "due": 30.0})
+        (b"2", {"paid": 3.0, "due": 30.0})
     ]
     assert [(record.key, record.value, record.timestamp) for record in driver.read("unpaid-orders")] == [
-        ("2", {"total": 30.0}, 16 * minute)
+        (b"2", {"total": 30.0}, 16 * minute)
     ]
 
 

@@ -48,7 +48,7 @@ class Waits(ProcessFunction):
 
 def waiting(clock: Any) -> Callable[[StreamingDataFrame], list[StreamingDataFrame]]:
     def build(sdf: StreamingDataFrame) -> list[StreamingDataFrame]:
-        arguments = {"idle_timeout_ms": 10_000} if clock == "watermark" else {}
+        arguments: dict[str, Any] = {"idle_timeout_ms": 10_000} if clock == "watermark" else {}
         frame = sdf.process(Waits(), clock=clock, **arguments)
         odd = frame.side_output("odd")
         return [frame.apply(lambda value: ["main", value]), odd.apply(lambda value: ["odd", value])]
