@@ -98,11 +98,11 @@ def test_what_is_no_application_is_one_sentence(program: str) -> None:
     assert streamrt("plan", "diff").code == 2
 
 
-def deployed(stores: Mapping[str, Mapping[str, str | None]], **told: int) -> Deployed:
+def deployed(stores: Mapping[str, Mapping[str, str | None]], claim: int = 0) -> Deployed:
     metadata = CommitMetadata(stores, first_counts={"orders": 2})
     place = TopicPartition("orders", 0)
     return Deployed.of(
-        {place: CommittedOffset(7, metadata.encode(place, **told) or ""), TopicPartition("x", 0): CommittedOffset(None)}
+        {place: CommittedOffset(7, metadata.encode(place, claim=claim) or ""), TopicPartition("x", 0): CommittedOffset(None)}
     )
 
 
