@@ -131,6 +131,10 @@ class ReportHandler:
             self._progress.assigned({partition: known[partition] for partition in positions})
             self._progress.meters.assigned(map(self._topology.task, positions))
 
+    def rebalanced(self) -> None:
+        """Count an assignment that a member got from the group."""
+        self._progress.meters.rebalanced()
+
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store committed offsets: they may be higher than the last record, after transaction markers."""
         with self._lock:

@@ -225,6 +225,7 @@ class SparkRunner:
             # Other instances may have processed all other partitions in the meantime.
             kept = current.partitions if current.follows(self._generation) else frozenset()
             self._generation = current.generation
+            self._results.rebalanced()
             self._unfinished.forget()
             inputs = self._spec.topology.inputs
             self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}

@@ -102,7 +102,10 @@ def deployed(stores: Mapping[str, Mapping[str, str | None]], claim: int = 0) -> 
     metadata = CommitMetadata(stores, first_counts={"orders": 2})
     place = TopicPartition("orders", 0)
     return Deployed.of(
-        {place: CommittedOffset(7, metadata.encode(place, claim=claim) or ""), TopicPartition("x", 0): CommittedOffset(None)}
+        {
+            place: CommittedOffset(7, metadata.encode(place, claim=claim) or ""),
+            TopicPartition("x", 0): CommittedOffset(None),
+        }
     )
 
 
