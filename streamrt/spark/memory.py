@@ -51,7 +51,7 @@ class JvmMemoryWatch:
 
     def _ask(self, environment: SparkEnvironment) -> None:
         if self._runtime is None:
-            java = environment.session.sparkContext._jvm.java.lang  # type: ignore[union-attr]
+            java = environment.session.sparkContext._jvm.java.lang
             self._runtime = java.Runtime.getRuntime()
             self._process = int(java.ProcessHandle.current().pid())
         runtime = self._runtime

@@ -14,6 +14,7 @@ from tests.unit.played import close_server
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("processing_mode")]
 
 S = ApplicationStatus
+MEBIBYTE = 1 << 20
 
 
 def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
@@ -49,11 +50,11 @@ def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
             assert (metric("streamrt_read_bytes_total"), metric("streamrt_produced_bytes_total")) == (12, 12)
             assert (metric("streamrt_commit_duration_seconds_count") or 0) >= 1
             assert (metric("streamrt_rebalances_total") or 0) >= 1
-            mebibyte = 1 << 20
-            # One of the workers has worked.
-            assert any(value > mebibyte for value in values("streamrt_worker_resident_memory_bytes"))
+            # One of the workers has worked. The JVM is asked every ten seconds.
+            assert any(value > MEBIBYTE for value in values("streamrt_worker_resident_memory_bytes"))
+            wait_until(lambda: values("streamrt_jvm_heap_used_bytes"), what="the memory of the JVM in the metrics")
             for name in ("heap_used", "heap_max", "resident_memory"):
-                wait_until(lambda name=name: (metric(f"streamrt_jvm_{name}_bytes") or 0) > mebibyte, what=name)
+                assert (metric(f"streamrt_jvm_{name}_bytes") or 0) > MEBIBYTE
             assert (app.status, client.status, client.desired_status) == (S.PAUSED, S.PAUSED, S.PAUSED)
             # The lag comes from Kafka, which is asked while the application is paused, too.
             kafka.produce(source, [4, 5])
