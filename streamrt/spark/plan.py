@@ -302,7 +302,11 @@ class _Planned:
             return
         for topic in topics:
             at = (position.inputs or {}).get(topic, position.input_offset)
-            committed = deployed.offsets.get(TopicPartition(topic, number))
+            partition = TopicPartition(topic, number)
+            committed = deployed.offsets.get(partition)
+            if committed is not None and at > committed:
+                # A running instance may have committed since. It commits position and offset together.
+                committed = self.admin.committed_stable(self.group, [partition], timeout=self.timeout)[partition].offset
             if committed is not None and at > committed:
                 detail = (
                     f"contains the records of {topic} up to offset {at}, but the group is at {committed}: its offset was set "

@@ -143,6 +143,23 @@ def test_an_offset_that_was_set_back_is_refused(kafka: Kafka, stack: contextlib.
     assert "contains the records" in found(plan_of(world, alone), Kind.REFUSED)
 
 
+def test_an_instance_that_works_is_not_disturbed(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    world = deployed(kafka, stack)
+    running = Version(world, alone, "0")
+    running.begin(world.first)
+    batch = running.work(world.first, 10, 20)
+    # Its outputs and changes of state are there, in an open transaction.
+    running.tasks.assigned[running.tasks.task_of(world.first)].writer.flush()
+    plan = plan_of(world, alone)
+    assert kinds(plan, Kind.OK) == {}
+    assert [(each.start, each.end) for each in plan.offsets] == [(10, 30)]
+    for build in (stateless, renamed):
+        assert not plan_of(world, build).of_kind(Kind.REFUSED)
+    assert running.settle(batch).interrupted == {}
+    assert world.committed(world.first) == 20
+    running.close()
+
+
 def test_records_of_a_former_grouping_are_refused(kafka: Kafka, stack: contextlib.ExitStack) -> None:
     world = deployed(kafka, stack)
     former = f"repartition__{world.group}--{world.first.topic}--customer"
