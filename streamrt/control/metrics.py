@@ -137,6 +137,9 @@ class ApplicationCollector(Collector):
         times = self._per_store("streamrt_event_time_seconds", "Highest event time seen, for stores that wait for it.")
         _add(times, self._group, meters.event_times, 0.001)
         yield times
+        watermarks = self._per_store("streamrt_watermark_seconds", "Watermark of stores that wait for one.")
+        _add(watermarks, self._group, meters.watermarks, 0.001)
+        yield watermarks
 
     def _memory(self, meters: MetersSnapshot) -> Iterator[Metric]:
         workers = GaugeMetricFamily(

@@ -266,6 +266,7 @@ class ResidentCoordinator:
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
             for slot in self._slots.values():
                 self._tell_time(slot, watermarks, due, now)
+            self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
         ends = None if barrier is None else self._requests.ends(barrier)

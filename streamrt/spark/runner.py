@@ -375,6 +375,7 @@ class SparkRunner:
                     break
                 self._fulfil(query)
                 query.tick()
+                self._results.watermarked(self._event_time.latest)
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
                     self._stop.set()

@@ -54,6 +54,7 @@ def busy(app: Played) -> None:
         )
     )
     app._progress.meters.restarted("query")
+    app._progress.meters.watermarked({task: {"default": 1_250}})
     app._progress.meters.rebalanced()
     app._progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
 
@@ -85,6 +86,7 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
         assert found[f"streamrt_{name}_total", ("orders",)] == 1
     assert found["streamrt_restore_remaining_offsets", ("0", "other", "orders")] == 7
     assert found["streamrt_event_time_seconds", ("0", "default", "orders")] == 1.5
+    assert found["streamrt_watermark_seconds", ("0", "default", "orders")] == 1.25
     assert found["streamrt_position_offset", ("0", "orders")] == 8
     assert found["streamrt_assigned_partitions", ()] == 1
     assert found["streamrt_status", ("running",)] == 1

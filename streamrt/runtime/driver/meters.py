@@ -56,6 +56,7 @@ class MetersSnapshot:
         restores: stores that were restored, by stream.
         restoring: how far restores are, by task and store, while a store is restored.
         event_times: highest event time seen, in milliseconds, by task and store.
+        watermarks: watermarks, in milliseconds, by task and store.
         rebalances: assignments that members of this instance got from the group.
         read_bytes: size of the keys and values that were read.
         produced_bytes: size of the keys and values that were sent to topics.
@@ -80,6 +81,7 @@ class MetersSnapshot:
     restores: dict[str, int]
     restoring: dict[tuple[TaskId, str], RestoredPart]
     event_times: dict[tuple[TaskId, str], int]
+    watermarks: dict[tuple[TaskId, str], int]
     rebalances: int
     read_bytes: int
     produced_bytes: int
@@ -120,6 +122,7 @@ class Meters:
     _restores: Counter[str] = field(default_factory=Counter)
     _restoring: dict[tuple[TaskId, str], RestoredPart] = field(default_factory=dict)
     _event_times: dict[tuple[TaskId, str], int] = field(default_factory=dict)
+    _watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     _rebalances: int = 0
     _read_bytes: int = 0
     _produced_bytes: int = 0
@@ -135,6 +138,7 @@ class Meters:
             self._starts += 1
             self._restoring.clear()
             self._event_times.clear()
+            self._watermarks = {}
             self._memory.clear()
             self._jvm = None
 
@@ -142,6 +146,15 @@ class Meters:
         """Count an assignment that a member of this instance got."""
         with self._lock:
             self._rebalances += 1
+
+    def watermarked(self, watermarks: Mapping[TaskId, Mapping[str, int]]) -> None:
+        """Note the watermarks of this instance.
+
+        Args:
+            watermarks: milliseconds by task and store; nobody changes them any more.
+        """
+        with self._lock:
+            self._watermarks = watermarks
 
     def jvm_memory(self, memory: JvmMemory | None) -> None:
         """Note the memory of Spark's JVM; None if it is unknown."""
@@ -231,6 +244,7 @@ class Meters:
                 dict(self._restores),
                 dict(self._restoring),
                 dict(self._event_times),
+                {(task, store): at for task, stores in self._watermarks.items() for store, at in stores.items()},
                 self._rebalances,
                 self._read_bytes,
                 self._produced_bytes,
