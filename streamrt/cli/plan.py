@@ -94,6 +94,9 @@ def diff(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="Exit with 0 although state would be lost, unless a start is refused.")
     ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for a broker.")
+    ] = 10.0,
     as_json: JsonOption = False,
 ) -> None:
     """Compare an application with what is deployed; exit code 3 if it would lose state, or could not start.
@@ -108,7 +111,7 @@ def diff(
     loaded = load_application(application)
     from streamrt.spark.plan import plan_deployment
 
-    plan = plan_deployment(definition_of(loaded), environment_of(loaded))
+    plan = plan_deployment(definition_of(loaded), environment_of(loaded), timeout)
     if as_json:
         print_json(plan.as_dict())
     else:

@@ -112,12 +112,15 @@ class DeploymentPlan:
         }
 
 
-def plan_deployment(definition: ApplicationDefinition, environment: Environment) -> DeploymentPlan:
+def plan_deployment(
+    definition: ApplicationDefinition, environment: Environment, timeout_s: float | None = None
+) -> DeploymentPlan:
     """Compare an application with its consumer group, its topics and its state in the cluster. Nothing is changed.
 
     Args:
         definition: the application.
         environment: where it runs.
+        timeout_s: seconds to wait for a broker; None for the `broker_availability_timeout` of the application.
 
     Raises:
         KafkaBrokerUnavailableError: if no broker answers in time.
@@ -125,6 +128,7 @@ def plan_deployment(definition: ApplicationDefinition, environment: Environment)
     """
     planned = _Planned(definition, environment)
     try:
+        planned.admin.wait_for_broker(definition.config.broker_availability_timeout if timeout_s is None else timeout_s)
         planned.find()
     finally:
         planned.admin.close()
@@ -154,7 +158,6 @@ class _Planned:
 
     def find(self) -> None:
         definition, config = self.definition, self.definition.config
-        self.admin.wait_for_broker(config.broker_availability_timeout)
         with self._check("application"):
             runner_for(config, definition.topology)
             definition.sources.refuse_unsendable()
@@ -173,7 +176,7 @@ class _Planned:
                 complete = complete_spec(*described)
                 topology = complete.topology
         deployed = self._deployed()
-        self._describe_group()
+        self._describe_group(deployed)
         self._compare(deployed, topology, counts)
         self._leftovers(topology, deployed)
         self._positions(complete, deployed)
@@ -200,9 +203,12 @@ class _Planned:
         self.committed = self.admin.committed_now(self.group, every, timeout=self.timeout) if every else {}
         return Deployed.of(self.committed)
 
-    def _describe_group(self) -> None:
+    def _describe_group(self, deployed: Deployed) -> None:
         listed = self.admin.list_groups(timeout=self.timeout).get(self.group)
         subject = f"group {self.group}"
+        if listed is None and deployed.offsets:
+            # Kafka lists only the groups that the user may describe.
+            return
         if listed is None:
             self._add(
                 Kind.CHANGE, subject, "has never committed: this is the first start, or the group has another name"

@@ -96,6 +96,7 @@ def test_what_is_no_application_is_one_sentence(program: str) -> None:
     assert "is a value of type int" in streamrt("plan", f"{program}:nothing").sentence
     assert "names no application" in streamrt("plan", "diff", program).sentence
     assert streamrt("plan", "diff").code == 2
+    assert "nowhere.invalid:1" in streamrt("plan", "diff", f"{program}:app", "--timeout", "0.5").sentence
 
 
 def deployed(stores: Mapping[str, Mapping[str, str | None]], claim: int = 0) -> Deployed:

@@ -671,7 +671,15 @@ def _work_of(task: StreamTask) -> Work:
 
 def _size(chunk: Chunk, start: int, stop: int) -> int:
     """Return the size of the keys and values of some records of a chunk, in bytes."""
-    return sum(sum(map(len, filter(None, column[start:stop]))) for column in (chunk.keys, chunk.values))
+    return _length(chunk.keys[start:stop]) + _length(chunk.values[start:stop])
+
+
+def _length(column: list[bytes | None]) -> int:
+    try:
+        # Twice as fast as with the filter, and almost every column has only values, or none.
+        return sum(map(len, column))  # type: ignore[arg-type]
+    except TypeError:
+        return sum(map(len, filter(None, column)))
 
 
 def _note(task: StreamTask, step: str) -> None:
