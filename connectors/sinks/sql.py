@@ -173,6 +173,10 @@ class SQLSink(TransactionalSink):
     def destination(self) -> str:  # noqa: D102
         return self._table_name if isinstance(self._table_name, str) else "?"
 
+    @property
+    def keeps_positions(self) -> bool:  # noqa: D102
+        return self._position_table is not None
+
     def setup(self) -> None:
         """Connect, and create the table of positions.
 

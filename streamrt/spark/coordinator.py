@@ -80,6 +80,7 @@ class WorkerHandle:
     drained: threading.Event | None = None
     assigned: frozenset[TopicPartition] | None = None
     question: AssignmentRequest | None = None
+    generation: int = 0
     asked_at: float = _NEVER
     holds: frozenset[TopicPartition] = frozenset()
     positions: dict[TopicPartition, int] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class WorkerHandle:
             self.link.close()
         self.link, self.attempt, self.drained = link, attempt, drained
         self.ended, self.lost_at = False, None
-        self.question, self.holds = None, frozenset()
+        self.question, self.generation, self.holds = None, 0, frozenset()
         self.quiet = False
         self.watermarks, self.reminded = {}, {}
         self.told = self.settled = 0
@@ -265,6 +266,7 @@ class ResidentCoordinator:
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
             for slot in self._slots.values():
                 self._tell_time(slot, watermarks, due, now)
+            self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
         ends = None if barrier is None else self._requests.ends(barrier)
@@ -402,6 +404,9 @@ class ResidentCoordinator:
         with self._lock:
             if slot.link is not link:
                 return
+            if slot.generation != wanted.generation:
+                slot.generation = wanted.generation
+                self._results.rebalanced()
             slot.assigned, slot.quiet = wanted.assigned, False
             slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
             own = self._tasks(self._assigned())

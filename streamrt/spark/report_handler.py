@@ -12,7 +12,7 @@ from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.report import Failure, Output, Report
 from streamrt.runtime.tasks.sinks import DriverSinks
 from streamrt.spark.settings import StopConditions
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 logger = logging.getLogger("streamrt")
 
@@ -130,6 +130,14 @@ class ReportHandler:
             known = {**positions, **self._progress.snapshot().positions, **(begun or {})}
             self._progress.assigned({partition: known[partition] for partition in positions})
             self._progress.meters.assigned(map(self._topology.task, positions))
+
+    def rebalanced(self) -> None:
+        """Count an assignment that a member got from the group."""
+        self._progress.meters.rebalanced()
+
+    def watermarked(self, watermarks: Mapping[TaskId, Mapping[str, int]]) -> None:
+        """Note the watermarks, in milliseconds, by task and store."""
+        self._progress.meters.watermarked(watermarks)
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store committed offsets: they may be higher than the last record, after transaction markers."""

@@ -225,6 +225,7 @@ class SparkRunner:
             # Other instances may have processed all other partitions in the meantime.
             kept = current.partitions if current.follows(self._generation) else frozenset()
             self._generation = current.generation
+            self._results.rebalanced()
             self._unfinished.forget()
             inputs = self._spec.topology.inputs
             self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}
@@ -374,6 +375,7 @@ class SparkRunner:
                     break
                 self._fulfil(query)
                 query.tick()
+                self._results.watermarked(self._event_time.latest)
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
                     self._stop.set()

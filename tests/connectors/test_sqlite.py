@@ -161,6 +161,21 @@ def test_a_database_that_stays_locked_pauses_the_partition(tmp_path: Path) -> No
     assert rows(tmp_path / "db", "SELECT n FROM orders") == [(1,), (2,)]
 
 
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_a_database_that_is_locked_at_the_start_is_named_with_the_cure(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        if statement == "BEGIN IMMEDIATE":
+            other.execute("PRAGMA journal_mode = WAL")
+        other.execute(statement)
+        with pytest.raises(SinkError) as caught:
+            sink_of(path, timeout=0.01)
+    assert str(caught.value) == (
+        f"the sink orders cannot prepare the database {path}: database is locked; end the transaction of the process that "
+        "writes to it, or raise timeout=0.01"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

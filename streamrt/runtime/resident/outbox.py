@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from streamrt.common.memory import own_memory
 from streamrt.errors import StateError
 from streamrt.records import TopicPartition
 from streamrt.runtime.link import BatchDone, IdleChanged, Link, ProgressUpdate
@@ -21,6 +22,8 @@ logger = logging.getLogger("streamrt")
 
 _TELL_S = 0.1
 _ACK_S = 30.0
+_MEASURE_S = 60.0
+"""How often a process without work reports its memory."""
 _MOST_UNACKNOWLEDGED = 4
 
 
@@ -63,6 +66,7 @@ class Outbox:
         # The tasks at their ends, as the driver knows them.
         self._ended: frozenset[TaskId] | None = None
         self._told_at = 0.0
+        self._measured_at = self._clock()
         self._quiet = False
 
     @property
@@ -89,7 +93,8 @@ class Outbox:
             sent: event times sent into exchanges up to these offsets, by input partition.
         """
         report.records -= self._records
-        self._records = 0
+        report.memory = own_memory()
+        self._records, self._measured_at = 0, self._clock()
         for (task_id, store), found in report.times.items():
             if (task := self._tasks.assigned.get(task_id)) is not None:
                 task.reported.times[store] = found
@@ -151,13 +156,16 @@ class Outbox:
         if cycle is not None:
             report.records = cycle.report.records - self._records
             self._records += report.records
+        if now - self._measured_at >= _MEASURE_S:
+            report.memory, self._measured_at = own_memory(), now
         seen = ProgressUpdate(report)
         if self._watched:
             tasks = [task for task in self._tasks.assigned.values() if task.is_open]
             report.times = self._new_times(tasks)
             report.sent = self._new_sent(tasks)
             seen = self._progress(report, cycle, tasks, ends())
-        if report.shown or report.records or report.times or report.sent or seen.ended is not None or seen.positions:
+        news = report.shown or report.records or report.times or report.sent or report.memory
+        if news or seen.ended is not None or seen.positions:
             self._link.send(seen)
         quiet = is_quiet()
         if quiet is not self._quiet:

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from streamrt.common.logs import log_context
+from streamrt.common.memory import own_memory
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
@@ -113,6 +114,7 @@ class TaskExecutor:
         finally:
             cycle.close()
         report.seconds = time.monotonic() - begun
+        report.memory = own_memory()
         return report
 
     # -- Resident tasks ------------------------------------------------------------------------------------------------
