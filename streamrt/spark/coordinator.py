@@ -21,6 +21,7 @@ from streamrt.runtime.link import (
     FromTask,
     IdleChanged,
     Joined,
+    Opened,
     ProgressUpdate,
     Settle,
     Settled,
@@ -66,6 +67,7 @@ class WorkerHandle:
         holds: input partitions whose stores it may have open.
         positions: its start positions.
         quiet: whether all its input is currently read to the ends.
+        opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
         watermarks: the last watermarks sent to it.
@@ -84,6 +86,7 @@ class WorkerHandle:
     holds: frozenset[TopicPartition] = frozenset()
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     quiet: bool = False
+    opened: bool = False
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
@@ -99,7 +102,7 @@ class WorkerHandle:
         self.link, self.attempt, self.drained = link, attempt, drained
         self.ended, self.lost_at = False, None
         self.question, self.holds = None, frozenset()
-        self.quiet = False
+        self.quiet = self.opened = False
         self.watermarks, self.reminded = {}, {}
         self.told = self.settled = 0
 
@@ -198,6 +201,12 @@ class ResidentCoordinator:
         """Whether the tasks are connected and have read and processed all assigned partitions to their ends."""
         with self._lock:
             return self._all(lambda slot: slot.quiet)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the tasks are connected, and the stores of all assigned partitions are restored and open."""
+        with self._lock:
+            return self._all(lambda slot: slot.opened)
 
     def gone(self) -> bool:
         """Return whether a task has been gone for so long that Spark will not restart it."""
@@ -354,6 +363,8 @@ class ResidentCoordinator:
         elif isinstance(message, IdleChanged):
             with self._lock:
                 slot.quiet = message.quiet
+        elif isinstance(message, Opened):
+            slot.opened = True
         elif isinstance(message, Committed):
             self._results.committed(message.offsets)
             if self._purging.acquire(blocking=False):
@@ -402,7 +413,7 @@ class ResidentCoordinator:
         with self._lock:
             if slot.link is not link:
                 return
-            slot.assigned, slot.quiet = wanted.assigned, False
+            slot.assigned, slot.quiet, slot.opened = wanted.assigned, False, False
             slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
             own = self._tasks(self._assigned())
             self._time.assign(own)
