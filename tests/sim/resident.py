@@ -399,6 +399,11 @@ class ResidentSimulation(Simulation):
         self._happens("pause" if paused else "resume", f"a commit is wanted, and a pause of {sorted(paused)}")
         self.resident_driver.want(paused)
 
+    @property
+    def is_pausing(self) -> bool:
+        driver = self.resident_driver
+        return bool(driver.wish.paused) and any(link.settled.number < driver.wish.number for link in driver.links)
+
     def wait(self, seconds: float) -> None:
         """Let time pass while somebody waits."""
         self.broker.now += max(1, round(seconds * 1_000))

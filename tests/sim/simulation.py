@@ -261,6 +261,11 @@ class Simulation:
         self._happens("pause" if paused else "resume", f"a pause of {sorted(paused)} is wanted")
         self.paused = paused
 
+    @property
+    def is_pausing(self) -> bool:
+        """Whether everything is to be paused, and the driver has not yet done so."""
+        return bool(self.paused) and self.driver.paused != self.paused
+
     def _wish(self) -> None:
         """Let callers pause and resume topics."""
         if not self._pauses or self.calm or self._pauser.random() >= 0.2:

@@ -89,7 +89,9 @@ class Waiters:
         self._waiting.remove(waiting)
         self._sim.counts.events["token"] = self._sim.counts.events.get("token", 0) + 1
         self._sim.note(f"who waits for {token} goes on")
-        meant = {unique_id(entry) for place, end in token.items() for entry in self._sim.broker.logs[place].history(end)}
+        meant = {
+            unique_id(entry) for place, end in token.items() for entry in self._sim.broker.logs[place].history(end)
+        }
         for sink in (OUT, GROUPED_OUT, AGAIN_OUT):
             # What is committed is durable, also where the markers are still to be written.
             durable = {
@@ -100,7 +102,9 @@ class Waiters:
                 if entry.visible
             }
             if missing := sorted(meant - durable):
-                raise Wrong(f"wait_for({token}) has returned, but {sink} has no durable outputs of the records {missing}")
+                raise Wrong(
+                    f"wait_for({token}) has returned, but {sink} has no durable outputs of the records {missing}"
+                )
 
 
 class _Waited(Simulation):
