@@ -1,7 +1,7 @@
 """Callers who wait for tokens in the simulator, through two `group_by`s, while everything else goes wrong.
 
-`Completion`, which is behind `Application.wait_for`, looks at the simulated broker at any step of any process. When it says that
-everything below a token is done, all outputs of these records must be durable behind both groupings.
+`Completion`, which is behind `Application.wait_for`, looks at the simulated broker at any step of any process. When it says
+that everything below a token is done, all outputs of these records must be durable behind both groupings.
 """
 
 import random
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST_WAITING = 3
+_COMES = 0.01
+"""How likely somebody comes who waits, at each step."""
 _LOOKS = 50
 
 
@@ -61,7 +63,7 @@ class Waiters:
 
     def look(self) -> None:
         """Let callers come, and look whether what they wait for is done."""
-        if self._chance.random() < 0.01 and len(self._waiting) < _MOST_WAITING:
+        if self._chance.random() < _COMES and len(self._waiting) < _MOST_WAITING:
             logs = self._sim.broker.logs
             places = [place for place in logs if place.topic == SOURCE and self._chance.random() < 0.8]
             token = {place: self._chance.randint(logs[place].low, logs[place].end) for place in places}
