@@ -104,7 +104,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(mode: str, case: str, address: str, source: str, target: str, collector: str | None) -> Iterator[Running]:
+def started(
+    mode: str, case: str, address: str, source: str, target: str, collector: str | None, sample_ratio: float
+) -> Iterator[Running]:
     """Run an application, observed if there is a collector.
 
     Raises:
@@ -115,7 +117,7 @@ def started(mode: str, case: str, address: str, source: str, target: str, collec
             yield running
         return
     port = free_port()
-    options = ["--control", str(port), "--sample-ratio", str(SAMPLE_RATIO)]
+    options = ["--control", str(port), "--sample-ratio", str(sample_ratio)]
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector}
     with (
         Running(Runner(mode), case, address, source, target, options=options, environment=environment) as running,
@@ -164,6 +166,9 @@ def main() -> int:
     options.add_argument("--records", type=int, help="records per run; by default as many as a case needs")
     options.add_argument("--cases", nargs="+", choices=RECORDS, default=["stateless", "count"])
     options.add_argument("--modes", nargs="+", choices=common.MODES, default=list(common.MODES))
+    options.add_argument(
+        "--sample-ratio", type=float, default=SAMPLE_RATIO, help="share of the records that begin a trace"
+    )
     options.add_argument("--timeout", type=float, default=120.0, help="seconds without output after which a run fails")
     options.add_argument("--check", action="store_true", help=f"fail if less than {TARGET:.0%} of the rate is left")
     chosen = options.parse_args()
@@ -184,7 +189,7 @@ def main() -> int:
                         target = common.unique("out")
                         common.create_topics(address, target)
                         where = collector.address if name == "observed" else None
-                        with started(mode, case, address, source, target, where) as running:
+                        with started(mode, case, address, source, target, where, chosen.sample_ratio) as running:
                             topics = 2 if case == "group_by" else 1
                             written = Written(address, target, running.group, topics)
                             found = measure(

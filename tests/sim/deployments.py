@@ -88,7 +88,7 @@ def versions(transactional: bool) -> list[Version]:
     whole = [
         Version(transactional, True, False, second, merged) for merged in (False, True) for second in (False, True)
     ]
-    return [*whole, *(Version(transactional, True, False, False, False, None, (topic,)) for topic in (SOURCE, OTHER))]
+    return [*whole, *(Version(transactional, True, False, False, topics=(topic,)) for topic in (SOURCE, OTHER))]
 
 
 @functools.cache
