@@ -21,6 +21,7 @@ from streamrt.runtime.link import (
     FromTask,
     IdleChanged,
     Joined,
+    Opened,
     ProgressUpdate,
     Settle,
     Settled,
@@ -66,6 +67,7 @@ class WorkerHandle:
         holds: input partitions whose stores it may have open.
         positions: its start positions.
         quiet: whether all its input is currently read to the ends.
+        opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
         watermarks: the last watermarks sent to it.
@@ -85,6 +87,7 @@ class WorkerHandle:
     holds: frozenset[TopicPartition] = frozenset()
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     quiet: bool = False
+    opened: bool = False
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
@@ -100,7 +103,7 @@ class WorkerHandle:
         self.link, self.attempt, self.drained = link, attempt, drained
         self.ended, self.lost_at = False, None
         self.question, self.generation, self.holds = None, 0, frozenset()
-        self.quiet = False
+        self.quiet = self.opened = False
         self.watermarks, self.reminded = {}, {}
         self.told = self.settled = 0
 
@@ -199,6 +202,12 @@ class ResidentCoordinator:
         """Whether the tasks are connected and have read and processed all assigned partitions to their ends."""
         with self._lock:
             return self._all(lambda slot: slot.quiet)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the tasks are connected, and the stores of all assigned partitions are restored and open."""
+        with self._lock:
+            return self._all(lambda slot: slot.opened)
 
     def gone(self) -> bool:
         """Return whether a task has been gone for so long that Spark will not restart it."""
@@ -356,6 +365,8 @@ class ResidentCoordinator:
         elif isinstance(message, IdleChanged):
             with self._lock:
                 slot.quiet = message.quiet
+        elif isinstance(message, Opened):
+            slot.opened = True
         elif isinstance(message, Committed):
             self._results.committed(message.offsets)
             if self._purging.acquire(blocking=False):
@@ -407,7 +418,7 @@ class ResidentCoordinator:
             if slot.generation != wanted.generation:
                 slot.generation = wanted.generation
                 self._results.rebalanced()
-            slot.assigned, slot.quiet = wanted.assigned, False
+            slot.assigned, slot.quiet, slot.opened = wanted.assigned, False, False
             slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
             own = self._tasks(self._assigned())
             self._time.assign(own)

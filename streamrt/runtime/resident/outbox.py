@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamrt.common.memory import own_memory
 from streamrt.errors import StateError
 from streamrt.records import TopicPartition
-from streamrt.runtime.link import BatchDone, IdleChanged, Link, ProgressUpdate
+from streamrt.runtime.link import BatchDone, IdleChanged, Link, Opened, ProgressUpdate
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
 from streamrt.runtime.tasks.stream_task import Progress, StreamTask
@@ -67,7 +67,7 @@ class Outbox:
         self._ended: frozenset[TaskId] | None = None
         self._told_at = 0.0
         self._measured_at = self._clock()
-        self._quiet = False
+        self._quiet = self._opened = False
 
     @property
     def waiting(self) -> bool:
@@ -137,6 +137,7 @@ class Outbox:
         cycle: WorkCycle | None,
         ends: Callable[[], Mapping[TopicPartition, int]],
         is_quiet: Callable[[], bool],
+        is_open: Callable[[], bool],
         *,
         at_once: bool = False,
     ) -> None:
@@ -146,6 +147,7 @@ class Outbox:
             cycle: the current cycle.
             ends: returns the end offsets of the partitions that are read to their ends, with all records processed.
             is_quiet: returns whether all partitions are read to their ends, with all records processed.
+            is_open: returns whether the stores of all assigned tasks are open.
             at_once: whether to send it now, regardless of the frequency.
         """
         now = self._clock()
@@ -171,15 +173,18 @@ class Outbox:
         if quiet is not self._quiet:
             self._quiet = quiet
             self._link.send(IdleChanged(quiet))
+        if not self._opened and is_open():
+            self._opened = True
+            self._link.send(Opened())
 
     def forget(self) -> None:
-        """Forget everything about released partitions. The next `Wanted` resets the driver's idle flag."""
+        """Forget everything about released partitions. The next `AssignmentRequest` resets the driver's flags."""
         self._unacknowledged.clear()
         for task in self._tasks.assigned.values():
             task.reported = Progress()
         self._ended = None
         self._records = 0
-        self._quiet = False
+        self._quiet = self._opened = False
 
     def _new_sent(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], int]:
         """Return the unreported event times that are durable in exchanges; none with exactly-once before the commit."""
