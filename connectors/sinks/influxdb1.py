@@ -152,7 +152,7 @@ class InfluxDB1Sink(BatchingSink):
             retries=1,
             gzip=True,
         )
-        # Sinks are not told when they are no longer needed.
+        # For a sink that is not closed.
         weakref.finalize(self, _close, client)
         try:
             names = {row["name"] for row in self._request(client.get_list_database)}
@@ -162,6 +162,12 @@ class InfluxDB1Sink(BatchingSink):
             raise SinkError(
                 f"{_OWNER} cannot write to {self._target}: there is no such database, or no right to see it"
             )
+
+    def close(self) -> None:
+        """Close the connections; `start` opens others."""
+        if self._client is not None:
+            _close(self._client)
+        self._client = None
 
     def write(self, batch: SinkBatch) -> None:
         """Write the points of one partition.

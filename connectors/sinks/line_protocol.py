@@ -311,7 +311,11 @@ def write_items(
             first, last = items[0].offset, items[-1].offset
             offsets = f"offset {first}" if len(items) == 1 else f"offsets {first} to {last}"
             where = f"{batch.topic}[{batch.partition}] {offsets}"
-            raise SinkError(f"{owner} cannot write {where} to {target}: {error}{explained(error.text)}") from error
+            is_about_value = len(items) == 1 and error.status in (400, 413, 422)
+            raise SinkError(
+                f"{owner} cannot write {where} to {target}: {error}{explained(error.text)}",
+                batch.record_of(items[0]) if is_about_value else None,
+            ) from error
     half = len(items) // 2
     write_items(owner, items[:half], batch, write, target)
     write_items(owner, items[half:], batch, write, target)

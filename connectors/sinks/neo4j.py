@@ -239,6 +239,10 @@ class Neo4jSink(BatchingSink):
         }
         return neo4j.GraphDatabase.driver(self._uri, auth=(self._username, password), **settings)
 
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
+
     def _disconnect(self) -> None:
         close, self._driver, self._close = self._close, None, None
         if close is not None:

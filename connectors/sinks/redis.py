@@ -258,6 +258,10 @@ class RedisSink(BatchingSink):
             **settings,
         )
 
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
+
     def _disconnect(self) -> None:
         client, self._redis = self._redis, None
         if client is not None:
