@@ -165,9 +165,10 @@ class ReportHandler:
             self._display.tick()
 
     def close(self) -> None:
-        """Print the rest and release the terminal."""
+        """Print the rest, release the terminal, and close the sinks."""
         with self._lock:
             self._display.close()
+        self._sinks.close()
 
     def raise_failure(self) -> None:
         """Raise the failure that ended the application, if any."""

@@ -107,8 +107,11 @@ def test_without_updates_of_the_schema_a_new_column_is_refused(tmp_path: Path) -
         connection.execute("CREATE TABLE orders (a INTEGER)")
     sink = sink_of(tmp_path / "db", schema_auto_update=False)
     sink.write(batch_of({"a": 1, "b": None}))
-    with pytest.raises(SinkError, match=r"column 'b' of table 'orders' does not exist.*orders\[0\] at offset 3"):
-        sink.write(batch_of({"b": 1}, start=3))
+    with pytest.raises(
+        SinkError, match=r"column 'b' of table 'orders' does not exist.*orders\[0\] at offset 4"
+    ) as caught:
+        sink.write(batch_of({"a": 1}, {"b": 1}, start=3))
+    assert caught.value.record == ("orders", 0, 4)
     assert rows(tmp_path / "db", "SELECT * FROM orders") == [(1,)]
     with pytest.raises(SinkError, match="table 'others' does not exist"):
         sink_of(tmp_path / "db", table_name="others", schema_auto_update=False)

@@ -229,7 +229,8 @@ class TaskExecutor:
         return False, None
 
     def close(self) -> None:
-        """Export the spans that are left. No task works after that."""
+        """Close the sinks, and export the spans that are left. No task works after that."""
+        self._registry.sinks.close()
         if self._registry.spans is not None:
             self._registry.spans.close()
 
