@@ -14,6 +14,7 @@ from streamrt.runtime.driver.lag import LagSampler
 from streamrt.runtime.driver.leftovers import refuse_leftovers
 from streamrt.runtime.driver.lifecycle import RunControl
 from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.state_queries import StateQueries
 from streamrt.runtime.driver.state_setup import complete_spec
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
@@ -38,6 +39,8 @@ class ApplicationRun:
         progress: updated for observers.
         control: what callers want of the run.
         lag: says whether a partition makes no progress.
+        queries: answers queries of state.
+        announced: what group members say about the control server of this instance; empty for nothing.
     """
 
     definition: ApplicationDefinition
@@ -49,6 +52,8 @@ class ApplicationRun:
     progress: Progress
     control: RunControl
     lag: LagSampler
+    queries: StateQueries
+    announced: str = ""
 
     def run(self) -> list[Output]:
         """Start Spark and process records until a condition is met; return the collected outputs.
@@ -75,8 +80,10 @@ class ApplicationRun:
             cluster = unless_stopped(self.stop, lambda: admin.cluster_id(timeout=config.request_timeout))
             with part_of_state_dir(self._state_dir, group, cluster, needed=stateful) as part:
                 spec = self._complete(described, part)
-                ways = (self.stop, self.discard, self.progress, self.control, display)
-                run = RunContext(config, self._settings(part), spec, spark, admin, self.conditions, *ways)
+                ways = (self.stop, self.discard, self.progress, self.control, display, self.queries)
+                run = RunContext(
+                    config, self._settings(part), spec, spark, admin, self.conditions, *ways, definition.topology
+                )
                 try:
                     cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
                     with definition.sources.running(), cleanup, self.lag.watching():
@@ -118,6 +125,7 @@ class ApplicationRun:
             on_message_processed=definition.on_message_processed,
             partitions=definition.topics.partition_counts(),
             check=self._check,
+            announced=self.announced,
         )
 
     def _check(self) -> None:

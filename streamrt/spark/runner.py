@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from streamrt.errors import RunnerError, SinkError, TransactionError
+from streamrt.errors import RunnerError, SinkError, StreamRTError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupFencedError
@@ -36,7 +36,8 @@ from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.launch import discard_reference, make_reference, spark_cause
 from streamrt.spark.offsets import Start
-from streamrt.spark.query import MicroBatchQuery, QuerySettings
+from streamrt.spark.query import MicroBatchQuery, QuerySettings, run_reads
+from streamrt.spark.reads import BatchReads, Owned
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.services import DriverServices
@@ -100,6 +101,11 @@ class SparkRunner:
         self._commits = Commits(config, spec, run.progress, services.purge, self._revoking, run.admin)
         self._max_records: int | None = None
         self._member: GroupMember | None = None
+        self._queries = run.queries
+        self._reads = BatchReads(self._owned, spec.topology.inputs)
+        self._query_target = run.query_target(self._reads.ask)
+        # What the last query had processed, while the partitions stay.
+        self._processed: BatchContext | None = None
         self._warming: threading.Thread | None = None
 
     def run(self) -> list[Output]:
@@ -115,7 +121,7 @@ class SparkRunner:
             self._settings.connection,
             self._config.consumer_group,
             self._topics,
-            member_options=self._settings.member_options,
+            member_options={**self._named(), **self._settings.member_options},
             group_instance_id=self._settings.group_instance_id,
             poll_timeout=self._config.consumer_poll_timeout,
             on_revoke=self._on_revoke,
@@ -127,9 +133,11 @@ class SparkRunner:
         try:
             environment = self._spark.wait(self._stop, self._prepare)
             if environment is not None:
-                self._run_assignments(environment)
+                with self._queries.serving(self._query_target):
+                    self._run_assignments(environment)
         finally:
             self._services.closing.set()
+            self._reads.refuse("the application is stopping")
             self._drained.set()
             self._member.close(_LEAVE_S if self._warming is None else None)
             self._leave()
@@ -160,6 +168,7 @@ class SparkRunner:
                 continue
             ready = self._whole_tasks.of(assigned) - self._waiting() - self._paused(assigned, wish)
             if not ready:
+                self._read_while_idle(environment, reference)
                 if self._commits.commit():
                     self._control.fulfilled(wish)
                 if self._control.all_paused:
@@ -226,6 +235,7 @@ class SparkRunner:
             kept = current.partitions if current.follows(self._generation) else frozenset()
             self._generation = current.generation
             self._unfinished.forget()
+            self._processed = None
             inputs = self._spec.topology.inputs
             self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}
             self._workers = {task: worker for task, worker in self._workers.items() if kept.issuperset(inputs(task))}
@@ -343,6 +353,7 @@ class SparkRunner:
             self._unfinished,
             self._on_report,
             self._results.outputs_left,
+            self._reads,
         )
         partitions = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
         logger.info("processing %s", partitions)
@@ -374,6 +385,7 @@ class SparkRunner:
                     break
                 self._fulfil(query)
                 query.tick()
+                query.read_state()
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
                     self._stop.set()
@@ -383,6 +395,7 @@ class SparkRunner:
             clean = query.stop(_REVOKE_S if self._revoking.is_set() else _STOP_S, last=last)
             if not clean:
                 self._services.warn_of_running_tasks()
+            self._processed = query.processed if clean else None
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
             if not self._discard.is_set():
                 self._commits.commit()
@@ -399,6 +412,27 @@ class SparkRunner:
         if interrupted:
             self._restored.clear()
         return error or interrupted
+
+    def _named(self) -> dict[str, str]:
+        """Return the client id of the group member, which tells other instances the control address of this one."""
+        announced, given = self._settings.announced, self._settings.connection.client_id
+        return {"client.id": f"streamrt{announced}"} if announced and not given else {}
+
+    def _owned(self) -> Owned | None:
+        """Return what the group has assigned to this process; called by any thread."""
+        try:
+            current = self._group_member().current_assignment(timeout=0)
+        except StreamRTError:
+            return None
+        if current is None or self._revoking.is_set():
+            return None
+        return Owned(current.partitions, current.member, current.generation)
+
+    def _read_while_idle(self, environment: SparkEnvironment, reference: SpecReference) -> None:
+        """Answer reads of state while nothing is processed, such as during a pause."""
+        context = self._processed
+        if self._reads.pending and context is not None:
+            self._reads.serve(context.positions, lambda reads: run_reads(environment, reference, reads, context))
 
     def _fulfil(self, query: MicroBatchQuery) -> None:
         """Commit everything that was processed, if callers want it and no tasks are running."""
