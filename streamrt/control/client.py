@@ -431,6 +431,24 @@ class Client:
                 query["key_format"], query[name] = _key_text(bound)
         return self._state(f"/state/{quote(store, safe='')}", query, timeout, follow=follow)
 
+    def query_state_text(
+        self, store: str, key: str | None, query: Mapping[str, Any], timeout: float = 10.0, *, follow: bool = True
+    ) -> StateAnswer:
+        """Return state for a key as text, with the parameters of the HTTP route, as commands have them.
+
+        Args:
+            store: name of the store.
+            key: the message key; None for a scan.
+            query: the parameters; those that are None are left out.
+            timeout: seconds to wait, while the partition moves, too.
+            follow: as for `query_state`.
+
+        Raises:
+            StreamRTError: as `query_state`.
+        """
+        path = f"/state/{quote(store, safe='')}"
+        return self._state(path if key is None else f"{path}/{quote(key, safe='')}", query, timeout, follow=follow)
+
     def _state(self, path: str, query: Mapping[str, Any], timeout: float, *, follow: bool) -> StateAnswer:
         require_amounts("timeout", timeout=timeout)
         given = {name: str(value) for name, value in query.items() if value is not None}

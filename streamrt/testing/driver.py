@@ -154,7 +154,7 @@ class TopologyTestDriver:
         self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._handle)
         stored = StoredState(topology, self._declared, self._partitions, state.options)
         self._queries = StateQueries()
-        self._served = self._queries.serving(QueryTarget(stored, topology.inputs, self._read, None))
+        self._served = self._queries.serving(QueryTarget(stored, topology.inputs, self._read_state, None))
         self._served.__enter__()
         self._display = Display(spec.topology)
         self._offsets: dict[TopicPartition, int] = {}
@@ -405,7 +405,7 @@ class TopologyTestDriver:
     ) -> None:
         self.close()
 
-    def _read(self, read: TaskRead) -> Future[TaskRows]:
+    def _read_state(self, read: TaskRead) -> Future[TaskRows]:
         """Read a store, which holds all that is committed."""
         store = self._topology.task_stores(read.task.stream)[read.store]
         with self._catalog.store(store.scope, store.spec).reading(read.task.partition) as opened:

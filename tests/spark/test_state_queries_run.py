@@ -60,14 +60,14 @@ def test_state_is_queried_from_inside_and_outside(kafka: Kafka) -> None:
                     if cursor is None:
                         break
             assert sorted(seen) == sorted(KEYS)
-            window = client.query_state("tumbling_window_1000", KEYS[0])
+            window = client.query_state("tumbling_window_1000_count", KEYS[0])
             assert [(each.start_ms, each.end_ms, each.value) for each in window.entries] == [(1_000, 2_000, 2)]
-            assert not client.query_state("tumbling_window_1000", KEYS[0], from_ms=2_000).found
+            assert not client.query_state("tumbling_window_1000_count", KEYS[0], from_ms=2_000).found
             with pytest.raises(ArgumentValueError, match="has no store 'other'"):
                 client.query_state("other", KEYS[0])
             assert {(each.store, each.kind) for each in client.state_stores()} == {
                 ("default", "state"),
-                ("tumbling_window_1000", "windows"),
+                ("tumbling_window_1000_count", "windows"),
             }
             # The state of an application that is paused is there, too.
             client.pause(timeout=60)
