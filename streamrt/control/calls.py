@@ -67,13 +67,17 @@ class Call:
             raise bad_request(f"wait must be a number of seconds up to {_LONGEST_WAIT_S:g}, got {one_line(text)!r}")
         return seconds
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, *, default: bool = False) -> bool:
         """Return a parameter that is true or false.
+
+        Args:
+            name: its name.
+            default: the value if it is not given.
 
         Raises:
             Problem: if it is neither.
         """
-        text = self.query.get(name, "false").lower()
+        text = self.query.get(name, str(default)).lower()
         if text not in ("true", "false", "1", "0"):
             raise bad_request(f"{name} must be true or false, got {one_line(text)!r}")
         return text in ("true", "1")

@@ -19,8 +19,8 @@ __all__ = ["KEY_PARAMETERS", "SCAN_PARAMETERS", "StateRoutes"]
 
 _WAIT_S = 5.0
 _SCAN_LIMIT = 100
-KEY_PARAMETERS = ("state_key", "key_format", "topic", "partition", "from", "to", "limit", "cursor", "wait")
-SCAN_PARAMETERS = ("prefix", "start", "end", "key_format", "topic", "partition", "limit", "cursor", "wait")
+KEY_PARAMETERS = ("state_key", "key_format", "topic", "partition", "from", "to", "limit", "cursor", "wait", "redirect")
+SCAN_PARAMETERS = ("prefix", "start", "end", "key_format", "topic", "partition", "limit", "cursor", "wait", "redirect")
 
 
 class StateRoutes:
@@ -115,7 +115,8 @@ def _raise_argument(error: ArgumentValueError) -> NoReturn:
 def _elsewhere(call: Call, foreign: StateNotOwnedError) -> Answer:
     """Return the answer for a key of another instance: a redirect to it, or that this is the wrong one."""
     problem = {**_problem(421, foreign, "ask the owner", retriable=True), "owner": foreign.owner}
-    if foreign.owner is None:
+    # A page in a browser may not follow to another address.
+    if foreign.owner is None or not call.flag("redirect", default=True):
         return Answer(orjson.dumps(problem), 421, MEDIA_TYPE)
     headers = {"Location": foreign.owner + call.target}
     return Answer(orjson.dumps(problem), 307, MEDIA_TYPE, headers)

@@ -154,6 +154,8 @@ def test_the_client_follows_to_the_owner(world: World, app: Played) -> None:
             assert raised.value.owner == app.location
             answer = plain.get(f"{wrong.location}/state/default/a%2Fb%20c?state_key=n")
             assert answer.status_code == 307
+            refused = plain.get(f"{wrong.location}/state/default/ann?redirect=false")
+            assert (refused.status_code, refused.json()["owner"]) == (421, app.location)
             assert answer.headers["location"] == f"{app.location}/state/default/a%2Fb%20c?state_key=n"
             assert plain.get(answer.headers["location"]).json()["entries"][0]["value"] == 1
 
