@@ -1,9 +1,9 @@
-"""State queries of real applications, in both modes: in process, from outside, and of two instances."""
+"""State queries of a real application, in both modes, from inside and outside. See also `test_state_queries_linear.py`."""
 
 import pytest
 
 from streamrt.control import Client
-from streamrt.errors import ApplicationStateError, ArgumentValueError, StateNotOwnedError
+from streamrt.errors import ApplicationStateError, ArgumentValueError
 from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.state import State
@@ -39,7 +39,7 @@ def test_state_is_queried_from_inside_and_outside(kafka: Kafka) -> None:
     try:
         with Client(str(app.location), "sesame") as client:
             for key in KEYS:
-                assert wait_until(lambda key=key: app.query_state("default", key).get("n") == 2)
+                wait_until(lambda: app.query_state("default", key).get("n") == 2, what="the count of the key")  # noqa: B023
             place = TopicPartition(source, partition_for(KEYS[0], PARTITIONS))
             records = sum(2 for key in KEYS if partition_for(key, PARTITIONS) == place.partition)
             inside = app.query_state("default", KEYS[0])
@@ -77,23 +77,3 @@ def test_state_is_queried_from_inside_and_outside(kafka: Kafka) -> None:
     finally:
         app.stop(wait=True)
         close_server(app)
-
-
-OTHER = """
-from streamrt import Application
-
-app = Application(
-    {address!r}, consumer_group={group!r}, auto_offset_reset="earliest", spark_master="local[1]", state_dir={state_dir!r},
-    control="0", commit_interval=0.5, loglevel="INFO",
-)
-
-def count(value, state):
-    number = state.get("n", 0) + 1
-    state.set("n", number)
-    state.set_bytes("raw", b"\\xff")
-    return number
-
-app.dataframe(app.topic({source!r})).apply(count, stateful=True)
-app.run()
-"""
-_ = (OTHER, StateNotOwnedError)

@@ -161,7 +161,7 @@ def test_windows_are_what_would_be_emitted_now(mode: ProcessingMode) -> None:
     def store(name: str) -> str:
         return next(each.store for each in tested._queries.listing() if each.store.startswith(name))
 
-    def windows(name: str, **times: int) -> list[tuple[Any, ...]]:
+    def windows(name: str, **times: Any) -> list[tuple[Any, ...]]:
         entries = tested.query_state(store(name), "ann", **times).entries
         return [(entry.start_ms, entry.end_ms, entry.value) for entry in entries]
 
