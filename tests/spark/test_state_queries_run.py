@@ -1,13 +1,17 @@
 """State queries of a real application, in both modes, from inside and outside. See also `test_state_queries_linear.py`."""
 
+import contextlib
+import time
+
 import pytest
 
 from streamrt.control import Client
-from streamrt.errors import ApplicationStateError, ArgumentValueError
+from streamrt.errors import ApplicationStateError, ArgumentValueError, StateUnavailableError, StreamRTError
+from streamrt.kafka import Consumer
 from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.state import State
-from tests.support import Kafka, unique, wait_until
+from tests.support import LONG, Kafka, unique, wait_until
 from tests.unit.played import close_server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("processing_mode")]
@@ -77,3 +81,35 @@ def test_state_is_queried_from_inside_and_outside(kafka: Kafka) -> None:
     finally:
         app.stop(wait=True)
         close_server(app)
+
+
+def test_an_instance_that_has_lost_its_place_without_knowing_does_not_answer(
+    kafka: Kafka, processing_mode: str
+) -> None:
+    if processing_mode != "resident" and not LONG:
+        pytest.skip("STREAMRT_LONG_TESTS is not set")
+    source, group = kafka.topic("in"), unique("group")
+    kafka.produce(source, [1, 2], key=KEYS[0])
+    # The instance hears nothing from its group for ten seconds.
+    options = {"heartbeat.interval.ms": 10_000, "session.timeout.ms": 30_000}
+    app = kafka.app(group, consumer_extra_config=options)
+    app.dataframe(app.topic(source)).update(count, stateful=True)
+    app.start(timeout=180)
+    try:
+        wait_until(lambda: app.query_state("default", KEYS[0]).get("n") == 2, what="the count")
+        (member,) = [each for each in kafka.admin.group_members(group) if each.partitions]
+        assert app.query_state("default", KEYS[0]).member == member.member_id
+        # Another process takes the place, as the successor of one that is thought to be dead. The id of a static member is
+        # its name, and a UUID.
+        place = {"group.instance.id": member.member_id[:-37], "partition.assignment.strategy": "range", **options}
+        with Consumer(kafka.address, group, "earliest", auto_commit_enable=False, extra_config=place) as successor:
+            successor.subscribe([source])
+            wait_until(lambda: successor.poll(0.1) is None and successor.assignment(), what="the place")
+            taken = time.monotonic()
+            with pytest.raises(StateUnavailableError, match="does not confirm that this instance owns"):
+                app.query_state("default", KEYS[0], timeout=1.0)
+            assert time.monotonic() - taken < 8, "the instance may have heard of it by then"
+    finally:
+        with contextlib.suppress(StreamRTError):
+            app.stop(wait=True, timeout=60)
+            app.wait(0)

@@ -163,14 +163,18 @@ class StateQueries:
         task = store.task(partition)
         if cursor is not None:
             read = read.continued(key_of_cursor(cursor))
+        refusal: StateUnavailableError | None = None
         while True:
             try:
                 target = self._serving()
                 rows = _confirmed(target, TaskRead(task, store.name, read), deadline)
                 break
-            except StateUnavailableError:
+            except StateUnavailableError as error:
+                late = time.monotonic() >= deadline
+                # A last attempt had hardly any time: the reason is that of the one before.
+                refusal = refusal if refusal is not None and late else error
                 if time.monotonic() + _RETRY_S >= deadline:
-                    raise
+                    raise refusal from None
                 time.sleep(_RETRY_S)
         found = rows.found or StoredRows((), (), None)
         return StateAnswer(
