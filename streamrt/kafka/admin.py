@@ -13,7 +13,7 @@ from streamrt.errors import TopicCreationError
 from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, request_error
 from streamrt.kafka.committed import CommittedOffset, GroupOffsets, commit_offsets
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
-from streamrt.kafka.groups import ConsumerGroups, GroupDescription, GroupListing
+from streamrt.kafka.groups import ConsumerGroups, GroupDescription, GroupListing, ListedMember
 from streamrt.kafka.offsets import IsolationLevelName, PartitionOffsets
 from streamrt.kafka.requests import ABSENT, RETRY_S, AdminRequests, retry, seconds_left
 from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
@@ -385,6 +385,18 @@ class TopicAdmin(HoldsSecrets):
             KafkaRequestError: if the brokers refuse or do not answer in time.
         """
         return self._group_lists.describe(group, timeout)
+
+    def group_members(self, group: str, timeout: float = 30) -> tuple[ListedMember, ...]:
+        """Return the members of a consumer group, with one request; without partitions while the group has no assignment.
+
+        Args:
+            group: name of the group.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if the brokers refuse or do not answer in time.
+        """
+        return self._group_lists.members(group, timeout)
 
     def committed(
         self,

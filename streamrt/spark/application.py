@@ -15,6 +15,7 @@ from streamrt.runtime.driver.lag import LagSampler
 from streamrt.runtime.driver.leftovers import refuse_leftovers
 from streamrt.runtime.driver.lifecycle import RunControl
 from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.state_queries import StateQueries
 from streamrt.runtime.driver.state_setup import complete_spec
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
@@ -40,6 +41,8 @@ class ApplicationRun:
         progress: updated for observers.
         control: what callers want of the run.
         lag: says whether a partition makes no progress.
+        queries: answers queries of state.
+        announced: what group members say about the control server of this instance; empty for nothing.
     """
 
     definition: ApplicationDefinition
@@ -51,6 +54,8 @@ class ApplicationRun:
     progress: Progress
     control: RunControl
     lag: LagSampler
+    queries: StateQueries
+    announced: str = ""
 
     def run(self) -> list[Output]:
         """Start Spark and process records until a condition is met; return the collected outputs.
@@ -77,9 +82,10 @@ class ApplicationRun:
             cluster = unless_stopped(self.stop, lambda: admin.cluster_id(timeout=config.request_timeout))
             with part_of_state_dir(self._state_dir, group, cluster, needed=stateful) as part:
                 spec = self._complete(described, part)
-                ways = (self.stop, self.discard, self.progress, self.control, display)
+                ways = (self.stop, self.discard, self.progress, self.control, display, self.queries)
                 jvm = JvmMemoryWatch(self.progress.meters, lambda: spark.environment)
-                run = RunContext(config, self._settings(part, jvm), spec, spark, admin, self.conditions, *ways)
+                settings = self._settings(part, jvm)
+                run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, definition.topology)
                 try:
                     cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
                     with definition.sources.running(), cleanup, self.lag.watching():
@@ -121,6 +127,7 @@ class ApplicationRun:
             on_message_processed=definition.on_message_processed,
             partitions=definition.topics.partition_counts(),
             check=partial(self._check, jvm),
+            announced=self.announced,
         )
 
     def _check(self, jvm: JvmMemoryWatch) -> None:

@@ -4,8 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from streamrt.errors import StateUnavailableError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
@@ -26,16 +28,19 @@ from streamrt.runtime.link import (
     Settle,
     Settled,
     StartPositions,
+    StateRows,
     Stop,
     Time,
     Welcome,
 )
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.formation import FORMATION_S, HANDOVER_S, Formation
 from streamrt.spark.link import TaskLink
 from streamrt.spark.offsets import Start, StartOffsets
+from streamrt.spark.reads import SlotReads, not_owned
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.restore import RestoreDisplay
 from streamrt.spark.routing import WholeTasks
@@ -168,6 +173,7 @@ class ResidentCoordinator:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._purging = threading.Lock()
+        self._reads = SlotReads()
 
     # -- For the thread that runs the application ------------------------------------------------------------------
 
@@ -248,6 +254,24 @@ class ResidentCoordinator:
             slot.told = self._wish.number
             slot.link.send(Settle(self._wish.number, self._wish.paused))
 
+    def read(self, read: TaskRead) -> "Future[TaskRows]":
+        """Have the task that owns a partition read its state; for any thread.
+
+        Raises:
+            StateNotOwnedError: if another instance owns the partition.
+            StateUnavailableError: if it moves at the moment.
+        """
+        wanted = frozenset(self._topology.inputs(read.task))
+        with self._lock:
+            owners = [slot for slot in self._slots.values() if not wanted.isdisjoint(slot.assigned or ())]
+            settled = self._all(lambda slot: slot.question is not None)
+            link = owners[0].link if len(owners) == 1 and wanted <= owners[0].holds else None
+        if link is not None:
+            return self._reads.ask(link, read)
+        if settled and not owners:
+            raise not_owned(read.task)
+        raise StateUnavailableError(f"the partitions of {read.task} are moving, or their task is starting")
+
     def stop(self, discard: bool) -> None:
         """Send all tasks, and those that begin later, the request to end.
 
@@ -316,6 +340,7 @@ class ResidentCoordinator:
             self._fail(error)
         finally:
             drained.set()
+            self._reads.lost(link)
             with self._lock:
                 if slot is not None and slot.link is link:
                     slot.link, slot.quiet = None, False
@@ -375,6 +400,8 @@ class ResidentCoordinator:
                     self._purge.offer(message.offsets)
                 finally:
                     self._purging.release()
+        elif isinstance(message, StateRows):
+            self._reads.answered(message)
         elif isinstance(message, Settled):
             slot.settled = message.number
         elif isinstance(message, Failed):

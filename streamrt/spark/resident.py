@@ -62,6 +62,8 @@ class ResidentRunner:
         self._results = self._services.results
         self._progress = run.progress
         self._control = run.control
+        self._queries = run.queries
+        self._query_target = run.query_target
         self._spark = run.spark
         self._startup = run.spark.startup
         self._lock = threading.Lock()
@@ -161,7 +163,8 @@ class ResidentRunner:
             )
             try:
                 try:
-                    self._watch(job, slots, environment)
+                    with self._queries.serving(self._query_target(slots.read)):
+                        self._watch(job, slots, environment)
                 finally:
                     self._end(job, slots)
             except BaseException:
@@ -194,6 +197,7 @@ class ResidentRunner:
             config.commit_interval,
             config.commit_every,
             config.transaction_interval,
+            self._settings.announced,
         )
 
     def _watch(self, job: SparkJob, slots: ResidentCoordinator, environment: SparkEnvironment) -> None:

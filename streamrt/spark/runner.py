@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from streamrt.errors import RunnerError, SinkError, TransactionError
+from streamrt.errors import RunnerError, SinkError, StreamRTError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupFencedError
@@ -36,7 +36,8 @@ from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.launch import discard_reference, make_reference, spark_cause
 from streamrt.spark.offsets import Start
-from streamrt.spark.query import MicroBatchQuery, QuerySettings
+from streamrt.spark.query import MicroBatchQuery, QuerySettings, run_reads
+from streamrt.spark.reads import BatchReads, Owned
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.services import DriverServices
@@ -101,6 +102,11 @@ class SparkRunner:
         self._commits = Commits(config, spec, run.progress, services.purge, self._revoking, run.admin)
         self._max_records: int | None = None
         self._member: GroupMember | None = None
+        self._queries = run.queries
+        self._reads = BatchReads(self._owned, spec.topology.inputs)
+        self._query_target = run.query_target(self._reads.ask)
+        # What the last query had processed, while the partitions stay.
+        self._processed: BatchContext | None = None
         self._warming: threading.Thread | None = None
 
     def run(self) -> list[Output]:
@@ -116,7 +122,7 @@ class SparkRunner:
             self._settings.connection,
             self._config.consumer_group,
             self._topics,
-            member_options=self._settings.member_options,
+            member_options={**self._named(), **self._settings.member_options},
             group_instance_id=self._settings.group_instance_id,
             poll_timeout=self._config.consumer_poll_timeout,
             on_revoke=self._on_revoke,
@@ -128,9 +134,11 @@ class SparkRunner:
         try:
             environment = self._spark.wait(self._stop, self._prepare)
             if environment is not None:
-                self._run_assignments(environment)
+                with self._queries.serving(self._query_target):
+                    self._run_assignments(environment)
         finally:
             self._services.closing.set()
+            self._reads.refuse("the application is stopping")
             self._drained.set()
             self._member.close(_LEAVE_S if self._warming is None else None)
             self._leave()
@@ -165,6 +173,7 @@ class SparkRunner:
             # What is paused from the start on is initialized like the rest, and waits then.
             new = frozenset() if ready else self._uninitialized(able)
             if not ready and not new:
+                self._read_while_idle(environment, reference)
                 self._wait_paused(wish)
                 continue
             start = self._start(ready or new)
@@ -187,6 +196,8 @@ class SparkRunner:
             if trouble is None and not new and self._waiting().isdisjoint(start.positions):
                 trouble = self._run_query(environment, reference, start, wish)
             if trouble is None:
+                if new and self._processed is None:
+                    self._processed = self._context(start)
                 # Attempts at locked stores are counted until all are open.
                 restarts = restarts if self._locks.waiting else 0
                 continue
@@ -222,6 +233,7 @@ class SparkRunner:
             self._generation = current.generation
             self._results.rebalanced()
             self._unfinished.forget()
+            self._processed = None
             inputs = self._spec.topology.inputs
             self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}
             self._initialized = {task for task in self._initialized if kept.issuperset(inputs(task))}
@@ -300,7 +312,7 @@ class SparkRunner:
             self._initialized |= new
             return None
         self._control.restores()
-        context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
+        context = self._context(start)
 
         def go_on() -> bool:
             self._check_member()
@@ -316,6 +328,9 @@ class SparkRunner:
         self._restored |= report.restored
         self._initialized |= report.restored
         return self._wait_for_locks(report, report.restored)
+
+    def _context(self, start: Start) -> BatchContext:
+        return BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
     def _wait_for_locks(self, report: Report, opened: Iterable[TaskId]) -> str | None:
         """Let tasks with locked stores wait; return the reason for an immediate retry, if tasks were interrupted."""
@@ -374,6 +389,7 @@ class SparkRunner:
             self._unfinished,
             self._on_report,
             self._results.outputs_left,
+            self._reads,
         )
         partitions = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
         logger.info("processing %s", partitions)
@@ -406,6 +422,7 @@ class SparkRunner:
                 self._fulfil(query)
                 query.tick()
                 self._results.watermarked(self._event_time.latest)
+                query.read_state()
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
                     self._stop.set()
@@ -415,6 +432,7 @@ class SparkRunner:
             clean = query.stop(_REVOKE_S if self._revoking.is_set() else _STOP_S, last=last)
             if not clean:
                 self._services.warn_of_running_tasks()
+            self._processed = query.processed if clean else None
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
             if not self._discard.is_set():
                 self._commits.commit()
@@ -432,6 +450,27 @@ class SparkRunner:
             self._restored.clear()
             self._initialized.clear()
         return error or interrupted
+
+    def _named(self) -> dict[str, str]:
+        """Return the client id of the group member, which tells other instances the control address of this one."""
+        announced, given = self._settings.announced, self._settings.connection.client_id
+        return {"client.id": f"streamrt{announced}"} if announced and not given else {}
+
+    def _owned(self) -> Owned | None:
+        """Return what the group has assigned to this process; called by any thread."""
+        try:
+            current = self._group_member().current_assignment(timeout=0)
+        except StreamRTError:
+            return None
+        if current is None or self._revoking.is_set():
+            return None
+        return Owned(current.partitions, current.member, current.generation)
+
+    def _read_while_idle(self, environment: SparkEnvironment, reference: SpecReference) -> None:
+        """Answer reads of state while nothing is processed, such as during a pause."""
+        context = self._processed
+        if self._reads.pending and context is not None:
+            self._reads.serve(context.positions, lambda reads: run_reads(environment, reference, reads, context))
 
     def _fulfil(self, query: MicroBatchQuery) -> None:
         """Commit everything that was processed, if callers want it and no tasks are running."""

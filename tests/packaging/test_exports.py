@@ -123,6 +123,8 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "RestartPolicy",
             "RocksDBOptions",
             "State",
+            "StateAnswer",
+            "StateEntry",
             "StreamingDataFrame",
         ),
         *("StreamingSeries", "Topic", "TopicConfig", "Tracing", "message_context", "set_message_context"),
