@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamrt.connectors.argument_checks import checked_function
-from streamrt.connectors.sources.base import StatefulSource
 from streamrt.connectors.sources.reading import FlushPace
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import SourceError
 
 __all__ = ["SequenceSource"]

@@ -139,7 +139,11 @@ class FixedWindow(TimeWindowOperator):
 
     def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
         head = transaction.head(prefix)
-        return iter(()) if head is None else _Windows(self, _no_child).read(transaction, prefix, head[1])
+        return (
+            iter(())
+            if head is None
+            else _Windows(self, _no_child, LateRecords(self.store.name, None)).read(transaction, prefix, head[1])
+        )
 
 
 def _no_child(*_: Any) -> None:
