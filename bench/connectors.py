@@ -310,7 +310,7 @@ def changes(stack: ExitStack, directory: Path, count: int, begun: bool) -> tuple
     return make(), store
 
 
-_UPSERT = {"primary_key_columns": "id", "upsert_on_primary_key": True}
+_UPSERT: dict[str, Any] = {"primary_key_columns": "id", "upsert_on_primary_key": True}
 _PEER_POSTGRESQL = "community.postgresql.PostgreSQLSink"
 _PEER_FILES = "community.file.local.LocalFileSink"
 

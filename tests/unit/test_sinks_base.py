@@ -297,7 +297,7 @@ class TestClose:
             def close(self) -> None:
                 self.closed += 1
 
-        sinks = [Unclosable(), Closed(), InDriver()]
+        sinks: list[Any] = [Unclosable(), Closed(), InDriver()]
         app = Application(broker_address="unused:9092", consumer_group="shop")
         orders = app.dataframe(app.topic("orders"))
         for sink in sinks:
