@@ -112,8 +112,11 @@ def test_a_fault_at_a_point_of_the_commit_while_the_application_is_being_paused(
         )
         faults = Faults(planned=plan, left=0)
         # All other wishes are those of the plan.
-        still = {"mixed": False, "wishes": False} if simulated is ResidentSimulation else {"pauses": False}
-        plan.simulation = simulated(seed, setup, faults, **still)
+        plan.simulation = (
+            ResidentSimulation(seed, setup, faults, mixed=False, wishes=False)
+            if simulated is ResidentSimulation
+            else Simulation(seed, setup, faults, pauses=False)
+        )
         plan.simulation.run_to_end()
         provoked += plan.while_pausing
         if provoked == PROVOKED:
