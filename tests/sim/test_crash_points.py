@@ -1,7 +1,5 @@
 """Each point of a commit, with one fault of each kind there: afterwards everything is as the model says."""
 
-from typing import Any
-
 import pytest
 
 from streamrt.runtime.tasks.faults import POINTS, InjectedFaultError
@@ -114,10 +112,11 @@ def test_a_fault_at_a_point_of_the_commit_while_the_application_is_being_paused(
         )
         faults = Faults(planned=plan, left=0)
         # All other wishes are those of the plan.
-        still: dict[str, Any] = (
-            {"mixed": False, "wishes": False} if simulated is ResidentSimulation else {"pauses": False}
+        plan.simulation = (
+            ResidentSimulation(seed, setup, faults, mixed=False, wishes=False)
+            if simulated is ResidentSimulation
+            else Simulation(seed, setup, faults, pauses=False)
         )
-        plan.simulation = simulated(seed, setup, faults, **still)
         plan.simulation.run_to_end()
         provoked += plan.while_pausing
         if provoked == PROVOKED:
