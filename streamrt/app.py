@@ -615,3 +615,8 @@ class Application(QueriedApplication):
 def definition_of(app: Application) -> ApplicationDefinition:
     """Return the definition of an application, for the test driver and for tests."""
     return app._definition
+
+
+def environment_of(app: Application) -> Environment:
+    """Return where an application runs, for commands that look at its cluster."""
+    return app._environment

@@ -11,6 +11,7 @@ import orjson
 import typer
 
 from streamrt.cli.broker import BrokerOption, Cluster, ConfigOption, TimeoutOption, open_cluster, silent_logger
+from streamrt.cli.interrupts import UntilInterrupted
 from streamrt.cli.output import JsonOption, examples, plural, print_json
 from streamrt.cli.values import WriteFormat, encode, parse_header, parse_time_ms, stored_form
 from streamrt.errors import ProducerError, SerializationError, StreamRTError
@@ -233,8 +234,9 @@ def _write(cluster: Cluster, topic: str, records: Iterator[_Outgoing], written: 
     # librdkafka gives up a record after this time, so the flush at the end ends.
     options = {"message.timeout.ms": max(1, round(cluster.timeout * 1000))}
     producer = Producer(cluster.connection, silent_logger(), extra_config=options)
+    lines = UntilInterrupted(records)
     try:
-        for record in records:
+        for record in lines:
             producer.produce(
                 topic,
                 record.value,
@@ -247,8 +249,6 @@ def _write(cluster: Cluster, topic: str, records: Iterator[_Outgoing], written: 
                 on_delivery=written.take,
             )
             written.accepted += 1
-    except KeyboardInterrupt:
-        return True
     except KafkaException as error:
         raise refused_record(topic, record.value, record.key, error_in(error)) from None
     except BufferError:
@@ -258,4 +258,4 @@ def _write(cluster: Cluster, topic: str, records: Iterator[_Outgoing], written: 
     finally:
         # Also after an error: what was accepted is written.
         producer.flush()
-    return False
+    return lines.interrupted

@@ -71,6 +71,14 @@ class Branch:
         """Add an operator."""
         return replace(self, node=self.builder.add(self.node, operator))
 
+    def side_output(self, tag: str) -> Branch:
+        """Return the position below a side output of the nearest operator that has made a new frame.
+
+        Raises:
+            ArgumentValueError: if the operator has no side output of this name.
+        """
+        return replace(self, node=self.builder.add_side_output(self.node, tag))
+
     def exchange(self, operator: ExchangeOperator, name: str) -> Branch:
         """Add an exchange, which gives the records new keys, and return the position below the source that it feeds.
 

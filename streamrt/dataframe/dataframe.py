@@ -528,6 +528,31 @@ class StreamingDataFrame:
             current_provider.reset(token)
         return outputs
 
+    def side_output(self, tag: str) -> StreamingDataFrame:
+        """Return what the operator of this frame puts out beside its results.
+
+        Windows over event time have one side output, "late": a record that is in none of its windows goes there once, with
+        its value, key, timestamp and headers, and nothing is logged about it. `on_late` still hears of each window.
+        Changes in place, such as `sdf["x"] = ...`, do not apply to side outputs. Those that no frame reads are dropped.
+
+        Args:
+            tag: name of the side output.
+
+        Returns:
+            A new frame.
+
+        Raises:
+            ArgumentValueError: if the operator that made this frame has no side output of this name.
+
+        Example:
+            ```python
+            per_minute = sdf.tumbling_window(60_000, grace_ms=5_000).count().final()
+            per_minute.side_output("late").to_topic(app.topic("late-clicks"))
+            per_minute.to_topic(app.topic("clicks-per-minute"))
+            ```
+        """
+        return self._with(self._branch.side_output(tag))
+
     # -- Adding operators --------------------------------------------------------------------------------------------
 
     def _with(self, branch: Branch) -> Self:

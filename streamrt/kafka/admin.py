@@ -186,6 +186,26 @@ class TopicAdmin(HoldsSecrets):
             listed = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
             raise TopicCreationError(f"{len(failures)} of {len(requested)} topics could not be created: {listed}")
 
+    def creation_faults(self, topics: Iterable[TopicDefinition], timeout: float = 30) -> dict[str, str]:
+        """Return why topics could not be created, by name. The brokers check the request, and create nothing.
+
+        Args:
+            topics: the topics, with name and settings.
+            timeout: seconds to wait for the answers; above 0.
+
+        Raises:
+            KafkaRequestError: if no controller answered in time.
+        """
+        requested = [_new_topic(topic) for topic in topics]
+        if not requested:
+            return {}
+        left_s = self._requests.find_controller(timeout)
+        futures = self._requests.client.create_topics(
+            requested, validate_only=True, operation_timeout=left_s, request_timeout=left_s
+        )
+        settled = {name: self._requests.settle(future, left_s + 1)[1] for name, future in futures.items()}
+        return {name: _advise(error) for name, error in settled.items() if error is not None}
+
     def topic_names(self, prefix: str, timeout: float = 30) -> list[str]:
         """Return the names of the topics that begin with a prefix, sorted.
 

@@ -2,7 +2,7 @@
 
 A task begins with `Joined`; the driver answers `Welcome`. The task requests the start offsets of assigned partitions
 (`AssignmentRequest`, answered by `StartPositions`), and reports its work (`BatchDone`, answered by `Ack`;
-`ProgressUpdate`, `Committed` and `IdleChanged` have no answer). The driver sends watermarks (`Time`), wishes of the
+`ProgressUpdate`, `Committed`, `IdleChanged` and `Opened` have no answer). The driver sends watermarks (`Time`), wishes of the
 application's callers (`Settle`, answered by `Settled`), reads of state (`StateRead`, answered by `StateRows`) and the
 end (`Stop`, answered by `Ended`). `Failed` ends the application.
 """
@@ -28,6 +28,7 @@ __all__ = [
     "Joined",
     "Link",
     "LinkClosed",
+    "Opened",
     "ProgressUpdate",
     "Settle",
     "Settled",
@@ -122,6 +123,11 @@ class IdleChanged:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """The stores of all tasks of the last `AssignmentRequest` are restored and open. Sent once for each request."""
+
+
+@dataclass(frozen=True)
 class Failed:
     """The task cannot continue, and a retry would fail, too."""
 
@@ -164,6 +170,7 @@ FromTask = (
     | ProgressUpdate
     | Committed
     | IdleChanged
+    | Opened
     | Failed
     | Settled
     | StateRows

@@ -23,6 +23,7 @@ from streamrt.runtime.link import (
     FromTask,
     IdleChanged,
     Joined,
+    Opened,
     ProgressUpdate,
     Settle,
     Settled,
@@ -71,6 +72,7 @@ class WorkerHandle:
         holds: input partitions whose stores it may have open.
         positions: its start positions.
         quiet: whether all its input is currently read to the ends.
+        opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
         watermarks: the last watermarks sent to it.
@@ -85,10 +87,12 @@ class WorkerHandle:
     drained: threading.Event | None = None
     assigned: frozenset[TopicPartition] | None = None
     question: AssignmentRequest | None = None
+    generation: int = 0
     asked_at: float = _NEVER
     holds: frozenset[TopicPartition] = frozenset()
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     quiet: bool = False
+    opened: bool = False
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
@@ -103,8 +107,8 @@ class WorkerHandle:
             self.link.close()
         self.link, self.attempt, self.drained = link, attempt, drained
         self.ended, self.lost_at = False, None
-        self.question, self.holds = None, frozenset()
-        self.quiet = False
+        self.question, self.generation, self.holds = None, 0, frozenset()
+        self.quiet = self.opened = False
         self.watermarks, self.reminded = {}, {}
         self.told = self.settled = 0
 
@@ -205,6 +209,12 @@ class ResidentCoordinator:
         with self._lock:
             return self._all(lambda slot: slot.quiet)
 
+    @property
+    def opened(self) -> bool:
+        """Whether the tasks are connected, and the stores of all assigned partitions are restored and open."""
+        with self._lock:
+            return self._all(lambda slot: slot.opened)
+
     def gone(self) -> bool:
         """Return whether a task has been gone for so long that Spark will not restart it."""
         now = time.monotonic()
@@ -289,6 +299,7 @@ class ResidentCoordinator:
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
             for slot in self._slots.values():
                 self._tell_time(slot, watermarks, due, now)
+            self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
         ends = None if barrier is None else self._requests.ends(barrier)
@@ -379,6 +390,8 @@ class ResidentCoordinator:
         elif isinstance(message, IdleChanged):
             with self._lock:
                 slot.quiet = message.quiet
+        elif isinstance(message, Opened):
+            slot.opened = True
         elif isinstance(message, Committed):
             self._results.committed(message.offsets)
             if self._purging.acquire(blocking=False):
@@ -429,7 +442,10 @@ class ResidentCoordinator:
         with self._lock:
             if slot.link is not link:
                 return
-            slot.assigned, slot.quiet = wanted.assigned, False
+            if slot.generation != wanted.generation:
+                slot.generation = wanted.generation
+                self._results.rebalanced()
+            slot.assigned, slot.quiet, slot.opened = wanted.assigned, False, False
             slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
             own = self._tasks(self._assigned())
             self._time.assign(own)

@@ -94,6 +94,7 @@ class SparkRunner:
         self._generation = 0
         self._workers: dict[TaskId, str] = {}
         self._restored: set[TaskId] = set()
+        self._initialized: set[TaskId] = set()
         self._stalled: dict[TaskId, float] = {}
         self._locks = StoreLocks(None if spec.state is None else spec.state.options)
         self._whole_tasks = WholeTasks(spec.topology)
@@ -164,25 +165,19 @@ class SparkRunner:
             assigned = self._assignment()
             if assigned is None:
                 self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
-                self._control.fulfilled(wish)
-                continue
-            ready = self._whole_tasks.of(assigned) - self._waiting() - self._paused(assigned, wish)
-            if not ready:
-                self._read_while_idle(environment, reference)
-                if self._commits.commit():
+                if self._startup.over or not self._control.all_paused:
                     self._control.fulfilled(wish)
-                if self._control.all_paused:
-                    self._startup.finish()
-                    self._check_member()
-                self._stop.wait(_TICK_S)
                 continue
-            try:
-                start = self._start(ready)
-            except (GroupFencedError, KafkaRequestError) as away:
-                if isinstance(away, KafkaRequestError) and not away.retriable:
-                    raise
-                logger.warning("%s; retrying", away)
-                self._services.wait_for_broker()
+            able = self._whole_tasks.of(assigned) - self._waiting()
+            ready = able - self._paused(assigned, wish)
+            # What is paused from the start on is initialized like the rest, and waits then.
+            new = frozenset() if ready else self._uninitialized(able)
+            if not ready and not new:
+                self._read_while_idle(environment, reference)
+                self._wait_paused(wish)
+                continue
+            start = self._start(ready or new)
+            if start is None:
                 continue
             if start.lost:
                 # Spark gives a query up each time retention overtakes it. The next begins after the deleted records.
@@ -192,15 +187,17 @@ class SparkRunner:
             self._progress.meters.assigned(map(self._spec.topology.task, assigned))
             # Tasks that wait for a sink, or for other inputs, hold event time back and cannot be ticked.
             self._event_time.assign(map(self._spec.topology.task, assigned))
-            self._event_time.ready(map(self._spec.topology.task, start.positions))
+            self._event_time.ready(map(self._spec.topology.task, () if new else start.positions))
             self._event_time.processed(start.positions)
             self._event_time.report({}, sent_times(start.sent))
             self._unfinished.assign(map(self._spec.topology.task, start.positions))
             records = self._progress.records
-            trouble: Exception | str | None = self._restore(environment, reference, start)
-            if trouble is None and self._waiting().isdisjoint(start.positions):
+            trouble: Exception | str | None = self._restore(environment, reference, start, whole=bool(new))
+            if trouble is None and not new and self._waiting().isdisjoint(start.positions):
                 trouble = self._run_query(environment, reference, start, wish)
             if trouble is None:
+                if new and self._processed is None:
+                    self._processed = self._context(start)
                 # Attempts at locked stores are counted until all are open.
                 restarts = restarts if self._locks.waiting else 0
                 continue
@@ -234,21 +231,45 @@ class SparkRunner:
             # Other instances may have processed all other partitions in the meantime.
             kept = current.partitions if current.follows(self._generation) else frozenset()
             self._generation = current.generation
+            self._results.rebalanced()
             self._unfinished.forget()
             self._processed = None
             inputs = self._spec.topology.inputs
             self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}
+            self._initialized = {task for task in self._initialized if kept.issuperset(inputs(task))}
             self._workers = {task: worker for task, worker in self._workers.items() if kept.issuperset(inputs(task))}
             self._event_time.assign(())
         return current.partitions or None
 
-    def _start(self, assigned: frozenset[TopicPartition]) -> Start:
-        """Return start positions, and commit those that the group does not know yet."""
-        start = self._services.offsets.find(assigned)
-        if start.initial_offsets:
-            # From now on a restart begins here, also if "latest" records arrive before the first commit.
-            self._group_member().commit(start.initial_offsets, metadata=start.metadata)
+    def _start(self, assigned: frozenset[TopicPartition]) -> Start | None:
+        """Return start positions, and commit those that the group does not know yet; None if Kafka has to be asked again."""
+        try:
+            start = self._services.offsets.find(assigned)
+            if start.initial_offsets:
+                # From now on a restart begins here, also if "latest" records arrive before the first commit.
+                self._group_member().commit(start.initial_offsets, metadata=start.metadata)
+        except (GroupFencedError, KafkaRequestError) as away:
+            if isinstance(away, KafkaRequestError) and not away.retriable:
+                raise
+            logger.warning("%s; retrying", away)
+            self._services.wait_for_broker()
+            return None
         return start
+
+    def _uninitialized(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return the partitions of tasks without start positions, or whose stores are not restored."""
+        return frozenset(each for each in partitions if self._spec.topology.task(each) not in self._initialized)
+
+    def _wait_paused(self, wish: Wish) -> None:
+        """Wait a moment while all tasks are paused, or wait for a sink or a lock."""
+        starting = not self._startup.over and self._locks.waiting
+        if not starting and self._commits.commit():
+            self._control.fulfilled(wish)
+        if self._control.all_paused:
+            self._check_member()
+            if not starting:
+                self._startup.finish()
+        self._stop.wait(_TICK_S)
 
     def _waiting(self) -> frozenset[TopicPartition]:
         """Return the waiting partitions: a sink paused them, or their stores are locked by another process."""
@@ -265,22 +286,33 @@ class SparkRunner:
             if any(each.topic in wish.paused for each in topology.inputs(topology.task(partition)))
         )
 
-    def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
+    def _restore(
+        self, environment: SparkEnvironment, reference: SpecReference, start: Start, *, whole: bool
+    ) -> str | None:
         """Restore the stores of tasks that are new here; return the reason for a retry, or None.
 
         On a cluster the machine that will run a task is not known in advance: tasks restore their stores there.
+
+        Args:
+            environment: the Spark environment.
+            reference: the specification, as workers load it.
+            start: the start positions.
+            whole: whether everything is restored now; otherwise tasks restore little state when they begin.
         """
         topology = self._spec.topology
         tasks = {topology.task(partition) for partition in start.positions}
         new = {task for task in tasks if topology.task_stores(task.stream)} - self._restored
+        self._initialized |= tasks - new
         if not new or local_slots(environment.session.sparkContext.master) is None:
+            self._initialized |= new
             return None
-        if self._pending_restore(new, start) <= _RESTORED_BY_TASKS:
+        if not whole and self._pending_restore(new, start) <= _RESTORED_BY_TASKS:
             # A job would cost more: the tasks restore when they begin.
             self._restored |= new
+            self._initialized |= new
             return None
         self._control.restores()
-        context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
+        context = self._context(start)
 
         def go_on() -> bool:
             self._check_member()
@@ -294,7 +326,11 @@ class SparkRunner:
         if report.failure is not None:
             self._results.fail(report.failure)
         self._restored |= report.restored
+        self._initialized |= report.restored
         return self._wait_for_locks(report, report.restored)
+
+    def _context(self, start: Start) -> BatchContext:
+        return BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
     def _wait_for_locks(self, report: Report, opened: Iterable[TaskId]) -> str | None:
         """Let tasks with locked stores wait; return the reason for an immediate retry, if tasks were interrupted."""
@@ -385,6 +421,7 @@ class SparkRunner:
                     break
                 self._fulfil(query)
                 query.tick()
+                self._results.watermarked(self._event_time.latest)
                 query.read_state()
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
@@ -411,6 +448,7 @@ class SparkRunner:
         interrupted = self._wait_for_locks(Report(locked=query.locked), query.opened) or query.interrupted
         if interrupted:
             self._restored.clear()
+            self._initialized.clear()
         return error or interrupted
 
     def _named(self) -> dict[str, str]:

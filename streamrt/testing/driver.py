@@ -386,12 +386,13 @@ class TopologyTestDriver:
         return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
 
     def close(self) -> None:
-        """Print the rest of unfinished tables, export the rest of spans, and delete temporary files."""
+        """Print the rest of unfinished tables, close the sinks, export the rest of spans, and delete temporary files."""
         self._feeding.close()
         self._display.close()
         if self._watchdog is not None:
             self._watchdog.close()
         self._tasks.close()
+        self._sinks.close()
         self._remove_files()
 
     def __enter__(self) -> Self:

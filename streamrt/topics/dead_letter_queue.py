@@ -184,6 +184,8 @@ class DeadLetterQueue:
                             send(writer, letter)
                     writer.commit({partition: part[-1].record.offset + 1})
                 self._admin.delete_records({partition: end}, self._timeout)
+        # The brokers begin another one once readers see the whole of the transaction before it.
+        self._writer().close()
 
     def _keep(self, writer: KafkaTransactionalWriter, letter: Letter) -> None:
         record = letter.record

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamrt.errors import InvalidOperationError
+from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.topology.graph import Topology, stream_id, topic_of
 from streamrt.topology.node import ExchangeOperator, MergeOperator, Node, Operator, SourceOperator
 
@@ -46,6 +46,20 @@ class TopologyBuilder:
         """Add a node below `parent` and return it."""
         self._bring_back(parent)
         return self._add((parent.id,), operator)
+
+    def add_side_output(self, node: Node, tag: str) -> Node:
+        """Add the side output of a node, or of the nearest one above it that changes its frame in place, and return it.
+
+        Raises:
+            ArgumentValueError: if the node has no side output of this name.
+        """
+        while node.operator.in_place and len(node.parents) == 1:
+            node = self._nodes[node.parents[0]]
+        known = {side.tag: side for side in node.operator.side_outputs()}
+        if tag not in known:
+            what = f"its side outputs are {', '.join(map(repr, known))}" if known else "it has no side outputs"
+            raise ArgumentValueError(f"{node} has no side output {tag!r}: {what}")
+        return self.add(node, known[tag])
 
     def add_merge(self, parents: Sequence[Node], operator: MergeOperator) -> Node:
         """Add a node with several inputs, and return it. Its inputs are then in one task.

@@ -1,7 +1,7 @@
 """Composition of nodes into closures: one function for each topic of a stream."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from streamrt.common.copies import copier
 from streamrt.records import Headers, Tick
 from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
-from streamrt.topology.node import MergeOperator, Node, OperatorContext, RecordHandler, StateAccess
+from streamrt.topology.node import MergeOperator, Node, RecordHandler, SideOutput, StateAccess, TaskContext
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
@@ -22,7 +22,7 @@ _FRAMES_FOR_USERS = 1_000
 
 
 def compose_stream(
-    topology: Topology, stream: str, context: OperatorContext, leaf: RecordHandler
+    topology: Topology, stream: str, context: TaskContext, leaf: RecordHandler
 ) -> dict[str, RecordHandler]:
     """Compose the sources of a stream, and all nodes below them, into closures.
 
@@ -46,14 +46,17 @@ def compose_stream(
     # One executor for each input of a node.
     executors: dict[int, tuple[RecordHandler, ...]] = {}
     for node in reversed(members):
-        below = [
-            executor
-            for child in topology.children.get(node.id, ())
-            for parent, executor in zip(child.parents, executors[child.id], strict=True)
-            if parent == node.id
-        ]
-        child = leaf if not below else below[0] if len(below) == 1 else _branch(below)
-        own = context if single else _Scoped(context, topology, node)
+        # What is below the node: its results, and its side outputs by their tags.
+        below: dict[str | None, list[RecordHandler]] = {None: []}
+        for follower in topology.children.get(node.id, ()):
+            tag = follower.operator.tag if isinstance(follower.operator, SideOutput) else None
+            for parent, executor in zip(follower.parents, executors[follower.id], strict=True):
+                if parent == node.id:
+                    below.setdefault(tag, []).append(executor)
+        child_of = {tag: _branch(each) for tag, each in below.items() if each}
+        child = child_of.pop(None, leaf)
+        names = None if single else topology.task_names(node)
+        own = _NodeContext(context, names, child_of)
         if isinstance(node.operator, MergeOperator):
             executors[node.id] = node.operator.build_inputs(child, node, own)
         else:
@@ -61,15 +64,24 @@ def compose_stream(
     return {topic: executors[source.id][0] for topic, source in topology.streams[stream].items()}
 
 
-class _Scoped:
-    """Translates the names of stores for one node of a stream with several sources.
+class _NodeContext:
+    """The services of a task for one node.
 
-    Frames may have different stores with the same name. In their common task, each store has a unique name.
+    In a stream with several sources, frames may have different stores with the same name. In their common task, each store
+    has a unique name.
+
+    Args:
+        context: the services of the task.
+        names: the names of the stores in the task, by the node's names of them; None if they are equal.
+        sides: functions that take the records of side outputs, by tag.
     """
 
-    def __init__(self, context: OperatorContext, topology: Topology, node: Node) -> None:
+    def __init__(
+        self, context: TaskContext, names: Mapping[str, str] | None, sides: Mapping[str | None, RecordHandler]
+    ) -> None:
         self._context = context
-        self._names = topology.task_names(node)
+        self._names = names
+        self.side_output: Callable[[str], RecordHandler | None] = sides.get
         self.sender: Callable[[Topic], RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show
         self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion
@@ -85,6 +97,9 @@ class _Scoped:
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         names = self._names
+        if names is None:
+            self._context.on_tick(node, callback)
+            return
 
         def translated(tick: Tick) -> None:
             marks = {name: tick.watermarks[own] for name, own in names.items() if own in tick.watermarks}
@@ -93,11 +108,13 @@ class _Scoped:
         self._context.on_tick(node, translated)
 
     def _own(self, store: "StoreSpec") -> "StoreSpec":
-        return replace(store, name=self._names[store.name])
+        return store if self._names is None else replace(store, name=self._names[store.name])
 
 
 def _branch(children: Sequence[RecordHandler]) -> RecordHandler:
     *others, last = children
+    if not others:
+        return last
 
     def run(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         # Every branch except the last gets a copy of the value from before any branch ran; the last gets the original.

@@ -27,8 +27,8 @@ StateAccess = Callable[[Any, int], "State"]
 """Function of key and timestamp (ms) of a record; returns the `State` of that key."""
 
 
-class OperatorContext(Protocol):
-    """The services of a task for its operators."""
+class TaskContext(Protocol):
+    """The services of a task for all of its operators."""
 
     def sender(self, topic: Topic) -> RecordHandler:
         """Return the function that serializes a record and produces it to `topic`."""
@@ -55,6 +55,13 @@ class OperatorContext(Protocol):
 
     def show(self, node_id: int, item: Any) -> None:
         """Send printable output to the process that displays it."""
+
+
+class OperatorContext(TaskContext, Protocol):
+    """The services of a task for one of its operators."""
+
+    def side_output(self, tag: str) -> RecordHandler | None:
+        """Return the function that takes records of one of the operator's side outputs; None if nothing is below it."""
 
 
 WhenAllIdle = Literal["advance", "hold"]
@@ -120,6 +127,10 @@ class Operator(abc.ABC):
     def resumes(self) -> bool:
         """Return whether the operator may leave work in its store, which ticks without watermarks continue."""
         return False
+
+    def side_outputs(self) -> "tuple[SideOutput, ...]":
+        """Return the side outputs of the operator."""
+        return ()
 
     def timed(self) -> bool:
         """Return whether time causes results, so that the same records may give them at another moment."""
@@ -195,6 +206,30 @@ class SourceOperator(Operator):
 
     def describe(self) -> str:  # noqa: D102
         return self.topic.name
+
+
+@dataclass(frozen=True)
+class SideOutput(Operator):
+    """Passes on what its parent puts out beside its results, under a tag.
+
+    Attributes:
+        tag: the tag.
+        late: whether these records may be older than any watermark.
+    """
+
+    name: ClassVar[str] = "side_output"
+    tag: str
+    late: bool = False
+
+    @property
+    def holds_back_ms(self) -> int | None:  # noqa: D102
+        return None if self.late else 0
+
+    def build(self, child: RecordHandler, node: "Node", context: OperatorContext) -> RecordHandler:  # noqa: D102
+        return child
+
+    def describe(self) -> str:  # noqa: D102
+        return self.tag
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from streamrt.errors import StateError, argument_error
 from streamrt.records import Headers, Tick
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, WatermarkStrategy
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.late import OnLate
+from streamrt.windows.late import LATE, LateRecords, OnLate
 
 __all__ = [
     "Close",
@@ -74,7 +74,15 @@ class KeyedWindows(Protocol):
     """Updates and closes the windows of a key."""
 
     def update(
-        self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
+        self,
+        transaction: TimedTransaction,
+        prefix: bytes,
+        head: Any,
+        value: Any,
+        key: Any,
+        timestamp: int,
+        headers: Headers | None,
+        clock: int,
     ) -> list[tuple[int, dict[str, Any]]]:
         """Count a record in its windows, and return the outputs, each with the start of its window."""
 
@@ -144,6 +152,13 @@ class TimeWindowOperator(WindowOperator):
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
         return () if self.closing.watermark is None else ((self.store.name, self.closing.watermark),)
 
+    def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
+        return (LATE,)
+
+    def late_records(self, context: OperatorContext) -> LateRecords:
+        """Return what late records are reported to."""
+        return LateRecords(self.store.name, self.on_late, context.side_output(LATE.tag))
+
     def resumes(self) -> bool:  # noqa: D102
         # With one clock per key, a record only closes windows of its own key.
         return not self.closing.by_key
@@ -206,7 +221,7 @@ class TimeWindowOperator(WindowOperator):
                 clock = timestamp if head is None else head[0]
             if timestamp > clock and (by_key or by_partition):
                 clock = timestamp
-            outputs = windows.update(transaction, prefix, head, value, key, timestamp, clock)
+            outputs = windows.update(transaction, prefix, head, value, key, timestamp, headers, clock)
             if by_key:
                 head = transaction.head(prefix)
                 if head is not None:

@@ -60,7 +60,7 @@ class FixedWindow(TimeWindowOperator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         running = self.running(context)
-        windows = _Windows(self, child)
+        windows = _Windows(self, child, self.late_records(context))
         settle = self.settle(windows.close, running, node, context)
         no_key = log_no_key(self.store.name)
         plan, final = windows.plan, self.final
@@ -139,7 +139,11 @@ class FixedWindow(TimeWindowOperator):
 
     def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
         head = transaction.head(prefix)
-        return iter(()) if head is None else _Windows(self, _no_child).read(transaction, prefix, head[1])
+        return (
+            iter(())
+            if head is None
+            else _Windows(self, _no_child, LateRecords(self.store.name, None)).read(transaction, prefix, head[1])
+        )
 
 
 def _no_child(*_: Any) -> None:
@@ -152,7 +156,7 @@ _NO_WINDOW: list[Any] = [1 << 64]
 class _Windows:
     """Updates the windows of a key, except on the fast path."""
 
-    def __init__(self, operator: FixedWindow, child: RecordHandler) -> None:
+    def __init__(self, operator: FixedWindow, child: RecordHandler, late: LateRecords) -> None:
         self.plan = operator.aggregation.plan()
         self.collects = bool(self.plan.collectors)
         triggers = operator.before_update is not None or operator.after_update is not None
@@ -167,7 +171,7 @@ class _Windows:
         self._by_key = operator.closing.by_key
         self._by_partition = operator.closing.by_partition
         self._marked = triggers and self.collects and operator.step_ms < operator.duration_ms
-        self._late = LateRecords(operator.store.name, operator.on_late)
+        self._late = late
         self._child = child
 
     def update(
@@ -221,6 +225,7 @@ class _Windows:
                     continue
             changes.append((start, state))
         if not changes and not triggered:
+            self._late.leave_out(value, key, timestamp, headers)
             return []
         if self.collects and counted:
             transaction.timelines.add(prefix, timestamp, item)

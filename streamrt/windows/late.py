@@ -1,4 +1,4 @@
-"""Warnings about late records."""
+"""What happens to late records: warnings, a function of the user, a side output."""
 
 import logging
 import time
@@ -7,8 +7,13 @@ from typing import Any, Final
 
 from streamrt.common.throttle import Throttle
 from streamrt.context import message_context
+from streamrt.records import Headers
+from streamrt.topology import RecordHandler, SideOutput
 
-__all__ = ["LateRecords", "OnLate"]
+__all__ = ["LATE", "LateRecords", "OnLate"]
+
+LATE: Final = SideOutput("late", late=True)
+"""The side output of windows: records that are in none of them."""
 
 OnLate = Callable[[Any, Any, int, int, int, int, str, str, int, int], Any]
 """Function of value, key, event time, lateness, window start and end (ms), store name, topic, partition and offset."""
@@ -27,12 +32,20 @@ class LateRecords:
     Args:
         store: name of the window's store.
         on_late: the user's function; a true result logs the record. None: all late records are logged.
+        side: takes the records that are in no window; nothing is logged then. None: nobody does.
         clock: clock in seconds.
     """
 
-    def __init__(self, store: str, on_late: OnLate | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: str,
+        on_late: OnLate | None,
+        side: RecordHandler | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._on_late = on_late
+        self._side = side
         self._throttle = Throttle(_INTERVAL_S, clock)
 
     def __call__(self, value: Any, key: Any, timestamp: int, late_by: int, start: int, end: int) -> None:
@@ -51,7 +64,7 @@ class LateRecords:
         on_late = self._on_late
         if on_late is not None and not on_late(value, key, timestamp, late_by, start, end, self._store, *origin):
             return
-        if not self._throttle.admit():
+        if self._side is not None or not self._throttle.admit():
             return
         others = f", like {self._throttle.rejected} more since the last warning" if self._throttle.rejected else ""
         logger.warning(
@@ -65,3 +78,8 @@ class LateRecords:
             self._store,
             others,
         )
+
+    def leave_out(self, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        """Pass on a record that is in no window; call it once, after the calls for the windows that it missed."""
+        if self._side is not None:
+            self._side(value, key, timestamp, headers)

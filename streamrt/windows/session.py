@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from streamrt.records import Headers
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
@@ -33,7 +34,7 @@ class SessionWindow(TimeWindowOperator):
     gap_ms: int = 1
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        return self.executor(_Sessions(self, child), child, node, context)
+        return self.executor(_Sessions(self, child, self.late_records(context)), child, node, context)
 
     def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
         plan, head = self.aggregation.plan(), transaction.head(prefix)
@@ -47,7 +48,7 @@ class SessionWindow(TimeWindowOperator):
 class _Sessions:
     """Updates and closes the sessions of a key."""
 
-    def __init__(self, operator: SessionWindow, child: RecordHandler) -> None:
+    def __init__(self, operator: SessionWindow, child: RecordHandler, late: LateRecords) -> None:
         self._plan = operator.aggregation.plan()
         self._collects = bool(self._plan.collectors)
         self._gap = operator.gap_ms
@@ -55,15 +56,24 @@ class _Sessions:
         self._open_for = operator.gap_ms + self._wait + 1
         self._final = operator.final
         self._by_key = operator.closing.by_key
-        self._late = LateRecords(operator.store.name, operator.on_late)
+        self._late = late
         self._child = child
 
     def update(
-        self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
+        self,
+        transaction: TimedTransaction,
+        prefix: bytes,
+        head: Any,
+        value: Any,
+        key: Any,
+        timestamp: int,
+        headers: Headers | None,
+        clock: int,
     ) -> list[tuple[int, dict[str, Any]]]:
         """Count a record in its session, and return the outputs."""
         if timestamp < clock - self._wait:
             self._late(value, key, timestamp, clock - self._wait - timestamp, timestamp, timestamp + 1)
+            self._late.leave_out(value, key, timestamp, headers)
             return []
         plan = self._plan
         fold = plan.fold

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from streamrt.records import Headers
 from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
@@ -42,7 +43,7 @@ class SlidingWindow(TimeWindowOperator):
         return self.duration_ms + self.grace_ms + 1
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        return self.executor(_Windows(self, child), child, node, context)
+        return self.executor(_Windows(self, child, self.late_records(context)), child, node, context)
 
     @property
     def collects(self) -> bool:
@@ -63,18 +64,26 @@ class SlidingWindow(TimeWindowOperator):
 class _Windows:
     """Updates and closes the windows of a key."""
 
-    def __init__(self, operator: SlidingWindow, child: RecordHandler) -> None:
+    def __init__(self, operator: SlidingWindow, child: RecordHandler, late: LateRecords) -> None:
         self._plan = operator.aggregation.plan(keep_inputs=True)
         self._collects = bool(self._plan.collectors)
         self._duration = operator.duration_ms
         self._grace = operator.grace_ms
         self._final = operator.final
         self._by_key = operator.closing.by_key
-        self._late = LateRecords(operator.store.name, operator.on_late)
+        self._late = late
         self._child = child
 
     def update(
-        self, transaction: TimedTransaction, prefix: bytes, head: Any, value: Any, key: Any, timestamp: int, clock: int
+        self,
+        transaction: TimedTransaction,
+        prefix: bytes,
+        head: Any,
+        value: Any,
+        key: Any,
+        timestamp: int,
+        headers: Headers | None,
+        clock: int,
     ) -> list[tuple[int, dict[str, Any]]]:
         """Count a record in its windows, and return the outputs."""
         plan, duration = self._plan, self._duration
@@ -88,6 +97,7 @@ class _Windows:
             start = max(0, timestamp - duration)
             self._late(value, key, timestamp, clock - self._grace - timestamp, start, timestamp)
             if timestamp + duration < closed:
+                self._late.leave_out(value, key, timestamp, headers)
                 return []
         # The windows that contain the record end at its time or later.
         low = bisect_left(windows, [max(timestamp, closed)])

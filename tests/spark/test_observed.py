@@ -37,10 +37,11 @@ for mode in {modes!r}:
     app = Application({address!r}, consumer_group={group!r} + mode, auto_offset_reset="earliest", spark_master="local[2]",
                       state_dir={state!r}, processing_mode=mode, commit_interval=0.5, loglevel="DEBUG", log_format="json",
                       on_processing_error=skip, tracing=Tracing(sample_ratio=0.0))
-    app.add_source(Ticks(name="ticks"))
+    app.dataframe(source=Ticks(name="ticks"))
     orders = app.dataframe(app.topic({source!r})).apply(price).group_by("shop")
     orders.apply(lambda order, state: order["price"], stateful=True).to_topic(app.topic({target!r}))
-    app.run(count=1, timeout=60)
+    # Two orders, one of them once more by its shop, and a tick.
+    app.run(count=4, timeout=60)
 """
 
 

@@ -115,6 +115,9 @@ class Surroundings:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """No time passes."""
 
+    def side_output(self, tag: str) -> None:
+        """Nobody reads it."""
+
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False
 

@@ -72,6 +72,9 @@ class Joined:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         raise AssertionError("joins do not wait for ticks")
 
+    def side_output(self, tag: str) -> None:
+        """Nobody reads it."""
+
     def begin_portion(self) -> Callable[[], bool]:
         raise AssertionError("joins leave nothing over for ticks")
 

@@ -85,6 +85,9 @@ class Buffered:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         self.callback = callback
 
+    def side_output(self, tag: str) -> None:
+        """Nobody reads it."""
+
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False
 

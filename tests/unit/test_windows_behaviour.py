@@ -67,6 +67,9 @@ class Task:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         self.ticks.append(callback)
 
+    def side_output(self, tag: str) -> None:
+        """Nobody reads it."""
+
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False
 
@@ -216,7 +219,7 @@ def test_a_record_at_the_end_plus_grace_closes_the_window() -> None:
 def test_late_records_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
     seconds = [0.0]
-    late = LateRecords("store", lambda *args: args[0] != "quiet", lambda: seconds[0])
+    late = LateRecords("store", lambda *args: args[0] != "quiet", clock=lambda: seconds[0])
 
     def tell(value: Any) -> Any:
         late(value, b"k", 5, 7, 0, 10)

@@ -231,7 +231,7 @@ class ResidentLoop:
             self._link.send(Settled(wish.number))
 
     def _tell(self, *, at_once: bool = False) -> None:
-        self._outbox.see(self._cycle, self._ends, self._is_quiet, at_once=at_once)
+        self._outbox.see(self._cycle, self._ends, self._is_quiet, self._is_open, at_once=at_once)
 
     def _ends(self) -> dict[TopicPartition, int]:
         """Return the end offsets of the partitions that are read to their ends, with all records processed."""
@@ -246,9 +246,11 @@ class ResidentLoop:
 
     def _is_quiet(self) -> bool:
         """Return whether all partitions are read to their ends, with all records processed."""
-        tasks = self._tasks.assigned.values()
-        busy = not self._answered or self._turns or not all(task.is_open for task in tasks)
-        return not busy and self._feed.ends().keys() >= self._partitions()
+        return self._is_open() and not self._turns and self._feed.ends().keys() >= self._partitions()
+
+    def _is_open(self) -> bool:
+        """Return whether the start positions of all tasks are known, and their stores are open."""
+        return self._answered and all(task.is_open for task in self._tasks.assigned.values())
 
     # -- The group -----------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from streamrt.common.logs import log_context
+from streamrt.common.memory import own_memory
 from streamrt.errors import StateError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
@@ -118,6 +119,7 @@ class TaskExecutor:
         finally:
             cycle.close()
         report.seconds = time.monotonic() - begun
+        report.memory = own_memory()
         return report
 
     # -- Resident tasks ------------------------------------------------------------------------------------------------
@@ -257,7 +259,8 @@ class TaskExecutor:
         return [TaskRows.refused(trouble)] * len(reads)
 
     def close(self) -> None:
-        """Export the spans that are left. No task works after that."""
+        """Close the sinks, and export the spans that are left. No task works after that."""
+        self._registry.sinks.close()
         if self._registry.spans is not None:
             self._registry.spans.close()
 

@@ -1,0 +1,50 @@
+"""Ctrl+C that interrupts nothing but waiting."""
+
+import signal
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Generic, TypeVar
+
+__all__ = ["UntilInterrupted"]
+
+Item = TypeVar("Item")
+
+
+class UntilInterrupted(Generic[Item]):
+    """Items, up to Ctrl+C. It ends them, and interrupts nothing that is done with an item.
+
+    Pressed again, it interrupts everything. Only for the main thread.
+
+    Args:
+        items: the items.
+
+    Attributes:
+        interrupted: whether Ctrl+C was pressed.
+    """
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._items = iter(items)
+        self._waiting = False
+        self.interrupted = False
+
+    def __iter__(self) -> Iterator[Item]:
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            while True:
+                try:
+                    self._waiting = True
+                    if self.interrupted:
+                        return
+                    item = next(self._items)
+                except (KeyboardInterrupt, StopIteration):
+                    return
+                finally:
+                    self._waiting = False
+                yield item
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        again, self.interrupted = self.interrupted, True
+        if self._waiting or again:
+            raise KeyboardInterrupt
