@@ -40,6 +40,8 @@ _MUCH_FASTER = 8
 _LARGEST_STEP = 16
 _MUCH_LESS = 2
 _PLANNING_S = 0.3
+_READ_SHARE = 30
+"""While there are records to process, reads of state take one of so many seconds at most."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,8 @@ class MicroBatchQuery:
         self._batch = 0
         # Whether there may have been more records than in the last micro-batch, and event time needs to know.
         self._full = False
+        # Before this time, reads of state wait while there are records to process.
+        self._next_read = 0.0
         self.error: Exception | None = None
         self.resize: int | None = None
         self.interrupted: str | None = None
@@ -256,12 +260,16 @@ class MicroBatchQuery:
 
     def read_state(self) -> None:
         """Answer the reads of state that wait, unless tasks are running."""
-        if self._reads.pending:
+        if self._reads.pending and (time.monotonic() >= self._next_read or self.caught_up()):
             self.between_batches(self._read)
 
     def _read(self) -> None:
-        if not self._stopping.is_set():
-            self._reads.serve(self._positions, self._run_reads)
+        if self._stopping.is_set():
+            return
+        begun = time.monotonic()
+        self._reads.serve(self._positions, self._run_reads)
+        now = time.monotonic()
+        self._next_read = now + _READ_SHARE * (now - begun)
 
     def _run_reads(self, reads: Sequence[TaskRead]) -> list[TaskRows]:
         return run_reads(self._environment, self._reference, reads, self._context(self._settings.slice_s))
@@ -309,7 +317,7 @@ class MicroBatchQuery:
                     self._stopping.set()
             while self._unfinished.tasks and not self._stopping.is_set():
                 self._tick()
-            if self._reads.pending and not self._stopping.is_set():
+            if self._reads.pending and time.monotonic() >= self._next_read:
                 self._read()
             if report.complete:
                 break

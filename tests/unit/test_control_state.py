@@ -2,6 +2,7 @@
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from streamrt.runtime.driver.state_queries import QueryTarget
 from streamrt.state import State
 from streamrt.testing import TopologyTestDriver
 from streamrt.topics import Topic
+from tests.support import wait_until
 from tests.unit.played import Played, played
 
 
@@ -215,3 +217,20 @@ def test_commands(world: World, app: Played) -> None:
 )
 def test_values_without_a_json_form(value: Any, shown: Any) -> None:
     assert shown_value(value) == shown
+
+
+def test_queries_that_wait_leave_room_for_probes(world: World, app: Played) -> None:
+    world.refusal = StateUnavailableError("in[0] is moving")
+    limits = httpx.Limits(max_connections=None)
+    with httpx.Client(base_url=str(app.location), trust_env=False, timeout=60, limits=limits) as http:
+        asking = [threading.Thread(target=http.get, args=("/state/default/ann?wait=60",)) for _ in range(40)]
+        for thread in asking:
+            thread.start()
+        try:
+            wait_until(lambda: http.get("/state/default/ann?wait=0").json()["error"] == "ControlUnavailableError", 60)
+            assert http.get("/ready").status_code == 200
+            assert http.get("/status").status_code == 200
+        finally:
+            world.refusal = None
+            for thread in asking:
+                thread.join(60)
