@@ -80,29 +80,33 @@ def main() -> None:
         cases.add(app, "count", source, target)
         app.start()
         try:
-            while app.progress().records < chosen.records // 50:
+            while app.progress().records < chosen.records // 8:
                 time.sleep(0.1)
             without: list[float] = []
             queried: list[float] = []
             answers: list[float] = []
             refused = 0
             for _ in range(chosen.runs):
-                without.append(rate_over(app, chosen.seconds))
+                alone = rate_over(app, chosen.seconds)
                 with Queries(app, chosen.rate, chosen.keys) as queries:
-                    queried.append(rate_over(app, chosen.seconds))
+                    asked = rate_over(app, chosen.seconds)
                 queries.wait()
+                if app.progress().records >= chosen.records:
+                    common.console.print("the topic has ended before the last period: give more --records")
+                    break
+                without.append(alone)
+                queried.append(asked)
                 answers += queries.seconds
                 refused += queries.refused
-            if app.progress().records >= chosen.records:
-                common.console.print("the topic has ended before the last period: give more --records")
         finally:
             app.stop(wait=True)
+    if not queried:
+        raise SystemExit(1)
     ratio = common.median(queried) / common.median(without)
     columns = ["queries/s", "records/s", "records/s with queries", "ratio", "answers", "refused", "median ms", "p99 ms"]
     times = (1_000 * common.median(answers), 1_000 * common.percentile(answers, 0.99)) if answers else ("", "")
-    asked = len(answers) + refused
     row = [
-        asked / (chosen.runs * chosen.seconds),
+        (len(answers) + refused) / (len(queried) * chosen.seconds),
         common.median(without),
         common.median(queried),
         f"{ratio:.3f}",
