@@ -1,5 +1,6 @@
 """State of stream processors: the `State` interface, the stores, and the contracts of other stores."""
 
+from streamrt.state.handles import AggregatingState, ListState, MapState, ReducingState, StateTtl, ValueState
 from streamrt.state.identity import Stamp, StoreIdentity
 from streamrt.state.memory import MemoryStore
 from streamrt.state.options import RocksDBOptions
@@ -8,12 +9,18 @@ from streamrt.state.state import State
 from streamrt.state.store import Store, StorePartition
 
 __all__ = [
+    "AggregatingState",
+    "ListState",
+    "MapState",
     "MemoryStore",
+    "ReducingState",
     "RocksDBOptions",
     "RocksDBStore",
     "Stamp",
     "State",
+    "StateTtl",
     "Store",
     "StoreIdentity",
     "StorePartition",
+    "ValueState",
 ]

@@ -25,9 +25,12 @@ from streamrt.state.layout import (
     FIRST_LOCAL_SPACE,
     LATEST_EXPIRY,
     POSITION_SPACE,
+    TIMER_SPACE,
     expiry_bound,
     expiry_key,
     split_expiry_key,
+    timer_bound_key,
+    timer_index_of,
 )
 from streamrt.state.store import StorePartition
 
@@ -147,7 +150,7 @@ class RestoredChanges(NamedTuple):
 def restore_changes(
     records: Iterable[tuple[bytes | None, bytes | None]], partition: StorePartition | None = None
 ) -> RestoredChanges:
-    r"""Convert changelog records to store changes, including those of the expiry index.
+    r"""Convert changelog records to store changes, including those of the indexes.
 
     Args:
         records: keys and values of consecutive changelog records, in order.
@@ -192,18 +195,39 @@ def restore_changes(
             expiry = int.from_bytes(value[1:9], "big")
             index.append((expiry_key(expiry, key), b""))
             first = min(first, expiry)
+    timers = _timer_index(changes, partition)
     known = None if partition is None else index_bound(partition)
     if known is not None and first < known:
         index.append((FIRST_KEY, first.to_bytes(8, "big")))
     if partition is None or not changes:
-        return RestoredChanges(changes + index, position)
+        return RestoredChanges(changes + index + timers, position)
     if known is None and not has_index(partition):
         if index:
             # Later look-ups need no search for entries across those that the restore deletes.
             index.append((FIRST_KEY, _NOTHING_KNOWN))
-        return RestoredChanges(changes + index, position)
+        return RestoredChanges(changes + index + timers, position)
     # Deletions first, so that a value that is rewritten with the same expiry keeps its entry.
-    return RestoredChanges(changes + overwritten_index(partition, [key for key, _ in changes]) + index, position)
+    overwritten = overwritten_index(partition, [key for key, _ in changes])
+    return RestoredChanges(changes + overwritten + index + timers, position)
+
+
+def _timer_index(
+    changes: list[tuple[bytes, bytes | None]], partition: StorePartition | None
+) -> list[tuple[bytes, bytes | None]]:
+    """Return the changes of the index of timers, and of its bounds."""
+    found: list[tuple[bytes, bytes | None]] = []
+    earliest: dict[int, bytes] = {}
+    for key, value in changes:
+        if key[0] == TIMER_SPACE:
+            found.append((timer_index_of(key), None if value is None else b""))
+            domain, time = key[-9], key[-8:]
+            if value is not None and time < earliest.get(domain, b"\xff" * 9):
+                earliest[domain] = time
+    for domain, time in earliest.items():
+        bound = None if partition is None else partition.get(timer_bound_key(domain))
+        if bound is not None and time < bound:
+            found.append((timer_bound_key(domain), time))
+    return found
 
 
 def index_bound(partition: StorePartition) -> int | None:

@@ -8,18 +8,27 @@ Keys are ordered by their bytes. The first byte is the *space* of the key:
 | 0x02  | heads: space, prefix of the record key | yes |
 | 0x03  | items of timelines: space, prefix of the record key, time and arrival number (8 bytes each, big-endian) | yes |
 | 0x04  | counters of the store: space, name | yes |
+| 0x05  | entries of maps: space, prefix of the record key, length and bytes of the map's name, bytes of the map key | yes |
+| 0x06  | elements of lists: space, prefix of the record key, length and bytes of the list's name, arrival number | yes |
+| 0x07  | timers: space, prefix of the record key, domain (0: event time, 1: processing time), time; values are empty | yes |
 | 0xF0  | expiry index: space, expiry or deadline (8 bytes, big-endian), key of data or of a head; values are empty | no |
-| 0xF1  | bounds of the index: space, name | no |
+| 0xF1  | bounds of the indexes: space, name | no |
+| 0xF3  | index of timers: space, domain, time, prefix of the record key; values are empty | no |
 | 0xFF  | the position record | in the changelog only |
 
-A store has data, by `StoreTransaction`, or heads, items and counters, by `TimedTransaction`. Other spaces are free. 0x02 to
-0xEF go into the changelog. 0xF0 to 0xFE are local to the store and can be rebuilt from the others. No key is empty: a
-store may use the empty key for its own data.
+Arrival numbers and times of timers have 8 bytes, big-endian.
+
+A store has data, maps and lists, by `StoreTransaction`, with timers, by `ProcessTransaction`, or heads and items, by
+`TimedTransaction`; all have counters.
+Other spaces are free. 0x02 to 0xEF go into the changelog. 0xF0 to 0xFE are local to the store and can be rebuilt from
+the others. No key is empty: a store may use the empty key for its own data.
 
 The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value, as JSON), the length of its bytes as an
 unsigned LEB128 varint, and the bytes. It contains its own length, so no prefix is the beginning of another one, and all
 entries of a record key are adjacent. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and `1.0` are
-four different keys.
+four different keys. Keys of maps have the same bytes. **Names** of maps and lists are UTF-8; their length in bytes is an
+unsigned LEB128 varint, so no name is the beginning of another one, and a map or a list is a range of keys. Values,
+reducing and aggregating states are data: their name is the state key.
 
 **Values** begin with a flag: 0 is followed by the payload; 1 by the expiry (8 bytes, big-endian, event time in milliseconds)
 and the payload. The entry expires when stream time reaches its expiry. The payload is JSON, or the bytes that
@@ -30,13 +39,18 @@ of heads as well as the expiry of data. A head does not expire at its deadline; 
 *exact JSON*: JSON as orjson writes it, or, if that would lose information (NaN, infinities, integers beyond 64 bits),
 `~` and JSON with Python's names for them. **Items** have flag 0 and exact JSON, or the output of
 `RocksDBOptions.dumps`. There is one **counter**, `arrival`: flag 0 and the arrival number (8 bytes, big-endian) of the
-next item of any key. It precedes the items in each commit, so that no number is used twice if only a part of a commit
-reaches the changelog.
+next item of any timeline, or of the next element of any list. It precedes them in each commit, so that no number is
+used twice if only a part of a commit reaches the changelog. Entries of maps and elements of lists are values that may
+expire, like data; their payload is JSON, or the output of `RocksDBOptions.dumps`.
 
-One **bound of the index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, reads of the
+A **timer** is its key; its value is flag 0 without a payload. The index of timers has the same fields in another order, so
+it is derived from the keys alone.
+
+One **bound of the expiry index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, reads of the
 index start at its beginning and may pass the tombstones of many deleted entries. A restore that writes an earlier
 expiry or deadline lowers it. In stores with data it never exceeds stream time plus one, so no commit has to lower it,
-and it stays valid under versions of StreamRT that maintain it for heads only.
+and it stays valid under versions of StreamRT that maintain it for heads only. The index of timers has a bound for each
+domain, `timers` and the byte of the domain: 8 bytes, big-endian. No timer of the domain is earlier.
 
 An expiry below 0 or beyond 2**63 - 1 is clamped to these bounds, so that the order of bytes is the order of time.
 """
@@ -55,22 +69,36 @@ __all__ = [
     "HEAD_SPACE",
     "ITEM_SPACE",
     "LATEST_EXPIRY",
+    "LIST_SPACE",
+    "MAP_SPACE",
     "POSITION_SPACE",
+    "TIMER_SPACE",
     "Expiring",
+    "collection_prefix",
     "decode_value",
     "encode_value",
     "expiry_bound",
     "expiry_key",
+    "following",
     "key_prefix",
+    "owner_of",
     "record_prefix",
     "split_expiry_key",
     "split_key",
     "split_prefix",
+    "split_timer_index_key",
+    "timer_bound_key",
+    "timer_index_key",
+    "timer_index_of",
+    "timer_key",
 ]
 
 DATA_SPACE: Final = 0x01
 HEAD_SPACE: Final = 0x02
 ITEM_SPACE: Final = 0x03
+MAP_SPACE: Final = 0x05
+LIST_SPACE: Final = 0x06
+TIMER_SPACE: Final = 0x07
 EXPIRY_SPACE: Final = 0xF0
 FIRST_LOCAL_SPACE: Final = 0xF0
 POSITION_SPACE: Final = 0xFF
@@ -155,6 +183,47 @@ def record_prefix(tag: int, key: bytes) -> bytes:
     return b"\x01" + key_prefix(tag, key)
 
 
+def collection_prefix(space: int, prefix: bytes, name: str) -> bytes:
+    r"""Return the common prefix of all keys of a map or list.
+
+    Args:
+        space: `MAP_SPACE` or `LIST_SPACE`.
+        prefix: prefix of the record key, without a space.
+        name: name of the map or list.
+
+    Example:
+        >>> collection_prefix(MAP_SPACE, key_prefix(BYTES_KEY, b"ab"), "m")
+        b'\x05\x01\x02ab\x01m'
+    """
+    data = name.encode()
+    return bytes((space,)) + prefix + varint(len(data)) + data
+
+
+def owner_of(key: bytes) -> bytes:
+    r"""Return the prefix of the record key, without a space, in a key of data, a map or a list.
+
+    Example:
+        >>> owner_of(collection_prefix(MAP_SPACE, key_prefix(BYTES_KEY, b"ab"), "m") + b"5")
+        b'\x01\x02ab'
+    """
+    length, shift, at = 0, 0, 2
+    while key[at] > 0x7F:
+        length |= (key[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+    return key[1 : at + 1 + (length | key[at] << shift)]
+
+
+def following(prefix: bytes) -> bytes:
+    r"""Return the first key, in the order of bytes, after all keys with a prefix; the prefix must not be all 0xFF.
+
+    Example:
+        >>> following(b"\x05a"), following(b"\x05\xff")
+        (b'\x05b', b'\x06')
+    """
+    prefix = prefix.rstrip(b"\xff")
+    return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
 def encode_value(value: "bytes | Expiring") -> bytes:
     """Return the stored bytes of a payload."""
     if isinstance(value, Expiring):
@@ -194,3 +263,43 @@ def split_expiry_key(key: bytes) -> tuple[int, bytes]:
 def expiry_bound(stream_time: int) -> bytes:
     """Return an exclusive upper bound for the index keys of entries that are expired at a stream time."""
     return b"\xf0" + min(max(stream_time, -1) + 1, 1 << 63).to_bytes(8, "big")
+
+
+def timer_key(prefix: bytes, domain: int, time: int) -> bytes:
+    r"""Return the key of a timer.
+
+    Args:
+        prefix: prefix of the record key, without a space.
+        domain: 0 for event time, 1 for processing time.
+        time: its time in milliseconds, 0 or more.
+
+    Example:
+        >>> timer_key(key_prefix(BYTES_KEY, b"ab"), 0, 5)
+        b'\x07\x01\x02ab\x00\x00\x00\x00\x00\x00\x00\x00\x05'
+    """
+    return b"\x07" + prefix + bytes((domain,)) + time.to_bytes(8, "big")
+
+
+def timer_index_key(domain: int, time: int, prefix: bytes) -> bytes:
+    """Return the key of a timer in the index; the beginning of it for a prefix of `b""`."""
+    return b"\xf3" + bytes((domain,)) + time.to_bytes(8, "big") + prefix
+
+
+def timer_index_of(key: bytes) -> bytes:
+    r"""Return the key in the index for the key of a timer.
+
+    Example:
+        >>> timer_index_of(timer_key(b"\x01\x02ab", 0, 5)) == timer_index_key(0, 5, b"\x01\x02ab")
+        True
+    """
+    return b"\xf3" + key[-9:] + key[1:-9]
+
+
+def split_timer_index_key(key: bytes) -> tuple[int, bytes]:
+    """Return the time and the prefix of the record key for a key in the index of timers."""
+    return int.from_bytes(key[2:10], "big"), key[10:]
+
+
+def timer_bound_key(domain: int) -> bytes:
+    """Return the key of the bound for the index of timers."""
+    return b"\xf1timers" + bytes((domain,))

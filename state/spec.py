@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from streamrt.errors import ArgumentTypeError
 from streamrt.state.base import Transaction
+from streamrt.state.options import RocksDBOptions
+from streamrt.state.process import ProcessTransaction
 from streamrt.state.rocksdb import RocksDBStore
-from streamrt.state.store import DEFAULT_STORE, Store, checked_name
+from streamrt.state.store import DEFAULT_STORE, Store, StorePartition, checked_name
 from streamrt.state.transaction import StoreTransaction
 
-__all__ = ["StoreSpec"]
+__all__ = ["ProcessStoreSpec", "StoreSpec"]
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,35 @@ class StoreSpec:
                 f"{self.transaction!r} is not a transaction class: use StoreTransaction, TimedTransaction or another "
                 "subclass of streamrt.state.base.Transaction"
             )
+
+    def begin(
+        self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
+    ) -> Transaction:
+        """Begin a transaction over an open partition of the store.
+
+        Args:
+            partition: the open store partition.
+            options: the options of the application.
+            changelog: whether there is a changelog.
+        """
+        return self.transaction(partition, options, changelog)
+
+
+@dataclass(frozen=True)
+class ProcessStoreSpec(StoreSpec):
+    """Describe the store of a process function.
+
+    Attributes:
+        delay_ms: how much later than its time a timer of event time is due, in milliseconds; None if ticks do not fire
+            such timers.
+    """
+
+    delay_ms: int | None = None
+
+    def begin(  # noqa: D102
+        self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
+    ) -> Transaction:
+        transaction = super().begin(partition, options, changelog)
+        if isinstance(transaction, ProcessTransaction):
+            transaction.delay_ms = self.delay_ms
+        return transaction

@@ -1,8 +1,19 @@
 """The state interface that is passed to the functions of stateful operators."""
 
 import abc
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+
+from streamrt.state.handles import (
+    AggregatingState,
+    Aggregation,
+    ListState,
+    MapState,
+    ReducingState,
+    StateTtl,
+    ValueState,
+)
 
 __all__ = ["State"]
 
@@ -61,3 +72,94 @@ class State(abc.ABC):
     @abc.abstractmethod
     def exists(self, key: Any) -> bool:
         """Return whether a key has a value, which may be None."""
+
+    # -- Handles: state with structure, by name ----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def value(self, name: str, *, default: Any = None, ttl: timedelta | StateTtl | None = None) -> ValueState:
+        """Return the handle of one value; `get(name)` reads the same entry.
+
+        Args:
+            name: name of the state.
+            default: what the handle returns while there is no value.
+            ttl: time to live; see `StateTtl`. None: never expires.
+
+        Raises:
+            StateError: if `ttl` is not positive, or the name belongs to a state of another type.
+
+        Example:
+            ```python
+            def number_of(order, state):
+                count = state.value("count", default=0)
+                count.update(count.value() + 1)
+                return count.value()
+            ```
+        """
+
+    @abc.abstractmethod
+    def list(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> ListState:
+        """Return the handle of a list, whose elements expire one by one; see `value`.
+
+        Example:
+            ```python
+            def gather(order, state):
+                state.list("orders").add(order)
+            ```
+        """
+
+    @abc.abstractmethod
+    def map(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> MapState:
+        """Return the handle of a map, whose entries expire one by one; see `value`.
+
+        Example:
+            ```python
+            def count_by_item(order, state):
+                counts = state.map("counts")
+                counts[order["item"]] = counts.get(order["item"], 0) + 1
+                return dict(counts.items())
+            ```
+        """
+
+    @abc.abstractmethod
+    def reducing(
+        self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: timedelta | StateTtl | None = None
+    ) -> ReducingState:
+        """Return the handle of values that a function reduces to one; see `value`.
+
+        Args:
+            name: name of the state.
+            reduce: function of the reduced value so far and the next value.
+            ttl: time to live.
+
+        Example:
+            ```python
+            def highest(order, state):
+                prices = state.reducing("highest", max)
+                prices.add(order["price"])
+                return prices.get()
+            ```
+        """
+
+    @abc.abstractmethod
+    def aggregating(
+        self, name: str, aggregator: Aggregation, *, ttl: timedelta | StateTtl | None = None
+    ) -> AggregatingState:
+        """Return the handle of values that are aggregated; see `value`.
+
+        Args:
+            name: name of the state.
+            aggregator: an object with `initialize`, `agg` and `result`, such as an aggregator of `streamrt.windows`.
+            ttl: time to live.
+
+        Example:
+            ```python
+            def mean_price(order, state):
+                prices = state.aggregating("prices", Mean("price"))
+                prices.add(order)
+                return prices.get()
+            ```
+        """
+
+    @abc.abstractmethod
+    def clear(self) -> None:
+        """Delete all state of the record's key: values, lists and maps. Timers stay."""

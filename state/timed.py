@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import orjson
 
@@ -150,6 +150,8 @@ class TimedTransaction(Transaction):
         "timelines",
         "unpack",
     )
+
+    timed: ClassVar[bool] = True
 
     def __init__(
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True

@@ -12,16 +12,16 @@ store. A bound beside the index holds its start; without it, each look-up would 
 entries. The bound never exceeds stream time plus one, and later entries expire after that.
 """
 
-import enum
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, Final
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
 from streamrt.state.changelog import expired, has_index, index_bound, overwritten_index
-from streamrt.state.encoding import dumps_of, loads_of
+from streamrt.state.collections import Collections
+from streamrt.state.encoding import dumps_of, exact_of, loads_of
+from streamrt.state.keyed_state import UNKNOWN, KeyedState, Unknown, no_key
 from streamrt.state.layout import (
     BYTES_KEY,
     FIRST_KEY,
@@ -44,22 +44,12 @@ from streamrt.state.store import StorePartition
 __all__ = ["StoreTransaction", "state_of"]
 
 _DEFAULT_OPTIONS: Final = RocksDBOptions()
-_MILLISECOND: Final = timedelta(milliseconds=1)
-
 # Memory of a cache entry besides its bytes.
 _ENTRY_BYTES: Final = 200
 
 
 _join = b"".join
 
-
-class _Unknown(enum.Enum):
-    """Marker for the stored value of a key that was written without a read."""
-
-    UNKNOWN = enum.auto()
-
-
-_UNKNOWN: Final = _Unknown.UNKNOWN
 
 # Values of the index bound that are no expiry: not read yet, and no index.
 _UNREAD, _NO_INDEX = -2, -1
@@ -107,12 +97,15 @@ class StoreTransaction(Transaction):
 
     __slots__ = (
         "_changes",
+        "_collections",
         "_dumps",
         "_entries",
         "_first",
         "_index",
+        "_kinds",
         "_loads",
         "_max_evictions",
+        "_options",
         "_written",
     )
 
@@ -120,7 +113,7 @@ class StoreTransaction(Transaction):
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> None:
         super().__init__(partition, options, changelog)
-        options = _DEFAULT_OPTIONS if options is None else options
+        self._options = options = _DEFAULT_OPTIONS if options is None else options
         self._max_evictions = options.max_evictions_per_flush
         self._dumps = dumps_of(options)
         self._loads = loads_of(options)
@@ -128,10 +121,14 @@ class StoreTransaction(Transaction):
         self._entries: dict[bytes, bytes | Expiring | None] = {}
         # A lower bound for the expiries in the index.
         self._first = _UNREAD
+        # The type of state for each name of a handle.
+        self._kinds: dict[str, str] = {}
         if self._cache is not None:
-            (self._entries, self._size, self._first), self._cache = self._cache, None
+            # Subclasses have more to keep.
+            self._entries, self._size, self._first, self._kinds, *self._cache = self._cache
+        self._collections: Collections | None = None
         # The stored values of the keys that this transaction has written.
-        self._written: dict[bytes, bytes | Expiring | _Unknown | None] = {}
+        self._written: dict[bytes, bytes | Expiring | Unknown | None] = {}
         self._changes: list[Change] = []
         self._index: list[Change] = []
 
@@ -155,8 +152,136 @@ class StoreTransaction(Transaction):
         if timestamp > self.clock:
             self.clock = timestamp
         if type(key) is bytes and len(key) < 128:
-            return _State(self, SHORT_BYTES_HEADS[len(key)] + key)
-        return _State(self, self._prefix(key))
+            return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
+        return KeyedState(self, self._prefix(key), timestamp)
+
+    # -- What handles use; see `Writer` --------------------------------------------------------------------------------
+
+    @property
+    def collections(self) -> Collections:
+        """The maps and lists that this transaction has used."""
+        found = self._collections
+        if found is None:
+            found = self._collections = Collections(self, self._kinds)
+        return found
+
+    @property
+    def written(self) -> dict[bytes, Any]:
+        """The keys that were written, in the order of their first writes."""
+        return self._written
+
+    def payload(self, key: bytes) -> bytes | None:
+        """Return the payload of a key at the current stream time; None if it is missing or expired.
+
+        Raises:
+            StateError: if the transaction is prepared or has ended.
+        """
+        if self._status is not TransactionStatus.STARTED:
+            raise _over(self._status)
+        value = self._entries.get(key, UNKNOWN)
+        return self._live(self._read(key) if value is UNKNOWN else value)
+
+    def current(self, key: bytes, data: bytes | None) -> bytes | None:
+        """Return the payload of a key at the current stream time, without caching it.
+
+        Args:
+            key: the key.
+            data: its stored bytes; None only for a key that this transaction has written.
+
+        Raises:
+            StateError: if the transaction is prepared or has ended.
+        """
+        if self._status is not TransactionStatus.STARTED:
+            raise _over(self._status)
+        return self._live(self._entries[key] if data is None or key in self._written else decode_value(data))
+
+    def put(self, key: bytes, entry: bytes | Expiring | None) -> None:
+        """Write the payload of a key; None deletes."""
+        if key not in self._written:
+            self._written[key] = self._entries.get(key, UNKNOWN)
+        self._entries[key] = entry
+
+    def put_new(self, key: bytes, entry: bytes | Expiring) -> None:
+        """Write the payload of a key that neither the store nor this transaction has."""
+        if key not in self._written:
+            self._written[key] = None
+            self._size += _ENTRY_BYTES + len(key)
+        self._entries[key] = entry
+
+    def erase(self, key: bytes, data: bytes) -> None:
+        """Delete a key whose stored bytes are known."""
+        if key not in self._written:
+            old = self._entries.get(key, UNKNOWN)
+            if old is UNKNOWN:
+                old = decode_value(data)
+                self._size += _size_of(key, old)
+            self._written[key] = old
+        self._entries[key] = None
+
+    def scan(self, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Return the stored keys and bytes of a range.
+
+        Raises:
+            StateError: if the transaction is prepared or has ended.
+        """
+        if self._status is not TransactionStatus.STARTED:
+            raise _over(self._status)
+        return self._partition.scan(start, end)
+
+    def key_bytes(self, key: Any) -> bytes:
+        """Return the bytes of a state key or map key.
+
+        Raises:
+            SerializationError: if it has no JSON form.
+        """
+        try:
+            return self._dumps(key)
+        except TypeError as error:
+            raise no_key(key, error) from error
+
+    def encode(self, name: str, value: Any) -> bytes:
+        """Return the payload of a value.
+
+        Args:
+            name: name of the state, for the error.
+            value: the value.
+
+        Raises:
+            SerializationError: if it has no JSON form.
+        """
+        try:
+            # Copy the bytes: the result of orjson occupies 4 KB.
+            return _join((self._dumps(value), b""))
+        except TypeError as error:
+            raise SerializationError(
+                f"the value of type {type(value).__name__} for state key {name!r} has no JSON form: {error}"
+            ) from error
+
+    def decode(self, name: str, payload: bytes) -> Any:
+        """Return the value of a payload.
+
+        Args:
+            name: name of the state, for the error.
+            payload: the payload.
+
+        Raises:
+            SerializationError: if it is not JSON.
+        """
+        try:
+            return self._loads(payload)
+        except ValueError as error:
+            raise SerializationError(
+                f"the value of state key {name!r} is not JSON ({error}): read values of set_bytes with get_bytes"
+            ) from error
+
+    def exact(self) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+        """Return the functions that encode and decode aggregates without any loss."""
+        return exact_of(self._options)
+
+    def _live(self, value: "bytes | Expiring | None") -> bytes | None:
+        if isinstance(value, Expiring):
+            return value.payload if value.expiry > self.clock else None
+        return value
 
     def _decide(self) -> list[Change]:
         """Return one change for each written key, in the order of first writes; deletions of expired entries follow."""
@@ -175,13 +300,19 @@ class StoreTransaction(Transaction):
     def _keep(self) -> tuple[Any, ...] | None:
         # All entries are unchanged now, so all may be dropped.
         self._written = {}
+        if self._collections is not None:
+            for key in self._collections.passing:
+                value = self._entries.pop(key, UNKNOWN)
+                if value is not UNKNOWN:
+                    self._size -= _size_of(key, value)
         if self._size > self._limit:
             self._fit()
-        return self._entries, self._size, self._first
+        return self._entries, self._size, self._first, self._kinds
 
     def _release(self) -> None:
         self._written = _Refusing(self._status)
         self._entries = {}
+        self._collections = None
         self._changes = []
         self._index = []
 
@@ -223,14 +354,14 @@ class StoreTransaction(Transaction):
         for key in gone:
             del entries[key]
 
-    def _encode(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
+    def _encode(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return the changes of the written keys, and add those of the index to `_index`."""
         entries, clock, index = self._entries, self.clock, self._index
         changes: list[Change] = []
         size = 0
         unknown = []
         for key, old in written.items():
-            if old is _UNKNOWN:
+            if old is UNKNOWN:
                 unknown.append(key)
                 size += _ENTRY_BYTES + len(key)
             elif isinstance(old, Expiring):
@@ -240,14 +371,17 @@ class StoreTransaction(Transaction):
                 size -= len(old)
             value = entries[key]
             if value is None:
-                changes.append((key, None))
+                # A key that the store did not have needs no deletion.
+                if old is not None:
+                    changes.append((key, None))
             elif type(value) is bytes:
                 changes.append((key, PLAIN + value))
                 size += len(value)
             elif isinstance(value, Expiring):
                 if value.expiry <= clock:
                     entries[key] = None
-                    changes.append((key, None))
+                    if old is not None:
+                        changes.append((key, None))
                 else:
                     changes.append((key, encode_value(value)))
                     size += len(value.payload)
@@ -260,7 +394,7 @@ class StoreTransaction(Transaction):
         self._size += size
         return changes
 
-    def _evict(self, written: "dict[bytes, bytes | Expiring | _Unknown | None]") -> list[Change]:
+    def _evict(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return deletions of expired entries that no record has touched, and add those of the index to `_index`."""
         if self.clock == BEFORE_ALL:
             return []
@@ -323,109 +457,8 @@ def state_of(store: str, transaction: Transaction) -> Callable[[Any, int], State
     return transaction.state
 
 
-class _State(State):
-    """The state of one record key, for one record.
-
-    One object is created per record, so it has only two attributes.
-    """
-
-    __slots__ = ("_prefix", "_transaction")
-
-    def __init__(self, transaction: StoreTransaction, prefix: bytes) -> None:
-        self._transaction = transaction
-        self._prefix = prefix
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        transaction = self._transaction
-        try:
-            full = self._prefix + transaction._dumps(key)
-        except TypeError as error:
-            raise _no_key(key, error) from error
-        value = transaction._entries.get(full, _UNKNOWN)
-        if type(value) is not bytes:
-            value = self._current(full, value)
-            if value is None:
-                return default
-        try:
-            return transaction._loads(value)
-        except ValueError as error:
-            raise SerializationError(
-                f"the value of state key {key!r} is not JSON ({error}): read values of set_bytes with get_bytes"
-            ) from error
-
-    def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
-        transaction = self._transaction
-        try:
-            full = self._prefix + transaction._dumps(key)
-        except TypeError as error:
-            raise _no_key(key, error) from error
-        try:
-            # Copy the bytes: the result of orjson occupies 4 KB.
-            payload = _join((transaction._dumps(value), b""))
-        except TypeError as error:
-            raise SerializationError(
-                f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
-            ) from error
-        # Before any change, because it may raise.
-        entry = payload if ttl is None else self._expiring(payload, ttl)
-        entries = transaction._entries
-        written = transaction._written
-        if full not in written:
-            written[full] = entries.get(full, _UNKNOWN)
-        entries[full] = entry
-
-    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
-        full = self._full(key)
-        value = self._current(full, self._transaction._entries.get(full, _UNKNOWN))
-        return default if value is None else value
-
-    def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise SerializationError(
-                f"set_bytes takes bytes, not {type(value).__name__}, for state key {key!r}: use set for other values"
-            )
-        payload = bytes(value)
-        self._put(self._full(key), payload if ttl is None else self._expiring(payload, ttl))
-
-    def delete(self, key: Any) -> None:
-        self._put(self._full(key), None)
-
-    def exists(self, key: Any) -> bool:
-        full = self._full(key)
-        return self._current(full, self._transaction._entries.get(full, _UNKNOWN)) is not None
-
-    def _full(self, key: Any) -> bytes:
-        try:
-            full: bytes = self._prefix + self._transaction._dumps(key)
-        except TypeError as error:
-            raise _no_key(key, error) from error
-        return full
-
-    def _put(self, full: bytes, value: "bytes | Expiring | None") -> None:
-        transaction = self._transaction
-        if full not in transaction._written:
-            transaction._written[full] = transaction._entries.get(full, _UNKNOWN)
-        transaction._entries[full] = value
-
-    def _current(self, full: bytes, value: "bytes | Expiring | _Unknown | None") -> bytes | None:
-        """Return the payload of a key at the current stream time."""
-        transaction = self._transaction
-        if value is _UNKNOWN:
-            value = transaction._read(full)
-        if isinstance(value, Expiring):
-            return value.payload if value.expiry > transaction.clock else None
-        return value
-
-    def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
-        if not isinstance(ttl, timedelta):
-            raise StateError(f"ttl must be a timedelta, not {type(ttl).__name__}")
-        # Rounded up: less than a millisecond counts as one.
-        whole, rest = divmod(ttl, _MILLISECOND)
-        milliseconds = whole + bool(rest)
-        if milliseconds <= 0:
-            raise StateError(f"ttl must be positive, not {ttl}: use delete to remove the key")
-        return Expiring(self._transaction.clock + milliseconds, payload)
-
-
-def _no_key(key: Any, error: TypeError) -> SerializationError:
-    return SerializationError(f"the state key {key!r} of type {type(key).__name__} has no JSON form: {error}")
+def _over(status: TransactionStatus) -> StateError:
+    return StateError(
+        f"state was used after its transaction was {status.value}: a State and its handles are valid only for the record "
+        "that they were passed with; do not keep them"
+    )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
     from streamrt.kafka.token import Offsets
+    from streamrt.process import Context, ProcessFunction, TaskContext, TimeDomain, TimerContext
     from streamrt.records import MessageContext
     from streamrt.runtime.driver.lifecycle import ApplicationStatus
     from streamrt.runtime.driver.restart import RestartPolicy
@@ -26,9 +27,11 @@ _HOMES = {
     "Application": "streamrt.app",
     "ApplicationStatus": "streamrt.runtime.driver.lifecycle",
     "ConnectionConfig": "streamrt.kafka",
+    "Context": "streamrt.process",
     "DeadLetters": "streamrt.topics",
     "MessageContext": "streamrt.records",
     "Offsets": "streamrt.kafka.token",
+    "ProcessFunction": "streamrt.process",
     "RestartPolicy": "streamrt.runtime.driver.restart",
     "RocksDBOptions": "streamrt.state",
     "State": "streamrt.state",
@@ -36,6 +39,9 @@ _HOMES = {
     "StateEntry": "streamrt.runtime.driver.stored_state",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
+    "TaskContext": "streamrt.process",
+    "TimeDomain": "streamrt.process",
+    "TimerContext": "streamrt.process",
     "Topic": "streamrt.topics",
     "TopicConfig": "streamrt.kafka",
     "Tracing": "streamrt.tracing",
@@ -47,9 +53,11 @@ __all__ = [
     "Application",
     "ApplicationStatus",
     "ConnectionConfig",
+    "Context",
     "DeadLetters",
     "MessageContext",
     "Offsets",
+    "ProcessFunction",
     "RestartPolicy",
     "RocksDBOptions",
     "State",
@@ -57,6 +65,9 @@ __all__ = [
     "StateEntry",
     "StreamingDataFrame",
     "StreamingSeries",
+    "TaskContext",
+    "TimeDomain",
+    "TimerContext",
     "Topic",
     "TopicConfig",
     "Tracing",

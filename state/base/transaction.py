@@ -13,8 +13,9 @@ one budget for this cache; see `budget.py`.
 """
 
 import abc
-from collections.abc import Iterable
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Final
 
 from streamrt.errors import StateError
 from streamrt.state.budget import cache_budget
@@ -34,6 +35,10 @@ BEFORE_ALL: Final = -(1 << 63)
 _DEFAULT_CACHE_SIZE: Final = RocksDBOptions().object_cache_size
 
 
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Transaction(abc.ABC):
     """Buffer the writes of a task until its commit; reads see buffered writes.
 
@@ -49,6 +54,7 @@ class Transaction(abc.ABC):
     Attributes:
         clock: stream time in milliseconds, as `stream_time`, but a number below all timestamps before the first record.
             Operators may read it for each record; `advance` moves it.
+        now: returns the wall clock, in milliseconds since the Unix epoch; the task may replace it.
         cache_size: bytes that all transactions of the process together may keep in memory, as configured for this one.
     """
 
@@ -63,13 +69,18 @@ class Transaction(abc.ABC):
         "_status",
         "cache_size",
         "clock",
+        "now",
     )
+
+    timed: ClassVar[bool] = False
+    """Whether it has deadlines."""
 
     def __init__(
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> None:
         self._partition = partition
         self._changelog = changelog
+        self.now: Callable[[], int] = _wall_clock
         self._status = TransactionStatus.STARTED
         stamp = partition.stamp
         self.clock = BEFORE_ALL if stamp is None or stamp.stream_time is None else stamp.stream_time
@@ -96,6 +107,16 @@ class Transaction(abc.ABC):
     @property
     def observed_time(self) -> int | None:
         """The highest event time, in milliseconds, of the records that advance watermarks; None if there are none."""
+        return None
+
+    @property
+    def next_deadline(self) -> int | None:
+        """The earliest event time at which a tick finds work, in milliseconds; None if there is none."""
+        return None
+
+    @property
+    def next_processing_deadline(self) -> int | None:
+        """The earliest wall clock time at which a tick finds work, in milliseconds; None if there is none."""
         return None
 
     @property

@@ -32,7 +32,7 @@ class TrialStores:
         if transaction is None:
             # Never flushed: a transaction reads its own writes, and it is their only reader.
             partition = MemoryStore(store.name, topic, Path()).open(0)
-            transaction = self._transactions[topic, store.name] = store.transaction(partition, changelog=False)
+            transaction = self._transactions[topic, store.name] = store.begin(partition, changelog=False)
         return transaction
 
 
@@ -115,6 +115,9 @@ class TrialContext:
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """Do nothing: no time passes in a test of a dataframe."""
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Do nothing: a dataframe under test has no end."""
 
     def begin_portion(self) -> Callable[[], bool]:
         """Return a function that always returns False: there is no time slice."""

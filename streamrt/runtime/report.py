@@ -144,11 +144,14 @@ class StoreTime:
         observed: highest event time of any record since the store was opened, in milliseconds; None before the first.
         next_deadline: event time of the store's next work, in milliseconds; None if there is none.
         remembered: the stored stream time, in milliseconds, before the first record; None if there is none.
+        next_processing_deadline: wall clock time of the store's next work, in milliseconds, for a store with deadlines of
+            both kinds; None if there is none.
     """
 
     observed: int | None
     next_deadline: int | None
     remembered: int | None = None
+    next_processing_deadline: int | None = None
 
     @property
     def reached(self) -> int | None:

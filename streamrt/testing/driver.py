@@ -291,7 +291,7 @@ class TopologyTestDriver:
         scope, spec = self._find_store(name, store)
         if partition is None:
             partition = self._partition(scope, key)
-        return StateView(self._catalog.store(scope, spec), partition, key)
+        return StateView(self._catalog.store(scope, spec), partition, key, spec.transaction)
 
     def query_state(
         self,

@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from streamrt.errors import StateError
+from streamrt.process import TimeDomain
 from streamrt.runtime.placement import StateSettings
 from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.state import State, Store, StorePartition
+from streamrt.state.base import Transaction
+from streamrt.state.handles import Aggregation
+from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 
@@ -68,9 +72,13 @@ class StateView:
         store: the store.
         partition: its partition.
         key: the record's key.
+        transaction: class of the store's transactions.
     """
 
-    def __init__(self, store: ReadableStore, partition: int, key: Any) -> None:
+    def __init__(
+        self, store: ReadableStore, partition: int, key: Any, transaction: type[Transaction] = StoreTransaction
+    ) -> None:
+        self._transaction = transaction if issubclass(transaction, StoreTransaction) else StoreTransaction
         self._store = store
         self._partition = partition
         self._key = key
@@ -90,11 +98,53 @@ class StateView:
         with self._state() as state:
             return state.exists(key)
 
+    def timers(self, domain: TimeDomain = TimeDomain.EVENT_TIME) -> list[int]:
+        """Return the times of the key's timers, in order.
+
+        Args:
+            domain: whether the timers wait for event time or for processing time.
+
+        Raises:
+            StateError: if the store is not that of a process function.
+        """
+        if not issubclass(self._transaction, ProcessTransaction):
+            raise StateError(
+                f"store {self._store.name!r} has no timers: pass store='process_...', that of a process function"
+            )
+        with self._store.reading(self._partition) as opened:
+            transaction = self._transaction(opened, self._store.options)
+            event = domain is TimeDomain.EVENT_TIME
+            timers = transaction.event_timers if event else transaction.processing_timers
+            return timers.times(transaction.prefix_of(self._key))
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """Return the value of `State.value(name)`, or `default`; also that of a reducing state."""
+        return self.get(name, default)
+
+    def list(self, name: str) -> list[Any]:
+        """Return the elements of `State.list(name)`."""
+        with self._state() as state:
+            return [*state.list(name)]
+
+    def map(self, name: str) -> dict[Any, Any]:
+        """Return the entries of `State.map(name)`; keys that are lists become tuples."""
+        with self._state() as state:
+            return {_hashable(key): value for key, value in state.map(name).items()}
+
+    def aggregating(self, name: str, aggregator: Aggregation) -> Any:
+        """Return the result of `State.aggregating(name, aggregator)`, or None."""
+        with self._state() as state:
+            return state.aggregating(name, aggregator).get()
+
     @contextlib.contextmanager
     def _state(self) -> Iterator[State]:
         with self._store.reading(self._partition) as opened:
             # A time before all others does not move stream time.
-            yield StoreTransaction(opened, self._store.options).state(self._key, -1)
+            yield self._transaction(opened, self._store.options).state(self._key, -1)
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
 
 
 def _is_closed(partition: StorePartition) -> bool:

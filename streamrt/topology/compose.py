@@ -84,6 +84,7 @@ class _NodeContext:
         self.side_output: Callable[[str], RecordHandler | None] = sides.get
         self.sender: Callable[[Topic], RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show
+        self.on_close: Callable[[Callable[[], None]], None] = context.on_close
         self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion
 
     def state(self, store: "StoreSpec") -> StateAccess:

@@ -53,6 +53,9 @@ class TaskContext(Protocol):
         until no operator must stop. An operator that may stop returns True from `Operator.resumes`.
         """
 
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Register a function to call when the process has no more work for the application."""
+
     def show(self, node_id: int, item: Any) -> None:
         """Send printable output to the process that displays it."""
 

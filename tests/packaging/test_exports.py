@@ -117,9 +117,11 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "Application",
             "ApplicationStatus",
             "ConnectionConfig",
+            "Context",
             "DeadLetters",
             "MessageContext",
             "Offsets",
+            "ProcessFunction",
             "RestartPolicy",
             "RocksDBOptions",
             "State",
@@ -127,6 +129,7 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "StateEntry",
             "StreamingDataFrame",
         ),
+        *("TaskContext", "TimeDomain", "TimerContext"),
         *("StreamingSeries", "Topic", "TopicConfig", "Tracing", "message_context", "set_message_context"),
     }
     assert set(streamrt.__all__) <= set(dir(streamrt))
@@ -144,7 +147,7 @@ def test_clients_stores_and_joins_export_what_programs_construct_subclass_or_cat
     }
     assert exported["streamrt.state"] == {
         *("MemoryStore", "RocksDBOptions", "RocksDBStore", "Stamp", "State", "Store", "StoreIdentity"),
-        "StorePartition",
+        *("AggregatingState", "ListState", "MapState", "ReducingState", "StateTtl", "StorePartition", "ValueState"),
     }
     assert exported["streamrt.joins"] == {
         *("AsOfHow", "BaseField", "BaseLookup", "IntervalHow", "LookupBuffer", "LookupUnavailableError", "OnMerge"),

@@ -263,8 +263,8 @@ class ModelStore:
         }
 
 
-class ModelState(State):
-    """A naive `State`."""
+class ModelState:
+    """A naive `State`, without handles."""
 
     def __init__(self, store: ModelStore, prefix: bytes, timestamp: int) -> None:
         self._store = store

@@ -75,6 +75,9 @@ class Joined:
     def side_output(self, tag: str) -> None:
         """Nobody reads it."""
 
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Nothing ends."""
+
     def begin_portion(self) -> Callable[[], bool]:
         raise AssertionError("joins leave nothing over for ticks")
 

@@ -88,6 +88,9 @@ class Buffered:
     def side_output(self, tag: str) -> None:
         """Nobody reads it."""
 
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Nothing ends."""
+
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False
 

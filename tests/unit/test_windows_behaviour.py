@@ -70,6 +70,9 @@ class Task:
     def side_output(self, tag: str) -> None:
         """Nobody reads it."""
 
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Nothing ends."""
+
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False
 

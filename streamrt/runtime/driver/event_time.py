@@ -81,12 +81,14 @@ class _Point:
         time: the highest event time observed or sent; None before the first.
         moved_at: the quiet time of the task when `time` last moved.
         next_deadline: for a store, the event time of its next work.
+        next_processing_deadline: for a store with deadlines of both kinds, the wall clock time of its next work.
         reported: whether the task has reported it.
     """
 
     time: int | None = None
     moved_at: int = 0
     next_deadline: int | None = None
+    next_processing_deadline: int | None = None
     reported: bool = False
 
     def reach(self, time: int | None, quiet_ms: int) -> None:
@@ -271,6 +273,7 @@ class EventTime:
                 continue
             point.reported = True
             point.next_deadline = seen.next_deadline
+            point.next_processing_deadline = seen.next_processing_deadline
             # The remembered time of a store may come from a watermark, which implies nothing about this partition's
             # records.
             point.reach(seen.reached if point.time is None else seen.observed, known.quiet_ms)
@@ -351,9 +354,13 @@ class EventTime:
         for task, known in self._tasks.items():
             wall_clock = self._wall_clock[task.stream]
             for name, point in known.stores.items() if known.ready else ():
-                reached = now if name in wall_clock else watermarks[task].get(name)
-                deadline = point.next_deadline
-                if not point.reported or (deadline is not None and reached is not None and deadline <= reached):
+                timed = name in self._strategies[task.stream] or name not in wall_clock
+                reached = watermarks[task].get(name) if timed else now
+                if (
+                    not point.reported
+                    or _is_due(point.next_deadline, reached)
+                    or _is_due(point.next_processing_deadline, now)
+                ):
                     found.add(task)
         return found
 
@@ -472,6 +479,10 @@ class EventTime:
         for (topic, _), passage in self._passages.items():
             stream = self._topology.stream_of_topic[topic]
             passage.keep(task.partition for task in known if task.stream == stream)
+
+
+def _is_due(deadline: int | None, reached: int | None) -> bool:
+    return deadline is not None and reached is not None and deadline <= reached
 
 
 def _lowest(times: Iterable[int | None]) -> int | None:

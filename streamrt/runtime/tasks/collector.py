@@ -55,6 +55,7 @@ class OutputCollector:
         states: functions that return the state of a key, by store name; those of the active task, set by `use`.
         transactions: the open transactions, by store name; those of the active task, set by `use`.
         ticks: the tick functions of operators, each with its node.
+        closing: functions of operators that are called when the process has no more work for the application.
         sent: the highest event time sent into each exchange that watermarks pass, by topic; that of the active task.
         deadline: value of `clock` at which the time slice ends; set before records and ticks.
         unfinished: whether an operator had to stop early since this was set to False.
@@ -76,6 +77,7 @@ class OutputCollector:
         self.states: dict[str, StateAccess] = {}
         self.transactions: dict[str, Transaction] = {}
         self.ticks: list[tuple[Node, Callable[[Tick], None]]] = []
+        self.closing: list[Callable[[], None]] = []
         self.sent: dict[str, int] = {}
         self._timed = spec.topology.timed_exchanges.keys()
         self._exchanges = spec.topology.exchanges.keys()
@@ -179,6 +181,10 @@ class OutputCollector:
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """Register a function to be called for each tick."""
         self.ticks.append((node, callback))
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Register a function to be called at the end."""
+        self.closing.append(callback)
 
     def begin_portion(self) -> Callable[[], bool]:
         """Return a function that checks whether the time slice or portion is over; if so, it sets `unfinished`."""

@@ -171,6 +171,14 @@ class OperatorChain:
         self.collector.sent = task.sent
         self.collector.use({name: task.stores.transaction(name) for name in self.stores})
 
+    def close(self) -> None:
+        """Let operators release what they have opened; errors are logged."""
+        for callback in self.collector.closing:
+            try:
+                callback()
+            except Exception:
+                logger.exception("an operator could not release what it has opened")
+
     def times(self, chunk: Chunk) -> list[int]:
         """Return the timestamp of each record, in milliseconds, by which inputs are merged.
 

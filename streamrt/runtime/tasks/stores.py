@@ -29,7 +29,6 @@ from streamrt.state import RocksDBOptions, Stamp, Store, StoreIdentity, StorePar
 from streamrt.state.base import Transaction
 from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
 from streamrt.state.reading import StoreRead, read_rows
-from streamrt.state.timed import TimedTransaction
 from streamrt.topology import TaskId, TaskStore
 
 logger = logging.getLogger("streamrt")
@@ -200,9 +199,10 @@ class TaskStores:
         times: dict[str, StoreTime] = {}
         for name, store in self._open.items():
             timed = store.transaction
-            if isinstance(timed, TimedTransaction):
-                remembered = timed.stream_time if timed.observed is None else None
-                times[name] = StoreTime(timed.observed, timed.next_deadline, remembered)
+            if timed.timed:
+                observed = timed.observed_time
+                remembered = timed.stream_time if observed is None else None
+                times[name] = StoreTime(observed, timed.next_deadline, remembered, timed.next_processing_deadline)
         return times
 
     def prepare(self, writer: RecordWriter, ends: Mapping[TopicPartition, int]) -> None:
@@ -419,7 +419,9 @@ class TaskStores:
         return epoch_of(max(self._claims.get(partition, 0) for partition in placement.inputs), self._attempt)
 
     def _begin(self, placement: StorePlacement, partition: StorePartition) -> Transaction:
-        return placement.spec.transaction(partition, self._catalog.settings.options, placement.changelog is not None)
+        transaction = placement.spec.begin(partition, self._catalog.settings.options, placement.changelog is not None)
+        transaction.now = self._clients.now
+        return transaction
 
     def _store(self, placement: StorePlacement) -> Store:
         return self._catalog.store(placement.scope.topic, placement.spec)

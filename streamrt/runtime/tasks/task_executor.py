@@ -259,10 +259,8 @@ class TaskExecutor:
         return [TaskRows.refused(trouble)] * len(reads)
 
     def close(self) -> None:
-        """Close the sinks, and export the spans that are left. No task works after that."""
-        self._registry.sinks.close()
-        if self._registry.spans is not None:
-            self._registry.spans.close()
+        """Close operators and sinks, and export the spans that are left. No task works after that."""
+        self._registry.close()
 
     def warm_up(self) -> None:
         """Do the first work of a micro-batch in advance: compose the operators, load RocksDB, connect to Kafka.

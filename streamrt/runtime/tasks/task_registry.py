@@ -96,6 +96,14 @@ class TaskRegistry:
             self._chains[stream] = chain
         return chain
 
+    def close(self) -> None:
+        """Close operators and sinks, and export the spans that are left."""
+        for chain in self._chains.values():
+            chain.close()
+        self.sinks.close()
+        if self.spans is not None:
+            self.spans.close()
+
     def reset(self) -> None:
         """Forget what operators have counted and collected."""
         for chain in self._chains.values():

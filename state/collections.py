@@ -1,0 +1,242 @@
+"""Maps and lists of record keys: what one transaction has changed in them, over what the store has.
+
+The entries themselves are in the dictionary of the transaction, as all others. An `Overlay` keeps the keys that the
+transaction has written to one map or list, so that an iteration merges them with a scan of the store. The scan does not
+fill the cache.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, Protocol
+
+from streamrt.errors import StateError
+from streamrt.state.layout import (
+    ARRIVAL_KEY,
+    DATA_SPACE,
+    LIST_SPACE,
+    MAP_SPACE,
+    Expiring,
+    collection_prefix,
+    following,
+    owner_of,
+)
+
+__all__ = ["Collections", "Entries", "Overlay"]
+
+_SPACES: Final = (DATA_SPACE, MAP_SPACE, LIST_SPACE)
+# Names may be made from data; beyond this number, their types are not remembered.
+_MOST_NAMES: Final = 1_000
+
+
+class Entries(Protocol):
+    """The entries of a transaction, as maps and lists need them."""
+
+    @property
+    def written(self) -> dict[bytes, object]:
+        """The keys that were written, in the order of their first writes."""
+
+    def payload(self, key: bytes) -> bytes | None:
+        """Return the current payload of a key; None if it is missing or expired."""
+
+    def current(self, key: bytes, data: bytes | None) -> bytes | None:
+        """Return the current payload of a key whose stored bytes are known, without caching it."""
+
+    def put(self, key: bytes, entry: bytes | Expiring | None) -> None:
+        """Write a payload; None deletes."""
+
+    def put_new(self, key: bytes, entry: bytes | Expiring) -> None:
+        """Write a payload under a key that the store does not have."""
+
+    def erase(self, key: bytes, data: bytes) -> None:
+        """Delete a key whose stored bytes are known."""
+
+    def scan(self, start: bytes, end: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Return the stored keys and bytes of a range."""
+
+
+class Overlay:
+    """What a transaction has changed in one map or list.
+
+    Attributes:
+        name: its name.
+        base: the beginning of all its keys.
+        begin: stored keys before this one are deleted.
+        end: the first key behind it.
+        keys: the keys that were written, except those that were only prolonged.
+        changes: number of changes.
+    """
+
+    __slots__ = ("base", "begin", "changes", "end", "keys", "name")
+
+    def __init__(self, name: str, base: bytes) -> None:
+        self.name = name
+        self.base = self.begin = base
+        self.end = following(base)
+        self.keys: dict[bytes, None] = {}
+        self.changes = 0
+
+
+class Collections:
+    """The maps and lists that a transaction has used.
+
+    Args:
+        entries: the entries of the transaction.
+        kinds: the types of names that earlier transactions have used.
+
+    Attributes:
+        kinds: the type of state for each name.
+        passing: keys that need not stay in the cache, because only scans read them.
+    """
+
+    __slots__ = ("_cleared", "_data", "_entries", "_grouped", "_overlays", "kinds", "passing")
+
+    def __init__(self, entries: Entries, kinds: dict[str, str]) -> None:
+        self._entries = entries
+        # By the prefix of the record key, and then by space and name.
+        self._overlays: dict[bytes, dict[tuple[int, str], Overlay]] = {}
+        # Record keys of which nothing stored is left.
+        self._cleared: set[bytes] = set()
+        # The written keys of data by the prefix of their record key, and how many written keys were grouped so far.
+        self._data: dict[bytes, list[bytes]] = {}
+        self._grouped = 0
+        self.kinds = kinds
+        self.passing: list[bytes] = []
+
+    def note(self, name: str, kind: str) -> None:
+        """Note the type of state of a name.
+
+        Raises:
+            StateError: if the name is no str, or has another type in this process.
+        """
+        known = self.kinds.get(name)
+        if known == kind:
+            return
+        if not isinstance(name, str):
+            raise StateError(f"the name of a {kind} state must be a str, got {type(name).__name__}")
+        if known is not None:
+            raise StateError(
+                f"{name!r} is the name of a {known} state and of a {kind} state of the same store: give one of them "
+                "another name"
+            )
+        if len(self.kinds) < _MOST_NAMES:
+            self.kinds[name] = kind
+
+    def overlay(self, space: int, prefix: bytes, name: str) -> Overlay:
+        """Return the overlay of a map or list.
+
+        Args:
+            space: `MAP_SPACE` or `LIST_SPACE`.
+            prefix: prefix of the record key, without a space.
+            name: its name.
+        """
+        own = self._overlays.get(prefix)
+        if own is None:
+            own = self._overlays[prefix] = {}
+        found = own.get((space, name))
+        if found is None:
+            found = own[space, name] = Overlay(name, collection_prefix(space, prefix, name))
+            if prefix in self._cleared:
+                found.begin = found.end
+        return found
+
+    def put(self, overlay: Overlay, key: bytes, entry: bytes | Expiring | None) -> None:
+        """Write an entry of a map; None deletes."""
+        self._entries.put(key, entry)
+        overlay.keys[key] = None
+        overlay.changes += 1
+
+    def append(self, overlay: Overlay, entry: bytes | Expiring) -> None:
+        """Add an element to the end of a list; nothing is read but the counter, once."""
+        entries = self._entries
+        data = entries.payload(ARRIVAL_KEY)
+        number = 0 if data is None else int.from_bytes(data, "big")
+        # The counter comes first; see layout.py.
+        entries.put(ARRIVAL_KEY, (number + 1).to_bytes(8, "big"))
+        key = overlay.base + number.to_bytes(8, "big")
+        entries.put_new(key, entry)
+        overlay.keys[key] = None
+        overlay.changes += 1
+        self.passing.append(key)
+
+    def prolong(self, overlay: Overlay, key: bytes, entry: Expiring) -> None:
+        """Write an entry with a new expiry; this is no change of its map or list."""
+        self._entries.put(key, entry)
+        if overlay.base[0] == LIST_SPACE:
+            self.passing.append(key)
+
+    def items(self, overlay: Overlay) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and payloads in the order of keys.
+
+        Raises:
+            RuntimeError: if the map or list changes meanwhile.
+            StateError: if the transaction is over.
+        """
+        current, before = self._entries.current, overlay.changes
+        for key, data in self._merged(overlay):
+            payload = current(key, data)
+            if payload is None:
+                continue
+            yield key, payload
+            if overlay.changes != before:
+                raise RuntimeError(
+                    f"the state {overlay.name!r} changed while it was iterated: collect the changes, and make them after "
+                    "the loop"
+                )
+
+    def clear(self, overlay: Overlay) -> None:
+        """Delete all entries of a map or list."""
+        put = self._entries.put
+        for key in overlay.keys:
+            put(key, None)
+        self._erase(overlay.begin, overlay.end)
+        overlay.keys = {}
+        overlay.begin = overlay.end
+        overlay.changes += 1
+
+    def clear_all(self, prefix: bytes) -> None:
+        """Delete all data, maps and lists of a record key.
+
+        Args:
+            prefix: prefix of the record key, without a space.
+        """
+        self._group()
+        for key in self._data.get(prefix, ()):
+            self._entries.put(key, None)
+        for overlay in self._overlays.get(prefix, {}).values():
+            self.clear(overlay)
+        if prefix not in self._cleared:
+            for space in _SPACES:
+                start = bytes((space,)) + prefix
+                self._erase(start, following(start))
+            self._cleared.add(prefix)
+
+    def _merged(self, overlay: Overlay) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the written and the stored keys of a map or list in their order, with the stored bytes if known."""
+        own = iter(sorted(overlay.keys))
+        mine = next(own, None)
+        stored = self._entries.scan(overlay.begin, overlay.end) if overlay.begin < overlay.end else ()
+        for key, data in stored:
+            while mine is not None and mine < key:
+                yield mine, None
+                mine = next(own, None)
+            if mine == key:
+                mine = next(own, None)
+            yield key, data
+        while mine is not None:
+            yield mine, None
+            mine = next(own, None)
+
+    def _erase(self, start: bytes, end: bytes) -> None:
+        if start < end:
+            erase, passing = self._entries.erase, self.passing
+            for key, data in self._entries.scan(start, end):
+                erase(key, data)
+                passing.append(key)
+
+    def _group(self) -> None:
+        """Group the keys of data that were written since the last call by their record keys."""
+        written, data = self._entries.written, self._data
+        for key in islice(reversed(written), len(written) - self._grouped):
+            if key[0] == DATA_SPACE:
+                data.setdefault(owner_of(key), []).append(key)
+        self._grouped = len(written)

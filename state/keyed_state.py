@@ -1,0 +1,190 @@
+"""`State` over the entries of a transaction."""
+
+import enum
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from streamrt.errors import SerializationError
+from streamrt.state.collections import Overlay
+from streamrt.state.handles import (
+    AggregatingState,
+    Aggregation,
+    ListState,
+    MapState,
+    ReducingState,
+    StateTtl,
+    Ttl,
+    ValueState,
+    Writer,
+    milliseconds_of,
+)
+from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring
+from streamrt.state.state import State
+
+__all__ = ["UNKNOWN", "CachedEntries", "KeyedState", "Unknown", "no_key"]
+
+_join = b"".join
+
+
+class Unknown(enum.Enum):
+    """Marker for the stored value of a key that was written without a read."""
+
+    UNKNOWN = enum.auto()
+
+
+UNKNOWN: Final = Unknown.UNKNOWN
+
+
+class CachedEntries(Writer, Protocol):
+    """The entries of a transaction, with direct access to its dictionaries: one look-up for a cached key."""
+
+    _dumps: Callable[[Any], bytes]
+    _loads: Callable[[bytes], Any]
+    _entries: "dict[bytes, bytes | Expiring | None]"
+    _written: "dict[bytes, bytes | Expiring | Unknown | None]"
+
+    def _read(self, key: bytes) -> "bytes | Expiring | None":
+        """Read a key from the store and cache it."""
+
+
+class KeyedState(State):
+    """The state of one record key, for one record.
+
+    One object is created per record, so it has only three attributes.
+    """
+
+    __slots__ = ("_prefix", "_timestamp", "_transaction")
+
+    def __init__(self, transaction: CachedEntries, prefix: bytes, timestamp: int) -> None:
+        self._transaction = transaction
+        self._prefix = prefix
+        self._timestamp = timestamp
+
+    def get(self, key: Any, default: Any = None) -> Any:  # noqa: D102
+        transaction = self._transaction
+        try:
+            full = self._prefix + transaction._dumps(key)
+        except TypeError as error:
+            raise no_key(key, error) from error
+        value = transaction._entries.get(full, UNKNOWN)
+        if type(value) is not bytes:
+            value = self._current(full, value)
+            if value is None:
+                return default
+        try:
+            return transaction._loads(value)
+        except ValueError as error:
+            raise SerializationError(
+                f"the value of state key {key!r} is not JSON ({error}): read values of set_bytes with get_bytes"
+            ) from error
+
+    def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:  # noqa: D102
+        transaction = self._transaction
+        try:
+            full = self._prefix + transaction._dumps(key)
+        except TypeError as error:
+            raise no_key(key, error) from error
+        try:
+            # Copy the bytes: the result of orjson occupies 4 KB.
+            payload = _join((transaction._dumps(value), b""))
+        except TypeError as error:
+            raise SerializationError(
+                f"the value of type {type(value).__name__} for state key {key!r} has no JSON form: {error}"
+            ) from error
+        # Before any change, because it may raise.
+        entry = payload if ttl is None else self._expiring(payload, ttl)
+        entries = transaction._entries
+        written = transaction._written
+        if full not in written:
+            written[full] = entries.get(full, UNKNOWN)
+        entries[full] = entry
+
+    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:  # noqa: D102
+        full = self._full(key)
+        value = self._current(full, self._transaction._entries.get(full, UNKNOWN))
+        return default if value is None else value
+
+    def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:  # noqa: D102
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise SerializationError(
+                f"set_bytes takes bytes, not {type(value).__name__}, for state key {key!r}: use set for other values"
+            )
+        payload = bytes(value)
+        self._put(self._full(key), payload if ttl is None else self._expiring(payload, ttl))
+
+    def delete(self, key: Any) -> None:  # noqa: D102
+        self._put(self._full(key), None)
+
+    def exists(self, key: Any) -> bool:  # noqa: D102
+        full = self._full(key)
+        return self._current(full, self._transaction._entries.get(full, UNKNOWN)) is not None
+
+    def _full(self, key: Any) -> bytes:
+        try:
+            full: bytes = self._prefix + self._transaction._dumps(key)
+        except TypeError as error:
+            raise no_key(key, error) from error
+        return full
+
+    def _put(self, full: bytes, value: "bytes | Expiring | None") -> None:
+        transaction = self._transaction
+        if full not in transaction._written:
+            transaction._written[full] = transaction._entries.get(full, UNKNOWN)
+        transaction._entries[full] = value
+
+    def _current(self, full: bytes, value: "bytes | Expiring | Unknown | None") -> bytes | None:
+        """Return the payload of a key at the current stream time."""
+        transaction = self._transaction
+        if value is UNKNOWN:
+            value = transaction._read(full)
+        if isinstance(value, Expiring):
+            return value.payload if value.expiry > transaction.clock else None
+        return value
+
+    def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:
+        return Expiring(self._transaction.clock + milliseconds_of(ttl), payload)
+
+    # -- Handles -------------------------------------------------------------------------------------------------------
+
+    def value(self, name: str, *, default: Any = None, ttl: timedelta | StateTtl | None = None) -> ValueState:  # noqa: D102
+        return ValueState(self._transaction, name, self._named(name, "value"), _ttl(ttl), default)
+
+    def reducing(  # noqa: D102
+        self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: timedelta | StateTtl | None = None
+    ) -> ReducingState:
+        return ReducingState(self._transaction, name, self._named(name, "reducing"), _ttl(ttl), reduce)
+
+    def aggregating(  # noqa: D102
+        self, name: str, aggregator: Aggregation, *, ttl: timedelta | StateTtl | None = None
+    ) -> AggregatingState:
+        full = self._named(name, "aggregating")
+        return AggregatingState(self._transaction, name, full, _ttl(ttl), aggregator, self._timestamp)
+
+    def list(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> ListState:  # noqa: D102
+        return ListState(self._transaction, self._overlay(name, "list", LIST_SPACE), _ttl(ttl))
+
+    def map(self, name: str, *, ttl: timedelta | StateTtl | None = None) -> MapState:  # noqa: D102
+        return MapState(self._transaction, self._overlay(name, "map", MAP_SPACE), _ttl(ttl))
+
+    def clear(self) -> None:  # noqa: D102
+        self._transaction.collections.clear_all(self._prefix[1:])
+
+    def _named(self, name: str, kind: str) -> bytes:
+        """Return the key of an entry with a name, and note its type."""
+        self._transaction.collections.note(name, kind)
+        return self._prefix + self._transaction.key_bytes(name)
+
+    def _overlay(self, name: str, kind: str, space: int) -> Overlay:
+        collections = self._transaction.collections
+        collections.note(name, kind)
+        return collections.overlay(space, self._prefix[1:], name)
+
+
+def _ttl(given: timedelta | StateTtl | None) -> Ttl | None:
+    return None if given is None else Ttl(given)
+
+
+def no_key(key: Any, error: TypeError) -> SerializationError:
+    """Return the error for a state key without a JSON form."""
+    return SerializationError(f"the state key {key!r} of type {type(key).__name__} has no JSON form: {error}")

@@ -1,0 +1,127 @@
+"""Transactions of process functions: `State` with its handles, and timers."""
+
+from typing import Any, ClassVar
+
+from streamrt.errors import StateError
+from streamrt.state.base import BEFORE_ALL, Change
+from streamrt.state.keyed_state import KeyedState
+from streamrt.state.layout import BYTES_KEY, NO_KEY, split_prefix
+from streamrt.state.options import RocksDBOptions
+from streamrt.state.state import State
+from streamrt.state.status import TransactionStatus
+from streamrt.state.store import StorePartition
+from streamrt.state.timers import EVENT_TIME, PROCESSING_TIME, Timers
+from streamrt.state.transaction import StoreTransaction
+
+__all__ = ["ProcessTransaction"]
+
+
+class ProcessTransaction(StoreTransaction):
+    """Keep state and timers of record keys.
+
+    It has two clocks. Stream time, `clock`, is the highest timestamp of its records, by which entries expire. `event_time`
+    is the time that timers wait for: stream time, or a watermark of all partitions. The stamp has both: `stream_time` is
+    the time of timers, and `observed` is stream time, as in stores of windows.
+
+    Args:
+        partition: the open store partition.
+        options: as for `StoreTransaction`.
+        changelog: whether there is a changelog.
+
+    Attributes:
+        event_time: event time in milliseconds, or a number below all timestamps.
+        delay_ms: how much later than its time a timer is due; None if ticks do not fire timers of event time.
+        event_timers: timers of event time.
+        processing_timers: timers of processing time.
+    """
+
+    __slots__ = ("delay_ms", "event_time", "event_timers", "processing_timers")
+
+    timed: ClassVar[bool] = True
+
+    def __init__(
+        self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
+    ) -> None:
+        super().__init__(partition, options, changelog)
+        stamp = partition.stamp
+        self.event_time = self.clock
+        self.clock = BEFORE_ALL if stamp is None or stamp.observed is None else stamp.observed
+        self.delay_ms: int | None = None
+        kept: Any = (None, None) if self._cache is None else self._cache
+        self._cache = None
+        self.event_timers = Timers(partition, EVENT_TIME, kept[0])
+        self.processing_timers = Timers(partition, PROCESSING_TIME, kept[1])
+
+    @property
+    def dirty(self) -> bool:  # noqa: D102
+        return super().dirty or self.event_timers.dirty or self.processing_timers.dirty
+
+    @property
+    def stream_time(self) -> int | None:  # noqa: D102
+        return None if self.event_time == BEFORE_ALL else self.event_time
+
+    @property
+    def observed_time(self) -> int | None:  # noqa: D102
+        return None if self.clock == BEFORE_ALL else self.clock
+
+    @property
+    def next_deadline(self) -> int | None:  # noqa: D102
+        if self.delay_ms is None:
+            return None
+        time = self.event_timers.next_time
+        return None if time is None else time + self.delay_ms
+
+    @property
+    def next_processing_deadline(self) -> int | None:  # noqa: D102
+        return self.processing_timers.next_time
+
+    def state_at(self, prefix: bytes, timestamp: int) -> State:
+        """Return the state of a record key, without moving any clock.
+
+        Args:
+            prefix: prefix of the record key, without a space.
+            timestamp: event time for aggregators.
+        """
+        if self._status is not TransactionStatus.STARTED:
+            raise StateError(f"a transaction that is {self._status.value} cannot provide state")
+        return KeyedState(self, b"\x01" + prefix, timestamp)
+
+    def prefix_of(self, key: Any) -> bytes:
+        """Return the prefix of a record key, without a space.
+
+        Raises:
+            SerializationError: if the key has no JSON form.
+        """
+        return self._prefix(key)[1:]
+
+    def key_of(self, prefix: bytes) -> Any:
+        """Return the record key of a prefix: None, bytes, or the decoded JSON."""
+        tag, key = split_prefix(prefix)
+        return None if tag == NO_KEY else key if tag == BYTES_KEY else self.decode("record key", key)
+
+    @property
+    def running(self) -> bool:
+        """Whether the transaction may be used."""
+        return self._status is TransactionStatus.STARTED
+
+    @property
+    def _used(self) -> int:
+        return self._size + self.event_timers.size + self.processing_timers.size
+
+    def _decide(self) -> list[Change]:
+        changes = super()._decide()
+        for timers in (self.event_timers, self.processing_timers):
+            more, local = timers.prepare()
+            changes += more
+            self._index += local
+        return changes
+
+    def _keep(self) -> tuple[Any, ...] | None:
+        kept = super()._keep()
+        return None if kept is None else (*kept, self.event_timers.keep(), self.processing_timers.keep())
+
+    def _release(self) -> None:
+        super()._release()
+        # Without the timers of this transaction, and without iterators over the store.
+        self.event_timers = Timers(self._partition, EVENT_TIME)
+        self.processing_timers = Timers(self._partition, PROCESSING_TIME)

@@ -1,0 +1,131 @@
+"""Process functions of dataframes. The public function is a method of `StreamingDataFrame`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Literal, TypeVar, get_args
+
+from streamrt.dataframe.branch import Frame
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.operators.durations import milliseconds
+from streamrt.operators.functions import require_name
+from streamrt.process import ProcessFunction
+from streamrt.process.operator import Process
+from streamrt.state.process import ProcessTransaction
+from streamrt.state.spec import ProcessStoreSpec
+from streamrt.topology import WatermarkStrategy, WhenAllIdle
+
+TimerClock = Literal["watermark", "partition"]
+
+_IDLE_TIMEOUT_MS = 10_000
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
+
+F = TypeVar("F", bound=Frame)
+
+
+def process(
+    self: F,
+    function: ProcessFunction,
+    *,
+    name: str | None = None,
+    clock: TimerClock = "watermark",
+    grace_ms: int | timedelta = 0,
+    idle_timeout_ms: int | timedelta | None = None,
+    when_all_idle: WhenAllIdle | None = None,
+) -> F:
+    """Process records and timers by a function with state and side outputs.
+
+    Args:
+        function: an object of a class derived from `ProcessFunction`.
+        name: name of its store, `process_<name>`; by default the name of the class. Required for a second function of
+            the same class.
+        clock: event time of timers. "watermark": the lowest among the highest event times of all partitions, as for windows;
+            idle partitions are left out, so timers of quiet keys and partitions fire. "partition": the highest event time of
+            all records that reach the function in its partition. Timers then fire after the record that makes them due, in
+            each replay at the same place, but those of a quiet partition wait.
+        grace_ms: time that timers of event time wait for late records, in milliseconds or as a timedelta.
+        idle_timeout_ms: for "watermark": time without records after which a partition counts as idle, in milliseconds or as
+            a timedelta; 10 seconds by default. Not allowed with "partition".
+        when_all_idle: for "watermark": while all partitions are idle, event time advances with the wall clock ("advance", the
+            default) or waits for the next record ("hold"). Not allowed with "partition".
+
+    Returns:
+        A new frame.
+
+    Raises:
+        ConfigurationError: if an argument is invalid.
+        InvalidOperationError: if `function` is no process function, or this frame has another one with the same store.
+
+    Example:
+        ```python
+        alarms = sdf.process(Sessions(), clock="partition")
+        ```
+    """
+    if not isinstance(function, ProcessFunction):
+        given = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
+        raise ArgumentTypeError(f"process() needs an object of a subclass of ProcessFunction, got {given}")
+    _check_outputs(function)
+    require_name("process", name)
+    own = type(function).__name__.strip("_") if name is None else name
+    if not _NAME.fullmatch(own):
+        raise ArgumentValueError(
+            f"process(name=...): {own!r} cannot be part of a store's name: use at most 60 letters, digits, '_' and '-'"
+        )
+    branch = self._branch
+    store = ".".join((f"process_{own}", *branch.groups))
+    topology = branch.builder.build()
+    for node in topology.nodes:
+        other = node.operator
+        if isinstance(other, Process) and other.store.name == store and topology.scope(node) == branch.stream_id:
+            raise InvalidOperationError(
+                f"this dataframe already has a process function with its state in the store {store!r}, defined at "
+                f"{node.location}: use the frame that it returned, or give one of the two a name, such as "
+                "process(..., name='...')"
+            )
+    watermark = _watermark(clock, idle_timeout_ms, when_all_idle)
+    # A watermark is below all later records, so a timer is due when the clock has passed it.
+    delay = milliseconds("process(grace_ms=...)", grace_ms) + 1
+    plain = branch.store(store, ProcessTransaction)
+    spec = ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, None if watermark is None else delay)
+    operator = Process(function, spec, watermark, delay, tuple(topic.name for topic in branch.topics))
+    return self._with(branch.add(operator))
+
+
+def _check_outputs(function: ProcessFunction) -> None:
+    outputs = function.outputs
+    if not isinstance(outputs, tuple) or not all(isinstance(tag, str) and tag for tag in outputs):
+        raise ArgumentTypeError(
+            f"{type(function).__name__}.outputs must be a tuple of names, such as ('late',), got {outputs!r}"
+        )
+    if len(set(outputs)) < len(outputs):
+        raise ArgumentValueError(f"{type(function).__name__}.outputs names a side output twice: {outputs!r}")
+
+
+def _watermark(
+    clock: TimerClock, idle_timeout_ms: int | timedelta | None, when_all_idle: WhenAllIdle | None
+) -> WatermarkStrategy | None:
+    if clock not in get_args(TimerClock):
+        raise argument_error(
+            f"process(clock={clock!r}): it must be 'watermark' (one clock for all partitions) or 'partition' (one clock per "
+            "partition)",
+            of_type=isinstance(clock, str),
+        )
+    if clock == "partition":
+        for name, given in (("idle_timeout_ms", idle_timeout_ms), ("when_all_idle", when_all_idle)):
+            if given is not None:
+                raise ArgumentValueError(
+                    f"process({name}={given!r}) has no effect with clock='partition': only clock='watermark' waits for "
+                    "partitions"
+                )
+        return None
+    if when_all_idle not in (None, *get_args(WhenAllIdle)):
+        raise argument_error(
+            f"process(when_all_idle={when_all_idle!r}): it must be 'advance' (event time advances with the wall clock) or "
+            "'hold' (event time waits for the next record)",
+            of_type=isinstance(when_all_idle, str),
+        )
+    idle = milliseconds(
+        "process(idle_timeout_ms=...)", _IDLE_TIMEOUT_MS if idle_timeout_ms is None else idle_timeout_ms, least=1
+    )
+    return WatermarkStrategy(idle, when_all_idle or "advance")

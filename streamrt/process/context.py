@@ -1,0 +1,199 @@
+"""What a process function learns of its call, and can do in it."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, StateError
+from streamrt.operators.metadata import checked_timestamp
+from streamrt.records import Headers
+from streamrt.state import State
+from streamrt.state.layout import LATEST_EXPIRY
+from streamrt.state.process import ProcessTransaction
+from streamrt.state.timers import Timers
+from streamrt.topology import RecordHandler
+
+__all__ = ["BEFORE_ALL", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]
+
+BEFORE_ALL: Final = -(1 << 63)
+"""The watermark before the first one."""
+
+
+class TimeDomain(enum.Enum):
+    """The kind of time that a timer waits for."""
+
+    EVENT_TIME = "event time"
+    PROCESSING_TIME = "processing time"
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What a process function learns before its first record.
+
+    Attributes:
+        name: name of its store.
+        topics: names of the topics that its frame reads.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What all calls of a process function have in common.
+
+    Attributes:
+        function: name of the function, for errors.
+        delay_ms: how much later than its time a timer of event time is due.
+        has_timers: whether the function defines `on_timer`.
+        outputs: what takes the records of its side outputs, by tag; None where nothing reads them.
+    """
+
+    function: str
+    delay_ms: int
+    has_timers: bool
+    outputs: Mapping[str, RecordHandler | None]
+
+
+class Context:
+    """The context of one call of a process function; it is valid during this call.
+
+    Attributes:
+        key: the key of the record, or of the timer.
+        timestamp: event time of the record in milliseconds, or the time of the timer.
+        headers: the headers of the record; None for a timer.
+    """
+
+    __slots__ = ("_call", "_prefix", "_state", "_transaction", "headers", "key", "timestamp")
+
+    def __init__(
+        self,
+        call: Call,
+        transaction: ProcessTransaction,
+        prefix: bytes,
+        key: Any,
+        timestamp: int,
+        headers: Headers | None,
+    ) -> None:
+        self._call = call
+        self._transaction: ProcessTransaction | None = transaction
+        self._prefix = prefix
+        self._state: State | None = None
+        self.key = key
+        self.timestamp = timestamp
+        self.headers = headers
+
+    @property
+    def state(self) -> State:
+        """The state of the key."""
+        transaction = self._running()
+        state = self._state
+        if state is None:
+            state = self._state = transaction.state_at(self._prefix, self.timestamp)
+        return state
+
+    @property
+    def current_watermark(self) -> int:
+        """Event time in milliseconds: timers up to it are due. -(1 << 63) before the first record."""
+        time = self._running().event_time
+        return BEFORE_ALL if time == BEFORE_ALL else time - self._call.delay_ms
+
+    @property
+    def current_processing_time(self) -> int:
+        """The wall clock, in milliseconds since the Unix epoch; the clock of the test driver in tests."""
+        return self._running().now()
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Have `on_timer` called when the watermark reaches a time; once for each key and time.
+
+        Args:
+            timestamp: event time in milliseconds, 0 or more. A time that the watermark has passed is due at once.
+
+        Raises:
+            InvalidOperationError: if the function does not define `on_timer`, or the time is no int or below 0.
+        """
+        self._register(self._running().event_timers, timestamp)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Have `on_timer` called when the wall clock reaches a time; once for each key and time.
+
+        Args:
+            timestamp: milliseconds since the Unix epoch.
+
+        Raises:
+            InvalidOperationError: as for timers of event time.
+        """
+        self._register(self._running().processing_timers, timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Delete a timer of the key; a missing one is not an error."""
+        self._running().event_timers.delete(self._prefix, _checked_time(timestamp))
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Delete a timer of the key; a missing one is not an error."""
+        self._running().processing_timers.delete(self._prefix, _checked_time(timestamp))
+
+    def output(self, tag: str, value: Any, *, timestamp: int | None = None) -> None:
+        """Put a value out to a side output, with the key and the headers of this call.
+
+        Args:
+            tag: one of the `outputs` of the function.
+            value: the value.
+            timestamp: event time in milliseconds; by default that of this call.
+
+        Raises:
+            InvalidOperationError: if the function does not declare the tag.
+        """
+        self._running()
+        outputs = self._call.outputs
+        if tag not in outputs:
+            declared = ", ".join(map(repr, outputs)) or "none"
+            raise ArgumentValueError(
+                f"{self._call.function} has no side output {tag!r}; its outputs: {declared}. Add it to the attribute "
+                "`outputs` of the class"
+            )
+        handler = outputs[tag]
+        if handler is not None:
+            time = self.timestamp if timestamp is None else checked_timestamp(timestamp)
+            handler(value, self.key, time, self.headers)
+
+    def _register(self, timers: Timers, timestamp: int) -> None:
+        if not self._call.has_timers:
+            raise InvalidOperationError(
+                f"{self._call.function} registers a timer, but has no on_timer: define on_timer(self, timestamp, ctx)"
+            )
+        timers.register(self._prefix, _checked_time(timestamp))
+
+    def _running(self) -> ProcessTransaction:
+        transaction = self._transaction
+        if transaction is None:
+            raise StateError(
+                f"the context of {self._call.function} was used after its call: it is valid only during "
+                "process_element or on_timer; do not keep it"
+            )
+        return transaction
+
+    def _end(self) -> None:
+        self._transaction = None
+
+
+class TimerContext(Context):
+    """The context of a timer.
+
+    Attributes:
+        time_domain: whether the timer waited for event time or for processing time.
+    """
+
+    __slots__ = ("time_domain",)
+
+    time_domain: TimeDomain
+
+
+def _checked_time(timestamp: int) -> int:
+    if type(timestamp) is not int:
+        raise ArgumentTypeError(f"the time of a timer must be an int in milliseconds, got {type(timestamp).__name__}")
+    if not 0 <= timestamp < LATEST_EXPIRY:
+        raise ArgumentValueError(f"the time of a timer must be milliseconds since 1970, got {timestamp}")
+    return timestamp

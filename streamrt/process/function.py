@@ -1,0 +1,71 @@
+"""The base class of process functions."""
+
+import abc
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from streamrt.process.context import Context, TaskContext, TimerContext
+
+__all__ = ["ProcessFunction"]
+
+
+class ProcessFunction(abc.ABC):
+    """A function of records and timers, with state, for `StreamingDataFrame.process`.
+
+    Derive from it. The object is pickled with the operators, and each process that runs tasks has its own copy for all
+    partitions: whatever must survive, or belongs to a key, goes into `ctx.state`.
+
+    Both methods return an iterable of results, such as a generator, or None. Each result goes on with the key, timestamp
+    and headers of the record; from `on_timer` with the key and the time of the timer, and without headers.
+
+    Attributes:
+        outputs: the side outputs that `ctx.output` may use; `frame.side_output(tag)` reads them.
+
+    Example:
+        ```python
+        class Sessions(ProcessFunction):
+            def process_element(self, value, ctx):
+                count, last = ctx.state.value("count", default=0), ctx.state.value("last")
+                if last.value() is not None:
+                    ctx.delete_event_time_timer(last.value() + 60_000)
+                count.update(count.value() + 1)
+                last.update(ctx.timestamp)
+                ctx.register_event_time_timer(ctx.timestamp + 60_000)
+
+            def on_timer(self, timestamp, ctx):
+                yield {"count": ctx.state.value("count").value()}
+                ctx.state.clear()
+        ```
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ()
+
+    def open(self, context: TaskContext) -> None:  # noqa: B027 - there need not be anything
+        """Prepare the function; called in each process that runs tasks, before the first record or timer."""
+
+    @abc.abstractmethod
+    def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Process a record.
+
+        Args:
+            value: its value.
+            ctx: its key, timestamp and headers, the state of the key, timers and side outputs.
+
+        Returns:
+            The results; None for none.
+        """
+
+    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterable[Any] | None:
+        """Process a timer of a key. It is deleted before.
+
+        Args:
+            timestamp: the time for which it was registered, in milliseconds.
+            ctx: its key, the state of the key, timers and side outputs.
+
+        Returns:
+            The results; None for none.
+        """
+        return None
+
+    def close(self) -> None:  # noqa: B027 - there need not be anything
+        """Release what `open` has opened; called when the process has no more work for the application."""

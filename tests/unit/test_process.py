@@ -1,0 +1,475 @@
+"""Process functions with timers and side outputs, in both modes; programs with known results."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from streamrt import Application, Context, ProcessFunction, TaskContext, TimeDomain, TimerContext
+from streamrt.dataframe import StreamingDataFrame
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InvalidOperationError,
+    ProcessingError,
+    RunnerError,
+    StateError,
+)
+from streamrt.kafka import TopicConfig
+from streamrt.state import MemoryStore
+from streamrt.testing import TopologyTestDriver
+from tests.unit.apps import Stage, application
+
+pytestmark = pytest.mark.usefixtures("processing_mode")
+
+Record = tuple[str, Any, int]
+BEFORE_ALL = -(1 << 63)
+CLOCKS = pytest.mark.parametrize("clock", ["watermark", "partition"])
+
+
+def gathered(frame: StreamingDataFrame) -> list[Record]:
+    """Return a list that gets key, value and timestamp of the records of a frame."""
+    found: list[Record] = []
+    frame.update(lambda value, key, time, headers: found.append((key, value, time)), metadata=True)
+    return found
+
+
+class Play:
+    """An application with a process function, and its results."""
+
+    def __init__(self, function: ProcessFunction, *, start: int = 0, **arguments: Any) -> None:
+        self.app = application()
+        self.topic = self.app.topic("in", key_deserializer="str", key_serializer="str")
+        self.frame = self.app.dataframe(self.topic).process(function, **arguments)
+        self.results = gathered(self.frame)
+        self.side = {tag: gathered(self.frame.side_output(tag)) for tag in function.outputs if tag != "unread"}
+        self.driver = TopologyTestDriver(self.app, start=start)
+
+    def pipe(self, *records: Record) -> list[Record]:
+        """Send records (key, value, timestamp) through it; return the new results."""
+        before = len(self.results)
+        for key, value, timestamp in records:
+            self.driver.pipe(self.topic, value, key=key, timestamp=timestamp)
+        return self.results[before:]
+
+    def advance(self, by: int | timedelta) -> list[Record]:
+        before = len(self.results)
+        self.driver.advance(by)
+        return self.results[before:]
+
+
+class Sessions(ProcessFunction):
+    """Tells the count of a key when nothing came for a minute."""
+
+    def process_element(self, value: Any, ctx: Context) -> None:
+        count, last = ctx.state.value("count", default=0), ctx.state.value("last")
+        if last.value() is not None:
+            ctx.delete_event_time_timer(last.value() + 60_000)
+        count.update(count.value() + 1)
+        last.update(ctx.timestamp)
+        ctx.register_event_time_timer(ctx.timestamp + 60_000)
+
+    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+        yield {"count": ctx.state.value("count").value()}
+        ctx.state.clear()
+
+
+SESSIONS: list[Record] = [("a", 0, 1_000), ("b", 0, 1_500), ("a", 0, 2_000), ("c", 0, 70_000)]
+EXPECTED: list[Record] = [("b", {"count": 1}, 61_500), ("a", {"count": 2}, 62_000)]
+
+
+def test_a_rolling_reduce() -> None:
+    class Rolling(ProcessFunction):
+        def process_element(self, value: Any, ctx: Context) -> Iterable[Any]:
+            total = ctx.state.reducing("total", lambda a, b: a + b)
+            total.add(value)
+            return [total.get()]
+
+    found = Play(Rolling()).pipe(("a", 1, 1), ("a", 2, 2), ("a", 3, 3), ("b", 4, 4))
+    assert found == [("a", 1, 1), ("a", 3, 2), ("a", 6, 3), ("b", 4, 4)]
+
+
+@CLOCKS
+def test_a_count_with_a_time_out(clock: Any) -> None:
+    play = Play(Sessions(), clock=clock)
+    assert play.pipe(*SESSIONS) == EXPECTED
+    view = play.driver.state(play.topic, "c", store="process_Sessions")
+    assert (view.value("count"), view.timers(), view.timers(TimeDomain.PROCESSING_TIME)) == (1, [130_000], [])
+    assert play.driver.state(play.topic, "a", store="process_Sessions").timers() == []
+    assert play.pipe(("d", 0, 200_000)) == [("c", {"count": 1}, 130_000)]
+
+
+@CLOCKS
+def test_a_count_with_a_time_out_that_deletes_no_timers(clock: Any) -> None:
+    called = []
+
+    class Patient(Sessions):
+        def process_element(self, value: Any, ctx: Context) -> None:
+            count = ctx.state.value("count", default=0)
+            count.update(count.value() + 1)
+            ctx.state.set("last", ctx.timestamp)
+            ctx.register_event_time_timer(ctx.timestamp + 60_000)
+
+        def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+            called.append(timestamp)
+            if ctx.state.get("last") + 60_000 == timestamp:
+                yield from super().on_timer(timestamp, ctx)
+
+    play = Play(Patient(), clock=clock)
+    assert play.pipe(*SESSIONS) == EXPECTED
+    assert play.pipe(("d", 0, 200_000)) == [("c", {"count": 1}, 130_000)]
+    assert called == [61_000, 61_500, 62_000, 130_000]
+
+
+@CLOCKS
+def test_timers_that_are_repeated_deleted_past_and_nested(clock: Any) -> None:
+    class Nested(ProcessFunction):
+        def process_element(self, value: Any, ctx: Context) -> None:
+            if value == "first":
+                for time in (5_000, 5_000, 6_000):
+                    ctx.register_event_time_timer(time)
+                ctx.delete_event_time_timer(6_000)
+                ctx.delete_event_time_timer(7_000)
+
+        def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+            if timestamp == 5_000:
+                ctx.register_event_time_timer(4_000)
+                ctx.register_event_time_timer(5_500)
+            yield timestamp
+
+    play = Play(Nested(), clock=clock)
+    assert play.pipe(("a", "first", 1_000), ("a", "second", 8_000)) == [
+        ("a", 5_000, 5_000),
+        ("a", 4_000, 4_000),
+        ("a", 5_500, 5_500),
+    ]
+    assert play.pipe(("a", "third", 9_000)) == []
+
+
+def test_batches_by_processing_time() -> None:
+    class Batches(ProcessFunction):
+        def process_element(self, value: Any, ctx: Context) -> None:
+            items = ctx.state.list("items")
+            if not items:
+                ctx.register_processing_time_timer(ctx.current_processing_time + 5_000)
+            items.add(value)
+
+        def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+            assert ctx.time_domain is TimeDomain.PROCESSING_TIME
+            yield list(ctx.state.list("items"))
+            ctx.state.list("items").clear()
+
+    for clock in ("watermark", "partition"):
+        play = Play(Batches(), clock=clock)
+        assert play.pipe(("k", "a", 0)) == []
+        view = play.driver.state(play.topic, "k", store="process_Batches")
+        assert view.timers(TimeDomain.PROCESSING_TIME) == [5_000]
+        assert play.advance(3_000) == []
+        assert play.pipe(("k", "b", 0)) == []
+        assert play.advance(1_999) == []
+        # A timer fires as soon as the clock has its time.
+        assert play.advance(1) == [("k", ["a", "b"], 5_000)]
+        play.advance(1)
+        assert play.pipe(("k", "c", 0)) == []
+        assert play.advance(5_001) == [("k", ["c"], 10_001)]
+        assert play.advance(timedelta(days=1)) == []
+
+
+@CLOCKS
+def test_sorting_by_event_time(clock: Any) -> None:
+    late = []
+
+    class Sorted(ProcessFunction):
+        def process_element(self, value: Any, ctx: Context) -> None:
+            if ctx.timestamp <= ctx.current_watermark:
+                late.append(value)
+            waiting = ctx.state.map("waiting")
+            waiting[ctx.timestamp] = [*waiting.get(ctx.timestamp, []), value]
+            ctx.register_event_time_timer(ctx.timestamp)
+
+        def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+            yield from ctx.state.map("waiting").pop(timestamp)
+
+    play = Play(Sorted(), clock=clock, grace_ms=2_000)
+    assert play.pipe(("k", 3, 3_000), ("k", 1, 1_000), ("k", 2, 2_000)) == []
+    assert play.pipe(("k", 6, 6_000)) == [("k", 1, 1_000), ("k", 2, 2_000), ("k", 3, 3_000)]
+    assert play.pipe(("k", 7, 8_000)) == []
+    assert play.pipe(("k", 8, 8_001)) == [("k", 6, 6_000)]
+    assert late == []
+
+
+@CLOCKS
+def test_the_context_of_calls(clock: Any) -> None:
+    seen: list[Any] = []
+    kept: list[Context] = []
+
+    class Looks(ProcessFunction):
+        outputs: ClassVar[tuple[str, ...]] = ("side", "unread")
+
+        def open(self, context: TaskContext) -> None:
+            seen.append(context)
+
+        def process_element(self, value: Any, ctx: Context) -> Iterator[Any]:
+            kept.append(ctx)
+            seen.append((ctx.key, ctx.timestamp, ctx.headers, ctx.current_watermark, ctx.current_processing_time))
+            ctx.register_event_time_timer(ctx.timestamp + 10)
+            ctx.output("side", value)
+            ctx.output("side", value, timestamp=5)
+            ctx.output("unread", value)
+            yield value
+            yield value + 1
+
+        def on_timer(self, timestamp: int, ctx: TimerContext) -> None:
+            kept.append(ctx)
+            seen.append((ctx.key, ctx.timestamp, ctx.headers, ctx.current_watermark, ctx.time_domain))
+            ctx.output("side", "timer")
+
+        def close(self) -> None:
+            seen.append("closed")
+
+    play = Play(Looks(), start=77, clock=clock, name="looks")
+    assert play.pipe(("a", 1, 100), ("a", 3, 200)) == [("a", 1, 100), ("a", 2, 100), ("a", 3, 200), ("a", 4, 200)]
+    assert play.side["side"] == [("a", 1, 100), ("a", 1, 5), ("a", 3, 200), ("a", 3, 5), ("a", "timer", 110)]
+    play.driver.close()
+    assert seen == [
+        TaskContext("process_looks", ("in",)),
+        ("a", 100, None, BEFORE_ALL, 77),
+        ("a", 200, None, 99, 77),
+        ("a", 110, None, 199, TimeDomain.EVENT_TIME),
+        "closed",
+    ]
+    for context in kept:
+        for use in (
+            lambda context=context: context.state,
+            lambda context=context: context.output("side", 1),
+            lambda context=context: context.register_event_time_timer(1),
+            lambda context=context: context.delete_processing_time_timer(1),
+            lambda context=context: context.current_watermark,
+            lambda context=context: context.current_processing_time,
+        ):
+            with pytest.raises(StateError, match=r"the context of Looks was used after its call"):
+                use()
+
+
+def test_timers_wait_for_all_partitions_unless_they_are_idle() -> None:
+    app = application()
+    topic = app.topic("in", key_deserializer="str", config=TopicConfig(2, 1))
+    results: list[Any] = []
+    frame = app.dataframe(topic).process(Sessions(), idle_timeout_ms=5_000)
+    frame.update(lambda value, key, time, headers: results.append((key, time)), metadata=True)
+    driver = TopologyTestDriver(app)
+    driver.pipe(topic, 0, key="a", timestamp=1_000, partition=0)
+    driver.pipe(topic, 0, key="b", timestamp=200_000, partition=1)
+    assert results == []
+    driver.pipe(topic, 0, key="c", timestamp=150_000, partition=0)
+    assert results == [("a", 61_000)]
+    # Partition 0 is idle, then both are: time advances with the wall clock.
+    driver.advance(5_000)
+    assert results == [("a", 61_000)]
+    driver.advance(60_000)
+    assert sorted(results) == [("a", 61_000), ("b", 260_000), ("c", 210_000)]
+
+
+def test_keys_of_all_types_have_timers_of_their_own() -> None:
+    app = application()
+    topic = app.topic("in", key_deserializer="json", key_serializer="json")
+    results: list[Any] = []
+    frame = app.dataframe(topic).process(Sessions(), clock="partition")
+    frame.update(lambda value, key, time, headers: results.append(key), metadata=True)
+    driver = TopologyTestDriver(app)
+    keys: list[Any] = [None, "", "a", 1, 1.5, True, {"b": [1]}, "x" * 300]
+    for key in keys:
+        driver.pipe(topic, 0, key=key, timestamp=0)
+    driver.pipe(topic, 0, key="end", timestamp=100_000)
+    assert sorted(results, key=repr) == sorted(keys, key=repr)
+
+
+def test_behind_group_by_and_with_a_store_in_memory() -> None:
+    stage = Stage()
+    stage.sdf.register_store(MemoryStore)
+    frame = stage.sdf.group_by("shop").process(Sessions())
+    results: list[Any] = []
+    frame.update(lambda value, key, time, headers: results.append((key, value["count"])), metadata=True)
+    driver = stage.drive()
+    for shop, timestamp in (("s", 0), ("s", 1), ("other", 100_000)):
+        driver.pipe(stage.source, {"shop": shop}, key=b"k", timestamp=timestamp)
+    assert results == [("s", 2)]
+
+
+@CLOCKS
+def test_state_expires_by_the_records_of_the_partition(clock: Any) -> None:
+    class New(ProcessFunction):
+        def process_element(self, value: Any, ctx: Context) -> Iterator[Any]:
+            seen = ctx.state.value("seen", ttl=timedelta(hours=1))
+            if seen.value() is None:
+                seen.update(1)
+                yield value
+
+    play = Play(New(), clock=clock)
+    found = play.pipe(*(("k", minute, minute * 60_000) for minute in (0, 59, 60, 61)))
+    assert [value for _, value, _ in found] == [0, 60]
+
+
+def test_a_timer_that_fails_is_not_fired_again() -> None:
+    skipped: list[Any] = []
+
+    class Fails(Sessions):
+        def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+            if ctx.key == "b":
+                raise ValueError("no b")
+            yield from super().on_timer(timestamp, ctx)
+
+    def skip(error: Exception, record: Any, logger: logging.Logger) -> bool:
+        skipped.append(str(error))
+        return True
+
+    app = application(on_processing_error=skip)
+    topic = app.topic("in", key_deserializer="str")
+    results: list[Any] = []
+    app.dataframe(topic).process(Fails()).update(lambda value, key, t, h: results.append(key), metadata=True)
+    driver = TopologyTestDriver(app)
+    for key, value, timestamp in [*SESSIONS, ("d", 0, 71_000)]:
+        driver.pipe(topic, value, key=key, timestamp=timestamp)
+    assert (results, skipped) == (["a"], ["no b"])
+    play = Play(Fails(), clock="partition")
+    with pytest.raises(ProcessingError, match=r"process-1 \(Fails, process_Fails\) .*ValueError: no b"):
+        play.pipe(*SESSIONS)
+
+
+@CLOCKS
+def test_a_timer_that_is_always_due_is_stopped(clock: Any) -> None:
+    class Runaway(ProcessFunction):
+        def process_element(self, value: Any, ctx: Context) -> None:
+            ctx.register_event_time_timer(5)
+
+        def on_timer(self, timestamp: int, ctx: TimerContext) -> None:
+            ctx.register_event_time_timer(6 if timestamp == 5 else 5)
+
+    with pytest.raises(ProcessingError, match="without a later time than"):
+        Play(Runaway(), clock=clock).pipe(("a", 0, 10), ("a", 0, 20))
+
+
+class Wrong(ProcessFunction):
+    """Does what the value says."""
+
+    def process_element(self, value: Any, ctx: Context) -> Any:
+        uses: dict[str, Callable[[], Any]] = {
+            "timer": lambda: ctx.register_event_time_timer(5),
+            "tag": lambda: ctx.output("side", 1),
+            "dict": lambda: {"a": 1},
+            "text": lambda: "text",
+            "number": lambda: 5,
+        }
+        return uses[value]()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("timer", r"Wrong registers a timer, but has no on_timer: define on_timer\(self, timestamp, ctx\)"),
+        ("tag", "Wrong has no side output 'side'; its outputs: none"),
+        ("dict", "Wrong.process_element must return an iterable of results or None, but returned dict: yield each"),
+        ("text", "but returned str"),
+        ("number", "but returned int"),
+    ],
+)
+def test_wrong_uses(value: str, message: str) -> None:
+    with pytest.raises(ProcessingError, match=message):
+        Play(Wrong()).pipe(("k", value, 0))
+
+
+@pytest.mark.parametrize("time", [-1, 1 << 63, 1.5, "5", None, True])
+def test_wrong_times_of_timers(time: Any) -> None:
+    class Registers(Sessions):
+        def process_element(self, value: Any, ctx: Context) -> None:
+            ctx.register_event_time_timer(time)
+
+    with pytest.raises(ProcessingError, match="the time of a timer must be"):
+        Play(Registers()).pipe(("k", 0, 0))
+
+
+class Outputs(Sessions):
+    """A function whose side outputs a test sets."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outputs", "error", "message"),
+    [
+        ({"clock": "key"}, (), ArgumentValueError, "'watermark' .* or 'partition'"),
+        ({"clock": 5}, (), ArgumentTypeError, "'watermark' .* or 'partition'"),
+        ({"clock": "partition", "idle_timeout_ms": 5}, (), ArgumentValueError, "idle_timeout_ms=5.* has no effect"),
+        (
+            {"clock": "partition", "when_all_idle": "hold"},
+            (),
+            ArgumentValueError,
+            "when_all_idle='hold'.* has no effect",
+        ),
+        ({"when_all_idle": "stop"}, (), ArgumentValueError, "must be 'advance' .* or 'hold'"),
+        ({"idle_timeout_ms": 0}, (), ArgumentValueError, "idle_timeout_ms"),
+        ({"grace_ms": -1}, (), ArgumentValueError, "grace_ms"),
+        ({"name": ""}, (), ArgumentValueError, "non-empty string"),
+        ({"name": "a.b"}, (), ArgumentValueError, "cannot be part of a store's name"),
+        ({}, "late", ArgumentTypeError, r"Outputs.outputs must be a tuple of names"),
+        ({}, ("a", ""), ArgumentTypeError, "must be a tuple of names"),
+        ({}, ("a", "a"), ArgumentValueError, "names a side output twice"),
+    ],
+)
+def test_wrong_arguments(arguments: Any, outputs: Any, error: type[Exception], message: str) -> None:
+    function = Outputs()
+    function.outputs = outputs  # type: ignore[misc]
+    with pytest.raises(error, match=message):
+        Stage().sdf.process(function, **arguments)
+
+
+def test_what_is_no_process_function() -> None:
+    with pytest.raises(ArgumentTypeError, match="got the class Sessions"):
+        Stage().sdf.process(Sessions)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="got function"):
+        Stage().sdf.process(lambda value: value)  # type: ignore[arg-type]
+
+
+def test_a_second_function_of_a_class_needs_a_name() -> None:
+    stage = Stage()
+    stage.sdf.process(Sessions())
+    with pytest.raises(InvalidOperationError, match="already has a process function with its state in the store"):
+        stage.sdf.process(Sessions())
+    stage.sdf.process(Sessions(), name="other")
+    with pytest.raises(ArgumentValueError, match="no side output 'x': it has no side outputs"):
+        stage.sdf.process(Sessions(), name="third").side_output("x")
+
+
+def test_errors_of_open_and_close(caplog: pytest.LogCaptureFixture) -> None:
+    class Opens(Sessions):
+        failing = True
+
+        def open(self, context: TaskContext) -> None:
+            if Opens.failing:
+                raise OSError("no database")
+
+        def close(self) -> None:
+            raise OSError("not closed")
+
+    play = Play(Opens(), clock="partition")
+    with pytest.raises((ProcessingError, RunnerError), match="no database"):
+        play.pipe(("a", 0, 0))
+    Opens.failing = False
+    play = Play(Opens(), clock="partition")
+    play.pipe(("a", 0, 0))
+    play.driver.close()
+    assert "could not release what it has opened" in caplog.text
+
+
+def test_stores_of_others_have_no_timers() -> None:
+    stage = Stage()
+    stage.sdf.apply(lambda value, state: value, stateful=True)
+    with pytest.raises(StateError, match="has no timers"):
+        stage.drive().state(stage.source, b"k").timers()
+
+
+def test_a_dataframe_under_test_runs_process_functions() -> None:
+    app = Application("unused:9092", loglevel=None)
+    sdf = app.dataframe(app.topic("in")).process(Sessions(), clock="partition")
+    assert sdf.test(1, key="k", timestamp=0) == []
+    assert sdf.test(1, key="other", timestamp=60_001) == [({"count": 1}, "k", 60_000, None)]

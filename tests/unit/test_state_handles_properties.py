@@ -1,0 +1,210 @@
+"""Handles of state against a naive model: random operations, commits, failures, restarts, restores and expiry."""
+
+import copy
+import tempfile
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamrt.state import MemoryStore, RocksDBStore, State, StateTtl, Store, budget
+from streamrt.state.timed import TimedTransaction
+from streamrt.state.transaction import StoreTransaction, _size_of
+from tests.support import LONG
+from tests.unit.state_timed import Run, check_store
+
+KEYS: list[Any] = [None, b"", b"a", b"ab", "a", 1]
+NAMES = ["", "a", "ab"]
+TTLS = [None, timedelta(milliseconds=5), StateTtl(timedelta(milliseconds=5), update="read-and-write")]
+KINDS = ["set", "get", "delete", "append", "append", "list", "list_update", "list_clear"]
+KINDS += ["put", "put", "map_get", "map_delete", "items", "map_clear", "clear", "advance"]
+
+
+@dataclass(frozen=True)
+class Op:
+    """What one record does."""
+
+    kind: str
+    key: int
+    name: int
+    ttl: int
+    number: int
+
+
+@dataclass
+class Entry:
+    value: Any
+    expiry: float
+
+
+@dataclass
+class Model:
+    """Lists of entries by record key and name, and dictionaries, in the simplest way."""
+
+    values: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    lists: dict[tuple[int, int], list[Entry]] = field(default_factory=dict)
+    maps: dict[tuple[int, int], dict[int, Entry]] = field(default_factory=dict)
+    clock: int = 0
+
+    def live(self, entry: Entry | None, ttl: int, *, reading: bool = True) -> Entry | None:
+        if entry is None or entry.expiry <= self.clock:
+            return None
+        if reading and ttl == 2:
+            entry.expiry = self.clock + 5
+        return entry
+
+    def entry(self, op: Op) -> Entry:
+        return Entry(op.number, self.clock + 5 if op.ttl else float("inf"))
+
+    def act(self, op: Op) -> Any:
+        at = op.key, op.name
+        values, items, entries = self.values, self.lists.setdefault(at, []), self.maps.setdefault(at, {})
+        if op.kind == "advance":
+            self.clock += op.number
+        elif op.kind == "set":
+            values[at] = self.entry(op)
+        elif op.kind == "get":
+            found = self.live(values.get(at), op.ttl)
+            return None if found is None else found.value
+        elif op.kind == "delete":
+            values.pop(at, None)
+        elif op.kind == "append":
+            items.append(self.entry(op))
+        elif op.kind == "list":
+            return [entry.value for entry in items if self.live(entry, op.ttl)]
+        elif op.kind == "list_update":
+            items[:] = [self.entry(op), self.entry(op)]
+        elif op.kind == "list_clear":
+            items.clear()
+        elif op.kind == "put":
+            entries[op.number] = self.entry(op)
+        elif op.kind == "map_get":
+            found = self.live(entries.get(op.number), op.ttl)
+            return None if found is None else found.value
+        elif op.kind == "map_delete":
+            entries.pop(op.number, None)
+        elif op.kind == "items":
+            ordered = sorted(entries.items(), key=lambda item: orjson.dumps(item[0]))
+            return [(number, entry.value) for number, entry in ordered if self.live(entry, op.ttl)]
+        elif op.kind == "map_clear":
+            entries.clear()
+        elif op.kind == "clear":
+            for each in (values, self.lists, self.maps):
+                for owner in [owner for owner in each if owner[0] == op.key]:
+                    del each[owner]  # type: ignore[attr-defined]
+        return None
+
+
+def act(op: Op, transaction: StoreTransaction) -> Any:
+    """Do it to a store."""
+    state: State = transaction.state(KEYS[op.key], transaction.clock)
+    # A name has one type.
+    name, ttl = NAMES[op.name], TTLS[op.ttl]
+    value = state.value(name + "v", ttl=ttl)
+    items, entries = state.list(name + "l", ttl=ttl), state.map(name + "m", ttl=ttl)
+    if op.kind == "advance":
+        transaction.advance(transaction.clock + op.number)
+    elif op.kind == "set":
+        value.update(op.number)
+    elif op.kind == "get":
+        return value.value()
+    elif op.kind == "delete":
+        value.clear()
+    elif op.kind == "append":
+        items.add(op.number)
+    elif op.kind == "list":
+        return list(items)
+    elif op.kind == "list_update":
+        items.update([op.number, op.number])
+    elif op.kind == "list_clear":
+        items.clear()
+    elif op.kind == "put":
+        entries[op.number] = op.number
+    elif op.kind == "map_get":
+        return entries.get(op.number)
+    elif op.kind == "map_delete":
+        entries.discard(op.number)
+    elif op.kind == "items":
+        return list(entries.items())
+    elif op.kind == "map_clear":
+        entries.clear()
+    elif op.kind == "clear":
+        state.clear()
+    return None
+
+
+class HandlesRun(Run):
+    """A store partition with its changelog, used through handles."""
+
+    def begin(self) -> TimedTransaction:
+        transaction = StoreTransaction(self.partition, self.options)
+        if transaction.stream_time is None:
+            transaction.advance(0)
+        # The base class is for stores of time; what it does with a transaction, all of them can.
+        return cast("TimedTransaction", transaction)
+
+
+ops = st.builds(
+    Op,
+    st.sampled_from(KINDS),
+    st.integers(0, len(KEYS) - 1),
+    st.integers(0, len(NAMES) - 1),
+    st.integers(0, 2),
+    st.integers(0, 4),
+)
+endings = st.sampled_from(["commit", "commit", "commit", "discard", "prepare", "reopen", "forget", "move", "move"])
+histories = st.lists(st.tuples(st.lists(ops, max_size=12), endings), max_size=8)
+
+thoroughly = settings(max_examples=5_000 if LONG else 120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def check_history(
+    kind: type[Store], folder: Path, history: list[tuple[list[Op], str]], batch: int, *, memory: int
+) -> None:
+    # Without what others have left in this process.
+    budget._budgets.cache = budget.CacheBudget()
+    run = HandlesRun(kind, folder, memory)
+    model = Model()
+    for number, (records, ending) in enumerate(history):
+        transaction = cast("StoreTransaction", run.begin())
+        running = copy.deepcopy(model)
+        for op in records:
+            assert act(op, transaction) == running.act(op), (number, op)
+        if ending in ("discard", "prepare"):
+            if ending == "prepare":
+                transaction.prepare()
+            transaction.discard()
+            continue
+        run.commit(cast("TimedTransaction", transaction))
+        model = running
+        cache = run.partition.read_cache
+        assert cache[2] == sum(_size_of(key, value) for key, value in cache[1].items())
+        if ending == "reopen":
+            run.reopen()
+        elif ending == "forget":
+            run.partition.read_cache = None
+        elif ending == "move":
+            run.move()
+    if run.commits:
+        check_store(run, batch)
+    run.partition.close()
+
+
+@pytest.mark.slow
+@given(history=histories, batch=st.integers(1, 10), memory=st.sampled_from([1, 1_500, 1 << 26]))
+@thoroughly
+def test_memory_store(history: list[tuple[list[Op], str]], batch: int, memory: int) -> None:
+    check_history(MemoryStore, Path("unused"), history, batch, memory=memory)
+
+
+@pytest.mark.slow
+@given(history=histories, batch=st.integers(1, 10), memory=st.sampled_from([1, 1 << 26]))
+@settings(thoroughly, max_examples=500 if LONG else 25)
+def test_rocksdb_store(history: list[tuple[list[Op], str]], batch: int, memory: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_history(RocksDBStore, Path(folder), history, batch, memory=memory)
