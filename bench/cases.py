@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import common
-from streamrt import Application, State
+from streamrt import Application, State, Tracing
 from streamrt.dataframe import StreamingDataFrame
 
 WINDOW_MS = 10_000
@@ -79,6 +79,8 @@ def main() -> None:
     options.add_argument("--guarantee", choices=common.GUARANTEES, default=common.GUARANTEES[0])
     common.add_mode(options)
     options.add_argument("--master", default=common.MASTER)
+    options.add_argument("--control", help="address of the control server")
+    options.add_argument("--sample-ratio", type=float, help="share of the records that begin a trace; none by default")
     chosen = options.parse_args()
     app = common.application(
         chosen.address,
@@ -87,6 +89,8 @@ def main() -> None:
         guarantee=chosen.guarantee,
         master=chosen.master,
         consumer_group=chosen.group,
+        control=chosen.control,
+        tracing=None if chosen.sample_ratio is None else Tracing(chosen.sample_ratio),
     )
     add(app, chosen.case, chosen.source, chosen.target)
     app.run()

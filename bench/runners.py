@@ -7,7 +7,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
@@ -74,6 +74,8 @@ class Running:
         group: the consumer group, for another instance of a running application; by default a new one.
         checkout: the directory of another version of StreamRT to run, with the Python and the libraries of this one.
         state_dir: directory of the state, for an application that is started again; by default a new directory.
+        options: more options of the program, for StreamRT.
+        environment: more variables of its environment.
     """
 
     def __init__(
@@ -89,19 +91,22 @@ class Running:
         group: str | None = None,
         checkout: Path | None = None,
         state_dir: Path | None = None,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group or common.unique("bench")
         self._runner = runner
         arguments = [case, address, source, target, self.group, "--guarantee", runner.guarantee]
         if not runner.is_peer:
             self._command = [sys.executable, "-m", "bench.cases", *arguments, "--mode", runner.system]
-            self._command += ["--master", master]
+            self._command += ["--master", master, *options]
         elif peer_python is None:
             raise RunnerError(how_to_get_peer())
         else:
             self._command = [peer_python, str(_PEER_PROGRAM), *arguments]
             self._command += ["--low-latency"] if runner.low_latency else []
         self._checkout = checkout
+        self._environment = {**os.environ, **(environment or {})}
         self._state_dir = state_dir
         self._scratch = common.scratch()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -114,7 +119,9 @@ class Running:
             command = [*self._command, "--state-dir", str(self._state_dir or directory / str(number))]
             self._logs.append(log)
             # `python -m` searches the working directory first.
-            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=self._checkout))
+            self._processes.append(
+                subprocess.Popen(command, stdout=log, stderr=log, cwd=self._checkout, env=self._environment)
+            )
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from streamrt.connectors.sinks.tdengine import TDengineSink
     from streamrt.connectors.sinks.webhook import WebhookSink
     from streamrt.connectors.sources.azure_files import AzureFileSource
+    from streamrt.connectors.sources.collection import CollectionSource
     from streamrt.connectors.sources.files import FileSource
     from streamrt.connectors.sources.gcs_files import GCSFileSource
     from streamrt.connectors.sources.http_polling import HTTPPollingSource
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from streamrt.connectors.sources.mqtt import MQTTSource
     from streamrt.connectors.sources.mysql_cdc import MySQLCdcSource
     from streamrt.connectors.sources.mysql_cdc_lite import MySqlCdcLiteSource
+    from streamrt.connectors.sources.numbers import NumberSequenceSource
     from streamrt.connectors.sources.polars import PolarsDataFrameSource
     from streamrt.connectors.sources.postgres_cdc import PostgresCdcSource
     from streamrt.connectors.sources.pubsub import PubSubSource
@@ -114,6 +116,7 @@ _MODULES = {
     "sinks.tdengine": ("TDengineSink",),
     "sinks.webhook": ("WebhookSink",),
     "sources.azure_files": ("AzureFileSource",),
+    "sources.collection": ("CollectionSource",),
     "sources.files": ("FileSource",),
     "sources.gcs_files": ("GCSFileSource",),
     "sources.http_polling": ("HTTPPollingSource",),
@@ -124,6 +127,7 @@ _MODULES = {
     "sources.mqtt": ("MQTTSource",),
     "sources.mysql_cdc": ("MySQLCdcSource",),
     "sources.mysql_cdc_lite": ("MySqlCdcLiteSource",),
+    "sources.numbers": ("NumberSequenceSource",),
     "sources.polars": ("PolarsDataFrameSource",),
     "sources.postgres_cdc": ("PostgresCdcSource",),
     "sources.pubsub": ("PubSubSource",),
@@ -146,6 +150,7 @@ __all__ = [
     "CSVSink",
     "CSVSource",
     "ClickHouseSink",
+    "CollectionSource",
     "DeltaSink",
     "DriverSink",
     "DuckDBSink",
@@ -174,6 +179,7 @@ __all__ = [
     "MySQLSink",
     "MySqlCdcLiteSource",
     "Neo4jSink",
+    "NumberSequenceSource",
     "OpenSearchSink",
     "PandasDataFrameSource",
     "PolarsDataFrameSource",

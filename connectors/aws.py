@@ -11,7 +11,7 @@ from streamrt.connectors.credentials import Credential, CredentialInput
 from streamrt.connectors.failures import PassingError, RequestError
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 
-__all__ = ["AWSClient", "AWSService"]
+__all__ = ["AWSClient", "AWSService", "is_about_access"]
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 30
@@ -198,6 +198,19 @@ def _answered(response: Mapping[str, Any], credentials_change: bool) -> RequestE
         return (PassingError if passing else RequestError)(f"it refuses the credentials ({code})", code=code)
     passing = status >= 500 or bool(_PASSING.search(code))
     return (PassingError if passing else RequestError)(f"it answers {code}", code=code)
+
+
+def is_about_access(code: str) -> bool:
+    """Return whether a code for one record is about rights or keys: all other records would get it, too.
+
+    Args:
+        code: an error code of a service.
+
+    Example:
+        >>> is_about_access("KMSAccessDeniedException"), is_about_access("InvalidMessageContents")
+        (True, False)
+    """
+    return bool(_REFUSED.search(code)) or "kms" in code.lower()
 
 
 def _environment(*names: str) -> str | None:

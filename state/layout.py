@@ -84,6 +84,7 @@ __all__ = [
     "owner_of",
     "record_prefix",
     "split_expiry_key",
+    "split_key",
     "split_prefix",
     "split_timer_index_key",
     "timer_bound_key",
@@ -154,6 +155,22 @@ def split_prefix(prefix: bytes) -> tuple[int, bytes]:
     while prefix[at] > 0x7F:
         at += 1
     return prefix[0], prefix[at + 1 :]
+
+
+def split_key(key: bytes) -> tuple[int, bytes, bytes]:
+    r"""Return the tag and the bytes of the record key in a store key, and the rest, such as the bytes of the state key.
+
+    Example:
+        >>> split_key(record_prefix(BYTES_KEY, b"ab") + b'"total"')
+        (1, b'ab', b'"total"')
+    """
+    at, length, shift = 2, 0, 0
+    while True:
+        length |= (key[at] & 0x7F) << shift
+        at += 1
+        if key[at - 1] <= 0x7F:
+            return key[1], key[at : at + length], key[at + length :]
+        shift += 7
 
 
 def record_prefix(tag: int, key: bytes) -> bytes:

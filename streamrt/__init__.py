@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamrt.records import MessageContext
     from streamrt.runtime.driver.lifecycle import ApplicationStatus
     from streamrt.runtime.driver.restart import RestartPolicy
+    from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
     from streamrt.state import RocksDBOptions, State
     from streamrt.topics import DeadLetters, Topic
     from streamrt.tracing import Tracing
@@ -34,6 +35,8 @@ _HOMES = {
     "RestartPolicy": "streamrt.runtime.driver.restart",
     "RocksDBOptions": "streamrt.state",
     "State": "streamrt.state",
+    "StateAnswer": "streamrt.runtime.driver.stored_state",
+    "StateEntry": "streamrt.runtime.driver.stored_state",
     "StreamingDataFrame": "streamrt.dataframe",
     "StreamingSeries": "streamrt.dataframe",
     "TaskContext": "streamrt.process",
@@ -58,6 +61,8 @@ __all__ = [
     "RestartPolicy",
     "RocksDBOptions",
     "State",
+    "StateAnswer",
+    "StateEntry",
     "StreamingDataFrame",
     "StreamingSeries",
     "TaskContext",

@@ -46,8 +46,8 @@ from streamrt.runtime.driver.definition import ApplicationDefinition, Environmen
 from streamrt.runtime.driver.directory import clear
 from streamrt.runtime.driver.exits import end_readably, unless_stopped
 from streamrt.runtime.driver.forget import forget_store
-from streamrt.runtime.driver.observed import ObservedApplication
 from streamrt.runtime.driver.progress import ProgressSnapshot
+from streamrt.runtime.driver.queried import QueriedApplication
 from streamrt.runtime.driver.restart import RestartPolicy, require_policy
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
@@ -68,7 +68,7 @@ logger = logging.getLogger("streamrt")
 _TICK_S = 0.1
 
 
-class Application(ObservedApplication):
+class Application(QueriedApplication):
     """A stream processing application: reads topics, processes their records with dataframes on Spark, writes topics.
 
     A setting with its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
@@ -585,7 +585,9 @@ class Application(ObservedApplication):
         self._progress = self._progress.next_run()
         ends = StopConditions(count, timeout)
         ways = (self._stop, self._discard, self._progress, self._control)
-        return ApplicationRun(self._definition, self._environment, ends, collect, *ways, self._lag).run()
+        announced = "" if self._server is None else self._server.announced
+        watched = (self._lag, self._queries, announced)
+        return ApplicationRun(self._definition, self._environment, ends, collect, *ways, *watched).run()
 
     def _prepare_topic(self, name: str) -> None:
         """Create a topic of the application, if it is missing, before a producer or consumer uses it."""
@@ -613,3 +615,8 @@ class Application(ObservedApplication):
 def definition_of(app: Application) -> ApplicationDefinition:
     """Return the definition of an application, for the test driver and for tests."""
     return app._definition
+
+
+def environment_of(app: Application) -> Environment:
+    """Return where an application runs, for commands that look at its cluster."""
+    return app._environment

@@ -39,6 +39,9 @@ __all__ = [
     "SourceError",
     "StaleTokenError",
     "StateError",
+    "StateNotOwnedError",
+    "StateQueryError",
+    "StateUnavailableError",
     "StoreCorruptedError",
     "StoreLockedError",
     "StoreVersionError",
@@ -251,6 +254,30 @@ class TransactionError(StreamRTError):
 
 class StateError(StreamRTError):
     """State cannot be used without the risk of wrong results."""
+
+
+class StateQueryError(StreamRTError):
+    """State could not be queried: the store has another kind, or its data cannot be read."""
+
+
+class StateNotOwnedError(StateQueryError):
+    """Another instance owns the partition of the key.
+
+    Attributes:
+        owner: URL of its control address; None if it has none, or it is unknown.
+    """
+
+    owner: str | None = None
+
+
+class StateUnavailableError(StateQueryError):
+    """The partition of the key moves, or its state is being restored: the same query may succeed soon.
+
+    Attributes:
+        retry_after_s: seconds after which to ask again.
+    """
+
+    retry_after_s: float = 1.0
 
 
 class ChangelogError(StateError):

@@ -13,12 +13,16 @@ from typing import Any
 
 from streamrt.errors import ConfigurationError
 
-__all__ = ["Secret", "accept_secrets", "collect_secrets"]
+__all__ = ["Secret", "accept_secrets", "collect_secrets", "masked"]
 
 # Secrets by reference, of this process and received from others. A secret has one reference.
 _texts: dict[str, str] = {}
 _references: dict[str, str] = {}
 _collected: ContextVar[dict[str, str] | None] = ContextVar("streamrt_collected_secrets", default=None)
+
+
+_SHORTEST_MASKED = 6
+"""Shorter secrets occur in texts by chance, and are not masked there."""
 
 
 class Secret:
@@ -76,6 +80,20 @@ def accept_secrets(collected: Mapping[str, str]) -> None:
     """Register secrets that another process has collected."""
     _texts.update(collected)
     _references.update({text: reference for reference, text in collected.items()})
+
+
+def masked(text: str) -> str:
+    """Return a text without the secrets that this process has received or sent, such as the message of a user's error.
+
+    Example:
+        >>> accept_secrets({"reference": "open-sesame"})
+        >>> masked("cannot log in with open-sesame")
+        'cannot log in with ***'
+    """
+    for secret in sorted(_texts.values(), key=len, reverse=True):
+        if len(secret) >= _SHORTEST_MASKED:
+            text = text.replace(secret, "***")
+    return text
 
 
 def _resolved(reference: str) -> Secret:

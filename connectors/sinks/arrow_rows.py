@@ -26,16 +26,20 @@ class ArrowRows:
         metadata: whether the columns `_timestamp` and `_key` are added.
         extend: whether the target gets columns that it lacks.
         times: whether the target has a type for times of day.
+        ignores_case: whether names of columns that differ in their case only are the same in the target.
 
     Attributes:
         metadata: whether the columns `_timestamp` and `_key` are added.
     """
 
-    def __init__(self, target: str, *, metadata: bool, extend: bool, times: bool = False) -> None:
+    def __init__(
+        self, target: str, *, metadata: bool, extend: bool, times: bool = False, ignores_case: bool = False
+    ) -> None:
         self._target = target
         self.metadata = metadata
         self._extend = extend
         self._times = times
+        self._ignores_case = ignores_case
 
     def table(self, batches: Sequence[SinkBatch], existing: "pyarrow.Schema | None") -> "pyarrow.Table":
         """Return the rows of batches, with the columns that they have values for.
@@ -59,6 +63,8 @@ class ArrowRows:
                 values[number] = field
         if existing is None:
             existing = pyarrow.schema(self.metadata_fields())
+        if self._ignores_case:
+            self._check_case(columns, items, existing)
         for field in existing:
             if not field.nullable:
                 columns.setdefault(field.name, [None] * len(items))
@@ -90,21 +96,46 @@ class ArrowRows:
         if not isinstance(item.value, Mapping):
             raise SinkError(
                 f"the value of {_place(batch, item)} is of type {type(item.value).__name__}: rows are made of dicts, so "
-                "convert it with apply() before sink()"
+                "convert it with apply() before sink()",
+                batch.record_of(item),
             )
         row = dict(item.value)
         for column in row:
             if not isinstance(column, str) or not column or "\0" in column or not _is_unicode(column):
-                raise SinkError(f"a field of {_place(batch, item)} has no usable name of a column")
+                raise SinkError(
+                    f"a field of {_place(batch, item)} has no usable name of a column", batch.record_of(item)
+                )
         if not self.metadata:
             return row
         for column in (TIMESTAMP_COLUMN, KEY_COLUMN):
             if column in row:
                 raise SinkError(
                     f"the value of {_place(batch, item)} has the field {column!r}, which the sink adds: rename it, or pass "
-                    "include_metadata=False to the sink"
+                    "include_metadata=False to the sink",
+                    batch.record_of(item),
                 )
         return {TIMESTAMP_COLUMN: _Milliseconds(item.timestamp), KEY_COLUMN: _key_text(item.key), **row}
+
+    def _check_case(
+        self,
+        columns: Mapping[str, list[Any]],
+        items: Sequence[tuple[SinkBatch, SinkItem]],
+        existing: "pyarrow.Schema",
+    ) -> None:
+        """Refuse a column whose name differs from that of another one in its case only."""
+        spellings = {name.lower(): name for name in existing.names}
+        for column, values in columns.items():
+            found = next((each for value, each in zip(values, items, strict=True) if value is not None), None)
+            if found is None:
+                continue
+            other = spellings.setdefault(column.lower(), column)
+            if other != column:
+                batch, item = found
+                raise SinkError(
+                    f"column {column!r} of {_place(batch, item)} differs from column {other!r} of {self._target} in its case "
+                    "only, whose names are case-insensitive: rename the field before sink()",
+                    batch.record_of(item),
+                )
 
     def _array(
         self, column: str, values: list[Any], items: Sequence[tuple[SinkBatch, SinkItem]], field: "pyarrow.Field | None"
@@ -141,7 +172,7 @@ class ArrowRows:
         for value, (batch, item) in zip(values, items, strict=True):
             where = f"column {column!r} of {self._target} cannot hold the value of {_place(batch, item)}"
             if value is None and field is not None and not field.nullable:
-                return SinkError(f"{where}: it is null, and the column is required")
+                return SinkError(f"{where}: it is null, and the column is required", batch.record_of(item))
             try:
                 unified = self._unified(kind, pyarrow.array([value]).type)
                 if unified is not None:
@@ -151,7 +182,8 @@ class ArrowRows:
                 # The texts of these errors quote values.
                 holds = "" if kind is None else f", and the column is {kind}"
                 return SinkError(
-                    f"{where}: it is of type {type(value).__name__}{holds}; convert it with apply() before sink()"
+                    f"{where}: it is of type {type(value).__name__}{holds}; convert it with apply() before sink()",
+                    batch.record_of(item),
                 )
         return SinkError(f"the values of column {column!r} of {self._target} have no common type")
 
@@ -164,10 +196,11 @@ class ArrowRows:
     ) -> None:
         if field is not None or self._extend:
             return
-        origin = next(_place(*each) for value, each in zip(values, items, strict=True) if value is not None)
+        batch, item = next(each for value, each in zip(values, items, strict=True) if value is not None)
         raise SinkError(
-            f"column {column!r} does not exist in {self._target}, and the sink adds no columns ({origin}): add it, or drop "
-            "the field before sink()"
+            f"column {column!r} does not exist in {self._target}, and the sink adds no columns ({_place(batch, item)}): add "
+            "it, or drop the field before sink()",
+            batch.record_of(item),
         )
 
     def _unified(self, target: "pyarrow.DataType | None", found: "pyarrow.DataType") -> "pyarrow.DataType | None":

@@ -9,6 +9,7 @@ __init__ -> pickled  -------> start() -> setup()                          once, 
                               add() ... add() -> flush()                  once for each commit
                               add() ... on_paused()                       the commit was given up:
                               add() ... flush()                           the same records come again
+                              close()                                     the process no longer uses the sink
 ```
 
 The records of one commit come from one partition. `flush` returns before the offsets of these records are committed. A
@@ -60,6 +61,9 @@ class BaseSink(abc.ABC):
 
             def on_paused(self) -> None:
                 self._waiting = []
+
+            def close(self) -> None:
+                self._client.close()
         ```
     """
 
@@ -129,6 +133,16 @@ class BaseSink(abc.ABC):
 
     def on_paused(self) -> None:  # noqa: B027 - a sink without a buffer has nothing to drop
         """Drop the values that were added and not flushed: the commit was abandoned, the same records come again."""
+
+    def close(self) -> None:  # noqa: B027 - a sink without a client has nothing to close
+        """Close what `setup` opened: the process no longer uses the sink. `start` may follow and opens it again.
+
+        Write nothing here: what was not flushed is not committed, and comes again. A process that is killed does not call
+        it, and neither do the processes of tasks in micro-batch mode when Spark ends them.
+
+        Raises:
+            Exception: is logged; nothing else follows from it.
+        """
 
 
 class BatchingSink(BaseSink):

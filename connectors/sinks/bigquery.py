@@ -278,7 +278,8 @@ class BigQuerySink(BatchingSink):
                 raise PassingError("a new column is not known everywhere yet")
             column = f" in column {cause['location']!r}" if cause.get("location") else ""
             reason = f"the BigQuery table {self._table} answers {cause.get('reason')}{column}"
-            raise self._refused(rows[problem["index"]].item, batch, reason)
+            of_value = cause.get("reason") == "invalid"
+            raise self._refused(rows[problem["index"]].item, batch, reason, of_value=of_value)
 
     def _read_schema(self) -> Any:
         """Read the schema; create the table if it does not exist."""
@@ -340,6 +341,10 @@ class BigQuerySink(BatchingSink):
     def _failed(self, error: RequestError, doing: str) -> BigQuerySinkException:
         return BigQuerySinkException(f"BigQuerySink cannot {doing} the BigQuery table {self._table}: {error}")
 
-    def _refused(self, item: SinkItem, batch: SinkBatch, reason: str) -> BigQuerySinkException:
+    def _refused(
+        self, item: SinkItem, batch: SinkBatch, reason: str, *, of_value: bool = True
+    ) -> BigQuerySinkException:
+        """Return the error for an item; only one whose value is the reason may be skipped."""
         record = f"{batch.topic}[{batch.partition}] offset {item.offset}"
-        return BigQuerySinkException(f"BigQuerySink cannot write {record} to {self._table}: {reason}")
+        message = f"BigQuerySink cannot write {record} to {self._table}: {reason}"
+        return BigQuerySinkException(message, batch.record_of(item) if of_value else None)

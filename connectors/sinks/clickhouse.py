@@ -269,6 +269,10 @@ class ClickHouseSink(BatchingSink):
             self._client, self._close, self._columns = client, close, columns
         return self._client
 
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
+
     def _disconnect(self) -> None:
         close, self._client, self._close = self._close, None, None
         if close is not None:

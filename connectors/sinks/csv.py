@@ -110,9 +110,19 @@ class CSVSink(BatchingSink):
         except UnicodeEncodeError as error:
             raise SinkError(
                 f"the records {batch.first_offset} to {batch.last_offset} of {batch.topic}[{batch.partition}] cannot be "
-                f"written to {self._path}: {error.object[error.start : error.end]!r} has no form in UTF-8"
+                f"written to {self._path}: {error.object[error.start : error.end]!r} has no form in UTF-8",
+                self._without_utf8(batch),
             ) from error
         self._append(data)
+
+    def _without_utf8(self, batch: SinkBatch) -> tuple[str, int, int] | None:
+        """Return the first record whose row has no form in UTF-8."""
+        for item in batch:
+            try:
+                "".join(map(str, self._row(item, batch))).encode()
+            except UnicodeEncodeError:
+                return batch.record_of(item)
+        return None
 
     def _row(self, item: SinkItem, batch: SinkBatch) -> tuple[Any, ...]:
         key, value = self._key_serializer(item.key), self._value_serializer(item.value)

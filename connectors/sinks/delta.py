@@ -134,7 +134,9 @@ class DeltaSink(TransactionalSink):
         self._options = Secret(
             json.dumps({} if callable(storage_options) else _texts("storage_options", storage_options or {}))
         )
-        self._rows = ArrowRows(f"table {self._uri!r}", metadata=include_metadata, extend=schema_mode == "merge")
+        self._rows = ArrowRows(
+            f"table {self._uri!r}", metadata=include_metadata, extend=schema_mode == "merge", ignores_case=True
+        )
         self._retries = retries or _RETRIES
         self._table: Any = None
         self._hidden: tuple[str, ...] = ()
@@ -236,7 +238,7 @@ class DeltaSink(TransactionalSink):
 
         schema = self._schema
         if schema is None:
-            rows = ArrowRows(f"table {self._uri!r}", metadata=self._rows.metadata, extend=True)
+            rows = ArrowRows(f"table {self._uri!r}", metadata=self._rows.metadata, extend=True, ignores_case=True)
             schema = rows.table(batches, None).schema
         elif self._rows.metadata:
             lacking = [field for field in self._rows.metadata_fields() if schema.get_field_index(field.name) < 0]

@@ -161,7 +161,7 @@ class InfluxDB3Sink(BatchingSink):
             write_port_overwrite=self._port,
             write_client_options={"write_options": WriteOptions(write_type=WriteType.synchronous)},
         )
-        # Sinks are not told when they are no longer needed.
+        # For a sink that is not closed.
         weakref.finalize(self, _close, client)
         try:
             # A comment writes nothing. Servers that do not know comments refuse it, after they have checked the token.
@@ -171,6 +171,12 @@ class InfluxDB3Sink(BatchingSink):
         except RefusedWriteError as error:
             if error.status in (401, 403, 404):
                 raise SinkError(f"{_OWNER} cannot write to {self._target}: {error}") from error
+
+    def close(self) -> None:
+        """Close the connections; `start` opens others."""
+        if self._client is not None:
+            _close(self._client)
+        self._client = None
 
     def write(self, batch: SinkBatch) -> None:
         """Write the points of one partition.

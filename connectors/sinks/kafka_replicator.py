@@ -220,6 +220,10 @@ class KafkaReplicatorSink(BatchingSink):
         )
         return SinkBackpressureError(_RETRY_S, reason) if passes else SinkError(reason)
 
+    def close(self) -> None:
+        """Drop the producer; what was flushed has arrived."""
+        self._drop_producer()
+
     def _drop_producer(self) -> None:
         """Forget the records that wait: their batch comes again, and must not be overtaken by itself."""
         producer, self._producer = self._producer, None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from streamrt.connectors.argument_checks import checked_text
-from streamrt.connectors.aws import AWSClient, AWSService
+from streamrt.connectors.aws import AWSClient, AWSService, is_about_access
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 from streamrt.connectors.credentials import CredentialInput
 from streamrt.connectors.failures import PassingError, RequestError
@@ -170,7 +170,9 @@ class KinesisSink(BatchingSink):
             ]
             for entry, code in failed:
                 if code not in ("ProvisionedThroughputExceededException", "InternalFailure"):
-                    raise self._serializers.refused(entry.item, batch, f"{self._target} answers {code}")
+                    of_value = not is_about_access(code)
+                    reason = f"{self._target} answers {code}"
+                    raise self._serializers.refused(entry.item, batch, reason, of_value=of_value)
             if failed:
                 remaining = _to_repeat(remaining, results)
                 raise PassingError(f"{len(failed)} records were refused for now ({failed[0][1]})")

@@ -4,9 +4,10 @@ Lines are made here and not by the client libraries: these drop what has no form
 of the server does not name the record.
 """
 
+import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
@@ -181,7 +182,10 @@ class LineProtocol:
             raise _NoLineError(f"its time is a {type(time).__name__}, not an int of 64 bits, a str or a datetime")
         return time
 
-    def _names(self, names: Any, value: dict[str, Any], parameter: str) -> list[str]:
+    def _names(self, names: Any, value: dict[str, Any], parameter: str) -> Sequence[str]:
+        if isinstance(names, tuple):
+            # They were checked at the beginning.
+            return names
         found = self._call(names, value, parameter)
         if isinstance(found, str) or not isinstance(found, Iterable):
             raise _NoLineError(f"{parameter} returned a {type(found).__name__}, not a list of names")
@@ -216,6 +220,12 @@ def _name(name: Any, kind: str) -> str:
     """Return an escaped name of a measurement, a tag or a field."""
     if not isinstance(name, str) or not name:
         raise _NoLineError(f"the name of a {kind} is {'empty' if name == '' else f'a {type(name).__name__}'}")
+    return _escaped_name(name, kind)
+
+
+# Most names come with each item. Those that come from data have no end.
+@functools.lru_cache(maxsize=1_024)
+def _escaped_name(name: str, kind: str) -> str:
     # The protocol has no form for these.
     if _LINE_ENDS.search(name) or name.endswith("\\") or name.startswith("#") or not _has_utf8(name):
         raise _NoLineError(
@@ -245,6 +255,8 @@ def _tag(name: str, tag: Any) -> str:
 
 
 def _has_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -311,7 +323,11 @@ def write_items(
             first, last = items[0].offset, items[-1].offset
             offsets = f"offset {first}" if len(items) == 1 else f"offsets {first} to {last}"
             where = f"{batch.topic}[{batch.partition}] {offsets}"
-            raise SinkError(f"{owner} cannot write {where} to {target}: {error}{explained(error.text)}") from error
+            is_about_value = len(items) == 1 and error.status in (400, 413, 422)
+            raise SinkError(
+                f"{owner} cannot write {where} to {target}: {error}{explained(error.text)}",
+                batch.record_of(items[0]) if is_about_value else None,
+            ) from error
     half = len(items) // 2
     write_items(owner, items[:half], batch, write, target)
     write_items(owner, items[half:], batch, write, target)

@@ -378,6 +378,10 @@ class MongoDBSink(BatchingSink):
                 f"MongoDBSink got unsupported settings among {names}: it takes those of pymongo.MongoClient"
             ) from None
 
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
+
     def _disconnect(self) -> None:
         close, self._client, self._close = self._close, None, None
         if close is not None:

@@ -33,6 +33,8 @@ _OWNER = "MQTTSink"
 _CHUNK = 500
 # Of the standard; brokers often allow less.
 _LARGEST_PAYLOAD = 268_435_455
+# Topic name invalid, packet too large, payload format invalid. Others, such as missing rights, concern more messages.
+_ABOUT_VALUE = (0x90, 0x95, 0x99)
 
 
 class MQTTSink(BatchingSink):
@@ -146,12 +148,16 @@ class MQTTSink(BatchingSink):
             SinkError: if the broker cannot be reached or refuses the connection.
         """
         self._connections = []
-        # Sinks are not told when they are no longer needed; connections have threads.
+        # For a sink that is not closed; connections have threads.
         weakref.finalize(self, _close, self._connections)
         try:
             self._connected()
         except PassingError as error:
             raise SinkError(f"{_OWNER} cannot connect: {error}") from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        _close(self._connections)
 
     def write(self, batch: SinkBatch) -> None:
         """Publish the values of one partition, and wait for the acknowledgements.
@@ -215,7 +221,8 @@ class MQTTSink(BatchingSink):
                 connection.close()
                 if is_busy(reason):
                     raise PassingError(f"{self._settings.address} is busy: {reason}")
-                raise self._problem(offset, batch, f"the broker answers: {reason}")
+                of_value = reason.value in _ABOUT_VALUE
+                raise self._problem(offset, batch, f"the broker answers: {reason}", of_value=of_value)
         complete = len(reasons) == min(len(waiting), connection.window)
         del waiting[: len(reasons)]
         if not complete:
@@ -248,9 +255,10 @@ class MQTTSink(BatchingSink):
             raise self._problem(item.offset, batch, f"it has more than {_LARGEST_PAYLOAD} bytes")
         return item.offset, topic, bytes(data), retain, properties
 
-    def _problem(self, offset: int, batch: SinkBatch, reason: str) -> SinkError:
+    def _problem(self, offset: int, batch: SinkBatch, reason: str, *, of_value: bool = True) -> SinkError:
         return SinkError(
-            f"{_OWNER} cannot publish {batch.topic}[{batch.partition}] offset {offset} to {self._settings.address}: {reason}"
+            f"{_OWNER} cannot publish {batch.topic}[{batch.partition}] offset {offset} to {self._settings.address}: {reason}",
+            (batch.topic, batch.partition, offset) if of_value else None,
         )
 
 

@@ -1,9 +1,13 @@
 """A sink of Neo4j: a Cypher query runs for each value."""
 
+import functools
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from streamrt.connectors.argument_checks import check_texts, checked_choice, checked_count
+from streamrt.connectors.argument_checks import check_texts, checked_choice, checked_count, checked_seconds
+from streamrt.connectors.background import StoppedError, call_in_background
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 from streamrt.connectors.credentials import Credential, CredentialInput
 from streamrt.connectors.failures import PassingError, first_line
@@ -20,7 +24,7 @@ from streamrt.connectors.sinks.common import (
     text_key,
     type_name,
 )
-from streamrt.errors import ArgumentTypeError, SinkError
+from streamrt.errors import ArgumentTypeError, SinkBackpressureError, SinkError
 
 if TYPE_CHECKING:
     import neo4j
@@ -35,8 +39,14 @@ WITH __record.value AS event, __record.value AS __value, __record.key AS __key, 
  __record.timestamp AS __timestamp, __record.topic AS __topic, __record.partition AS __partition,
  __record.offset AS __offset, __record.id AS __id
 """
+_GRACE_S = 5.0
+_RETRY_AFTER_S = 5.0
 # What the client raises for values that it cannot send.
 _UNSENDABLE = (OverflowError, TypeError, ValueError, RecursionError)
+
+
+class _HangingError(PassingError):
+    """The server does not answer."""
 
 
 class Neo4jSink(BatchingSink):
@@ -61,6 +71,8 @@ class Neo4jSink(BatchingSink):
         database: name of the database; None for the user's home database.
         scheme: the scheme of the connection: "bolt" for one server; "neo4j" for the addresses that a cluster
             announces; with "+s" for TLS, and with "+ssc" for TLS without verification.
+        timeout: seconds that the server may take for a transaction. It ends a longer one. If it hangs, the sink gives its
+            connections up 5 seconds later, and pauses.
         on_client_connect_success: called without arguments after `setup` succeeds.
         on_client_connect_failure: called with the exception when `setup` fails.
         kwargs: more settings of `neo4j.GraphDatabase.driver`, such as `max_connection_lifetime`.
@@ -96,6 +108,7 @@ class Neo4jSink(BatchingSink):
         *,
         database: str | None = None,
         scheme: Scheme = "bolt",
+        timeout: float = 120.0,
         on_client_connect_success: ClientConnectSuccessCallback | None = None,
         on_client_connect_failure: ClientConnectFailureCallback | None = None,
         **kwargs: Any,
@@ -108,6 +121,7 @@ class Neo4jSink(BatchingSink):
         checked_count("Neo4jSink", "port", port, 1, 65_535)
         checked_count("Neo4jSink", "chunk_size", chunk_size)
         checked_choice("Neo4jSink", "scheme", scheme, get_args(Scheme))
+        self._timeout_s = checked_seconds("Neo4jSink", "timeout", timeout)
         self._uri = f"{scheme}://{host}:{port}"
         self._target = f"{f'database {database}' if database else 'the home database'} of Neo4j at {host}:{port}"
         self._username = username
@@ -136,9 +150,12 @@ class Neo4jSink(BatchingSink):
         """
         import neo4j.exceptions as errors
 
-        try:
+        def explain() -> None:
             with self._session() as session:
                 session.run("EXPLAIN " + self._query, records=[]).consume()
+
+        try:
+            self._bounded(explain)
         except PassingError as error:
             raise SinkError(f"Neo4jSink cannot reach {self._target}: {error}") from None
         except (errors.Neo4jError, errors.DriverError, OSError) as error:
@@ -193,13 +210,19 @@ class Neo4jSink(BatchingSink):
         """Run the query in a transaction; return the error if it will not pass."""
         import neo4j.exceptions as errors
 
-        try:
-            with self._session() as session, session.begin_transaction() as transaction:
+        def run() -> None:
+            with self._session() as session, session.begin_transaction(timeout=self._timeout_s) as transaction:
                 transaction.run(self._query, records=records).consume()
                 if commit:
                     transaction.commit()
                 else:
                     transaction.rollback()
+
+        try:
+            self._bounded(run)
+        except _HangingError as error:
+            # It has taken long enough: no further attempts before the pause.
+            raise SinkBackpressureError(_RETRY_AFTER_S, f"{self._target}: {error}") from None
         except _UNSENDABLE as error:
             return error
         except (errors.Neo4jError, errors.DriverError, OSError) as error:
@@ -216,11 +239,33 @@ class Neo4jSink(BatchingSink):
         if isinstance(value, Mapping):
             for name, part in value.items():
                 try:
-                    with self._session() as session:
-                        session.run("RETURN 0", part={name: part}).consume()
+                    self._bounded(functools.partial(self._send_part, {name: part}))
                 except _UNSENDABLE:
                     return f"column {name!r} of "
         return ""
+
+    def _send_part(self, part: Mapping[str, Any]) -> None:
+        with self._session() as session:
+            session.run("RETURN 0", part=part).consume()
+
+    def _bounded(self, request: Callable[[], None]) -> None:
+        """Make a request, and give it up with its connections if the server hangs: the client would wait for ever.
+
+        Raises:
+            _HangingError: if there is no answer in time.
+            Exception: the error of the request.
+        """
+        # The server ends a query that takes too long before this does.
+        limit_s = self._timeout_s + _GRACE_S
+        deadline = time.monotonic() + limit_s
+        try:
+            call_in_background(request, lambda: time.monotonic() < deadline)
+        except StoppedError:
+            close, self._driver, self._close = self._close, None, None
+            if close is not None:
+                # It says goodbye, which may hang, too.
+                threading.Thread(target=close, name="streamrt-request", daemon=True).start()
+            raise _HangingError(f"it does not answer within {limit_s:g} s") from None
 
     def _session(self) -> "neo4j.Session":
         if self._driver is None:
@@ -233,11 +278,17 @@ class Neo4jSink(BatchingSink):
 
         settings = {
             "connection_timeout": 10.0,
+            # Bounds the login, too: a server that accepts connections may not answer.
+            "connection_acquisition_timeout": 20.0,
             # Advice on the query is for those who write it, not for the log of each chunk.
             "notifications_min_severity": "OFF",
             **self._settings.reveal(),
         }
         return neo4j.GraphDatabase.driver(self._uri, auth=(self._username, password), **settings)
+
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
 
     def _disconnect(self) -> None:
         close, self._driver, self._close = self._close, None, None
@@ -255,6 +306,8 @@ class Neo4jSink(BatchingSink):
         if isinstance(error, errors.ServiceUnavailable | errors.SessionExpired | OSError):
             return PassingError(first_line(error).rstrip(":."))
         code = getattr(error, "code", None) or type_name(error)
+        if "TransactionTimedOut" in code:
+            return PassingError(f"its query takes more than {self._timeout_s:g} s")
         retryable = isinstance(error, errors.Neo4jError | errors.DriverError) and error.is_retryable()
         return PassingError(f"it answers {code}") if retryable else self._unusable(f"it answers {code}")
 

@@ -202,6 +202,8 @@ class RedisSink(BatchingSink):
 
         client = self._connected()
         try:
+            if self._set_together(client, chunk):
+                return
             pipeline = client.pipeline(transaction=False)
             for command in chunk:
                 if command.value is None:
@@ -224,6 +226,24 @@ class RedisSink(BatchingSink):
                 f"RedisSink cannot store {origin(batch, command.item)} in {self._target}: {_words(answer)}",
                 batch.record_of(command.item),
             )
+
+    def _set_together(self, client: "redis.Redis", chunk: list[_Command]) -> bool:
+        """Set all keys with one command, which takes half of the time of one for each; return False if that cannot be.
+
+        The last value of a key counts, as with one command for each.
+        """
+        import redis
+
+        if self._ttl_ms is not None or any(command.value is None for command in chunk):
+            return False
+        try:
+            client.execute_command("MSET", *(part for command in chunk for part in command[1:]))
+        except redis.ResponseError as error:
+            if self._passes(error):
+                raise
+            # It does not say which value is refused, or the user may run SET alone.
+            return False
+        return True
 
     def _connected(self) -> "redis.Redis":
         import redis
@@ -257,6 +277,10 @@ class RedisSink(BatchingSink):
             socket_timeout=self._socket_timeout,
             **settings,
         )
+
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
 
     def _disconnect(self) -> None:
         client, self._redis = self._redis, None

@@ -340,6 +340,10 @@ class SearchSink(BatchingSink):
         """Whether a function returns the credentials, so that the next ones may differ."""
         return self._password is not None and self._password.changes
 
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
+
     def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:

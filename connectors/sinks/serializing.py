@@ -111,17 +111,19 @@ class Serializers:
         except UnicodeEncodeError:
             raise self.refused(item, batch, "value_serializer returned text that has no form in UTF-8") from None
 
-    def refused(self, item: SinkItem, batch: SinkBatch, reason: str) -> SinkError:
+    def refused(self, item: SinkItem, batch: SinkBatch, reason: str, *, of_value: bool = True) -> SinkError:
         """Return the error for an item that cannot be written.
 
         Args:
             item: the item.
             batch: its batch.
             reason: why, as a clause.
+            of_value: whether its value is the reason. Otherwise others would be refused, too, and `on_error` must not
+                skip one after the other.
         """
         return SinkError(
             f"{self._sink} cannot write {batch.topic}[{batch.partition}] offset {item.offset}: {reason}",
-            batch.record_of(item),
+            batch.record_of(item) if of_value else None,
         )
 
     def _made(self, serializer: ItemSerializer, given: Any, what: str, item: SinkItem, batch: SinkBatch) -> str | bytes:

@@ -173,6 +173,10 @@ class SQLSink(TransactionalSink):
     def destination(self) -> str:  # noqa: D102
         return self._table_name if isinstance(self._table_name, str) else "?"
 
+    @property
+    def keeps_positions(self) -> bool:  # noqa: D102
+        return self._position_table is not None
+
     def setup(self) -> None:
         """Connect, and create the table of positions.
 
@@ -224,7 +228,7 @@ class SQLSink(TransactionalSink):
         self._requested(write, f"writing to {', '.join(repr(rows.table) for rows in tables) or 'no table'}")
 
     def __del__(self) -> None:
-        # Nothing tells a sink that its process ends: each commit is durable without that.
+        # For a sink that was not closed; each commit is durable without that.
         connection, self._connection = getattr(self, "_connection", None), None
         if connection is not None:
             with contextlib.suppress(Exception):
@@ -244,6 +248,10 @@ class SQLSink(TransactionalSink):
     def _reconnect(self) -> None:
         self._disconnect()
         self._connection = self._connect()
+
+    def close(self) -> None:
+        """Close the connection; `start` opens another one."""
+        self._disconnect()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -435,10 +443,15 @@ class SQLSink(TransactionalSink):
                         f"column {column!r} of the primary key of table {rows.table!r} is null in {place}", place.record
                     )
         if added and not self._schema_auto_update:
-            lacking = "table" if not existing else f"column {next(iter(added))!r} of table"
+            column = next(iter(added))
+            lacking = "table" if not existing else f"column {column!r} of table"
+            place = next(
+                place for row, place in zip(rows.rows, rows.places, strict=True) if row.get(column) is not None
+            )
             raise SinkError(
-                f"{lacking} {rows.table!r} does not exist, and schema_auto_update=False ({rows.places[0]}): create it, or "
-                "drop the field before sink()"
+                f"{lacking} {rows.table!r} does not exist, and schema_auto_update=False ({place}): create it, or "
+                "drop the field before sink()",
+                place.record if existing else None,
             )
         if not existing and not added:
             raise SinkError(

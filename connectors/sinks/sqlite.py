@@ -93,6 +93,30 @@ class SQLiteSink(SQLSink):
         self._path = Path(path)
         self._timeout = timeout
 
+    def setup(self) -> None:
+        """Open the database, and create the table of positions.
+
+        Raises:
+            SinkError: if the database cannot be opened, stays locked, or the table cannot be created.
+        """
+        try:
+            super().setup()
+        except (SinkError, sqlite3.Error) as error:
+            self._disconnect()
+            # A locked or full database is the reason, whichever step has met it first.
+            reason = error.__cause__ if isinstance(error, SinkError) else error
+            if reason is None or not self._passes(reason):
+                raise
+            raise SinkError(
+                f"the sink {self.name} cannot prepare the database {self._path}: {self._reason(reason)}; "
+                f"{self._cure(str(reason))}"
+            ) from reason
+
+    def _cure(self, reason: str) -> str:
+        if "locked" in reason:
+            return f"end the transaction of the process that writes to it, or raise timeout={self._timeout:g}"
+        return "free space on its disk" if "full" in reason else "check its disk"
+
     def _connect(self) -> Any:
         if not self._path.parent.is_dir():
             raise SinkError(f"the directory of the database {self._path} does not exist: create it")

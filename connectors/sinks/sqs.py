@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from streamrt.connectors.argument_checks import checked_flag
+from streamrt.connectors.aws import is_about_access
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 from streamrt.connectors.credentials import CredentialInput
 from streamrt.connectors.failures import PassingError, RequestError
@@ -198,7 +199,8 @@ class SQSSink(BatchingSink):
             for name, result in failed.items():
                 if result["SenderFault"]:
                     reason = f"{self._queue.place} answers {result['Code']}"
-                    raise self._serializers.refused(remaining[name].item, batch, reason)
+                    of_value = not is_about_access(result["Code"])
+                    raise self._serializers.refused(remaining[name].item, batch, reason, of_value=of_value)
             if failed:
                 raise PassingError(f"{len(failed)} messages were refused for now")
 

@@ -177,7 +177,7 @@ class TDengineSink(BatchingSink):
             SinkError: if not.
         """
         transport = self._transport = self._settings.transport(self._url)
-        # Sinks are not told when they are no longer needed.
+        # For a sink that is not closed.
         weakref.finalize(self, transport.close)
         try:
             answer = self._send("/rest/sql", {}, b"SELECT name FROM information_schema.ins_databases", {})
@@ -185,6 +185,12 @@ class TDengineSink(BatchingSink):
             raise SinkError(f"{_OWNER} cannot connect to {self._target}: {error}") from error
         if self._database not in {row[0] for row in answer.get("data") or ()}:
             raise SinkError(f"{_OWNER} cannot write to {self._target}: there is no such database")
+
+    def close(self) -> None:
+        """Close the connections; `start` opens others."""
+        if self._transport is not None:
+            self._transport.close()
+        self._transport = None
 
     def write(self, batch: SinkBatch) -> None:
         """Write the rows of one partition.

@@ -114,6 +114,11 @@ class TransactionalSink(BatchingSink):
         return self._name or self.destination
 
     @property
+    def keeps_positions(self) -> bool:
+        """Whether positions are stored; without them, values are written at least once."""
+        return True
+
+    @property
     @abc.abstractmethod
     def destination(self) -> str:
         """Name of the table, directory or other target, without secrets."""

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WebhookSink"]
 
+# A server that answers one of these refuses what it was sent, not who sends it, or where to.
+_ABOUT_VALUE = (400, 413, 422)
+
 
 class WebhookSink(BatchingSink):
     """Posts values as JSON to a URL, in batches. Needs the extra `http`.
@@ -122,7 +125,7 @@ class WebhookSink(BatchingSink):
             SinkError: if it does not.
         """
         self._transports = {}
-        # Sinks are not told when they are no longer needed.
+        # For a sink that is not closed.
         weakref.finalize(self, _close, self._transports)
         if isinstance(self._url, Secret):
             self._check_host(self._url.reveal())
@@ -140,6 +143,11 @@ class WebhookSink(BatchingSink):
         for url, items in self._by_url(batch).items():
             for start in range(0, len(items), self._batch_size):
                 self._post(url, items[start : start + self._batch_size], batch)
+
+    def close(self) -> None:
+        """Close the connections."""
+        _close(self._transports)
+        self._transports.clear()
 
     def _check_host(self, url: str) -> None:
         if proxy_of(url) is not None:
@@ -174,12 +182,15 @@ class WebhookSink(BatchingSink):
         try:
             url = checked_url(self._url(item), f"the result of WebhookSink(url=...) for {where}")
         except (ArgumentTypeError, ArgumentValueError) as error:
-            raise SinkError(str(error)) from None
+            raise SinkError(str(error), batch.record_of(item)) from None
         except Exception as error:
-            raise SinkError(f"WebhookSink(url=...) failed for {where} with {type(error).__name__}") from error
+            raise SinkError(
+                f"WebhookSink(url=...) failed for {where} with {type(error).__name__}", batch.record_of(item)
+            ) from error
         if self._hosts is not None and (urlsplit(url).hostname or "") not in self._hosts:
             raise SinkError(
-                f"WebhookSink sends nothing to {origin(url)}, where {where} should go: the host is not among its hosts"
+                f"WebhookSink sends nothing to {origin(url)}, where {where} should go: the host is not among its hosts",
+                batch.record_of(item),
             )
         return url
 
@@ -207,7 +218,12 @@ class WebhookSink(BatchingSink):
         what = f"WebhookSink: the request to {origin(url)}"
         response = self._retries.write(post, passing=(PassingError,), what=what)
         if not response.is_success:
-            raise SinkError(f"WebhookSink cannot send {where}: {refusal(response, url)}")
+            # Of a request with several values, the server does not say which one it refuses.
+            alone = response.status_code in _ABOUT_VALUE and len({item.offset for item in items}) == 1
+            raise SinkError(
+                f"WebhookSink cannot send {where}: {refusal(response, url)}",
+                batch.record_of(items[0]) if alone else None,
+            )
 
     def _body(self, items: Sequence[SinkItem], batch: SinkBatch) -> bytes:
         try:
@@ -218,7 +234,10 @@ class WebhookSink(BatchingSink):
                 for item in items:
                     _check_json(item, batch)
             where = f"{batch.topic}[{batch.partition}] offsets {items[0].offset} to {items[-1].offset}"
-            raise SinkError(f"WebhookSink cannot make the JSON of {where}: {type(error).__name__}") from error
+            raise SinkError(
+                f"WebhookSink cannot make the JSON of {where}: {type(error).__name__}",
+                batch.record_of(items[0]) if len({item.offset for item in items}) == 1 else None,
+            ) from error
 
     def _key(self, numbered: list[tuple[SinkItem, int]], batch: SinkBatch) -> str:
         (first, number), (last, last_number) = numbered[0], numbered[-1]

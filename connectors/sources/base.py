@@ -19,10 +19,10 @@ import logging
 import math
 import threading
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback, connect
+from streamrt.connectors.sources.protocols import SourceProducer
 from streamrt.errors import InvalidOperationError, ProducerError, argument_error
 from streamrt.records import HeadersMapping, HeaderValue
 from streamrt.topics import KafkaMessage, Topic
@@ -31,10 +31,6 @@ __all__ = [
     "BaseSource",
     "Instances",
     "Source",
-    "SourceProducer",
-    "SourceState",
-    "SourceStore",
-    "StatefulSource",
     "source_topic",
 ]
 
@@ -44,73 +40,6 @@ _FLUSH_TIMEOUT_S = 30.0
 
 Instances = Literal["one", "each"]
 """In which of the running instances of an application a source runs."""
-
-
-class SourceProducer(Protocol):
-    """The producer of a source. The runtime passes a Kafka producer; a test may pass its own implementation."""
-
-    def produce(
-        self,
-        topic: str,
-        value: str | bytes | None = None,
-        key: str | bytes | None = None,
-        headers: Sequence[tuple[str, HeaderValue]] | HeadersMapping | None = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        poll_timeout: float = 30.0,
-        buffer_error_max_tries: int = 10,
-    ) -> None:
-        """Accept one record for delivery; may return before the record is delivered.
-
-        Raises:
-            ProducerError: if this record is refused, or an earlier record was not delivered.
-        """
-
-    def flush(self, timeout: float | None = None) -> int:
-        """Wait until all records are delivered; return how many are still in flight after `timeout` seconds.
-
-        Raises:
-            ProducerError: if a record finally failed.
-        """
-
-
-class SourceState(Protocol):
-    """State of a source, by keys that are JSON values. See `streamrt.state.State`."""
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of a key, or `default`."""
-
-    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
-        """Return the bytes of a key, or `default`."""
-
-    def set(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
-        """Store a JSON value."""
-
-    def set_bytes(self, key: Any, value: bytes, ttl: timedelta | None = None) -> None:
-        """Store bytes."""
-
-    def delete(self, key: Any) -> None:
-        """Delete a key."""
-
-    def exists(self, key: Any) -> bool:
-        """Return whether the key has a value."""
-
-
-class SourceStore(Protocol):
-    """Store for the state of a source."""
-
-    def state(self) -> SourceState:
-        """Return the state, including changes since the last commit."""
-
-    def commit(self, timeout: float | None = None) -> None:
-        """Make the changes since the last commit durable.
-
-        Args:
-            timeout: seconds to wait for the brokers.
-
-        Raises:
-            ProducerError: if the brokers did not accept them in time; the process must stop.
-        """
 
 
 class BaseSource(abc.ABC):
@@ -431,104 +360,6 @@ class Source(BaseSource):
                 f"{remaining} records for topic {self.producer_topic.name!r} were not delivered within {waited:g} s: "
                 "the brokers do not answer in time; see their logs, or call flush() with a longer timeout"
             )
-
-
-class StatefulSource(Source):
-    """A source with state, such as how far it has read; the state survives a crash.
-
-    The state is kept in a changelog topic. `flush` first waits until all records are delivered, then makes the changes
-    of the state durable. A crash at any moment therefore repeats records and loses none: the state covers only records
-    that are in Kafka. The subclass calls `flush` at reasonable intervals; it is also called when `run` returns.
-
-    With `processing_guarantee="exactly-once"`, `flush` commits the records and the changes of the state in one Kafka
-    transaction. A crash then neither loses nor repeats records, for readers of committed ones.
-
-    It runs in one of the instances of an application, and another one takes over when that one ends.
-
-    Args:
-        name: name of the source, unique in the application. The state belongs to this name.
-        shutdown_timeout: seconds that `run` and `cleanup` have to end after `stop`; then the process is killed.
-        on_client_connect_success: called without arguments after `setup` succeeds.
-        on_client_connect_failure: called with the exception when `setup` fails.
-
-    Example:
-        ```python
-        class Lines(StatefulSource):
-            def run(self) -> None:
-                with open("lines.txt") as lines:
-                    lines.seek(self.state.get("position", 0))
-                    while self.running and (line := lines.readline()):
-                        self.produce(self.serialize(value=line.rstrip()).value)
-                        self.state.set("position", lines.tell())
-                        self.flush()
-        ```
-    """
-
-    _store: SourceStore | None = None
-
-    def configure(
-        self, topic: Topic, producer: SourceProducer, *, store_partition: SourceStore | None = None, **kwargs: Any
-    ) -> None:
-        """Set the topic, the producer and the store. Called in the process of the source, before `start`.
-
-        Args:
-            topic: the topic to produce to.
-            producer: the producer to use.
-            store_partition: the store of the state.
-            **kwargs: arguments of later versions; pass them on to `super().configure`.
-        """
-        super().configure(topic, producer, **kwargs)
-        self._store = store_partition
-
-    @property
-    def instances(self) -> Instances:
-        """Where the source runs, unless the application decides: in "one" instance, whose state is the only one."""
-        return "one" if self.store_partitions_count == 1 else "each"
-
-    @property
-    def store_partitions_count(self) -> int:
-        """Number of store partitions: the number of partitions of the changelog topic."""
-        return 1
-
-    @property
-    def assigned_store_partition(self) -> int:
-        """The store partition that this instance uses."""
-        return 0
-
-    @property
-    def store_name(self) -> str:
-        """Name of the store, from which the name of the changelog topic is derived."""
-        return f"source-{self.name}"
-
-    @property
-    def state(self) -> SourceState:
-        """The state. Get it again after each `flush`: an older object is invalid then.
-
-        Raises:
-            InvalidOperationError: if the source is not configured.
-        """
-        return self._configured_store.state()
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until all records are delivered, then make the changes of the state durable.
-
-        Args:
-            timeout: seconds, for each of the two; None means 30, -1 means no limit.
-
-        Raises:
-            ProducerError: if a record was not delivered, or the changelog was not written, in time.
-        """
-        super().flush(timeout)
-        self._configured_store.commit(_FLUSH_TIMEOUT_S if timeout is None else timeout)
-
-    @property
-    def _configured_store(self) -> SourceStore:
-        if self._store is None:
-            raise InvalidOperationError(
-                f"the source {self.name} has no state yet: the application restores it in the process of the source, "
-                "so use it in setup() or run()"
-            )
-        return self._store
 
 
 def source_topic(source: BaseSource) -> Topic:

@@ -11,7 +11,7 @@ import orjson
 from streamrt.connectors.argument_checks import checked_count, checked_flag, checked_seconds
 from streamrt.connectors.background import StoppedError
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
-from streamrt.connectors.sources.base import StatefulSource
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import SerializationError, SourceError
 
 __all__ = [

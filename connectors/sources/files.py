@@ -20,7 +20,6 @@ from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConn
 from streamrt.connectors.files.compressions import CompressionName
 from streamrt.connectors.files.formats import Format, FormatName, resolve_format
 from streamrt.connectors.libraries import require_library
-from streamrt.connectors.sources.base import StatefulSource
 from streamrt.connectors.sources.file_reading import (
     FileEntry,
     FileReader,
@@ -31,6 +30,7 @@ from streamrt.connectors.sources.file_reading import (
     is_hidden,
     partition_count,
 )
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import SerializationError, SourceError, argument_error
 from streamrt.kafka import TopicConfig
 from streamrt.secret import Secret

@@ -15,8 +15,8 @@ from streamrt.connectors.credentials import CredentialInput
 from streamrt.connectors.failures import PassingError
 from streamrt.connectors.http import HTTPSettings, checked_url, may_pass, origin, refusal, request, retry_after
 from streamrt.connectors.libraries import require_library
-from streamrt.connectors.sources.base import StatefulSource
 from streamrt.connectors.sources.reading import Waits, call_while_running
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import ArgumentTypeError, SourceError, StreamRTError
 from streamrt.secret import Secret
 

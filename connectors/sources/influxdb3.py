@@ -19,8 +19,8 @@ from streamrt.connectors.credentials import Credential, CredentialInput
 from streamrt.connectors.failures import PassingError
 from streamrt.connectors.http import checked_url
 from streamrt.connectors.libraries import require_library
-from streamrt.connectors.sources.base import StatefulSource
 from streamrt.connectors.sources.reading import Waits, call_while_running
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, SourceError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from streamrt.config import ApplicationConfig, AutoOffsetReset
 from streamrt.connectors.argument_checks import checked_function
 from streamrt.connectors.background import StoppedError, call_in_background
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
-from streamrt.connectors.sources.base import StatefulSource
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import KafkaBrokerUnavailableError, ProducerError, SourceError, argument_error
 from streamrt.kafka import ConnectionConfig, Consumer, KafkaException, KafkaRequestError, TopicAdmin, TopicConfig
 from streamrt.kafka.client import is_retriable, partition_offsets

@@ -27,7 +27,7 @@ from streamrt.connectors.credentials import CredentialInput
 from streamrt.connectors.failures import PassingError, RequestError
 from streamrt.connectors.libraries import require_library
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sources.base import StatefulSource
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import ArgumentValueError, SourceError
 from streamrt.topics import Topic
 

@@ -12,8 +12,8 @@ from streamrt.connectors.credentials import CredentialInput
 from streamrt.connectors.failures import PassingError, named
 from streamrt.connectors.http import HTTPSettings, checked_url, may_pass, origin, refusal, request, retry_after
 from streamrt.connectors.libraries import require_library
-from streamrt.connectors.sources.base import StatefulSource
 from streamrt.connectors.sources.reading import FlushPace, Waits, call_while_running, read_while_running
+from streamrt.connectors.sources.stateful import StatefulSource
 from streamrt.errors import ArgumentTypeError, SourceError
 from streamrt.secret import Secret
 

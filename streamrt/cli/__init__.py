@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streamrt.cli import consume, control, dev, dlq, doctor, groups, init, jars, produce, reset, state, topics
+from streamrt.cli import consume, control, dev, dlq, doctor, groups, init, jars, plan, produce, reset, state, topics
 from streamrt.cli.output import examples
 from streamrt.errors import StreamRTError
 
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.add_typer(dev.app, name="dev")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(plan.app, name="plan")
 app.add_typer(state.app, name="state")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")

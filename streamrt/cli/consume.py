@@ -99,13 +99,17 @@ def consume(
         typer.Option(
             "--format",
             help="Format of the values. auto: JSON, else text, else hexadecimal digits. avro and json-schema need a "
-            "schema registry.",
+            "schema registry, protobuf needs --message.",
         ),
     ] = ReadFormat.auto,
     key_format: Annotated[ReadFormat, typer.Option(help="Format of the keys.")] = ReadFormat.auto,
     registry: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Schema registry; by default schema.registry.url of the file of --config."),
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:CLASS", help="Class of Protobuf messages, in a module that protoc has generated."),
     ] = None,
     isolation: Annotated[
         Isolation, typer.Option(help="read_uncommitted also reads records of open and aborted transactions.")
@@ -123,7 +127,7 @@ def consume(
     if values_only and as_json:
         raise typer.BadParameter("choose one of --values and --json", param_hint="--values")
     wanted_key = None if key is None else key.encode()
-    value_decoder, key_decoder = decoders(topic, value_format, key_format, registry, config)
+    value_decoder, key_decoder = decoders(topic, value_format, key_format, registry, config, message)
     show = _Printer(
         _show("value", value_format, value_decoder), _show("key", key_format, key_decoder), values_only, as_json
     )

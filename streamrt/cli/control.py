@@ -14,7 +14,7 @@ from streamrt.errors import ConfigurationError, ControlUnavailableError
 if TYPE_CHECKING:
     from streamrt.control import Client
 
-__all__ = ["register"]
+__all__ = ["connected", "register"]
 
 _URL = Annotated[
     str,
@@ -52,7 +52,7 @@ def status(url: _URL = DEFAULT_CONTROL_URL, token_file: _TOKEN_FILE = None, as_j
 
     Example: streamrt status --url http://127.0.0.1:7070 --json
     """
-    with _client(url, token_file) as client:
+    with connected(url, token_file) as client:
         try:
             found = client.describe_status()
             ready, reasons = client.ready()
@@ -119,7 +119,7 @@ def stop(
 
     Example: streamrt stop --wait 120
     """
-    with _client(url, token_file) as client:
+    with connected(url, token_file) as client:
         client.stop(fail=fail, wait=wait > 0, timeout=wait)
         state = client.status.value
     _say({"status": state}, f"the application is {state}", as_json=as_json)
@@ -132,7 +132,7 @@ def checkpoint(
 
     Example: streamrt checkpoint --json
     """
-    with _client(url, token_file) as client:
+    with connected(url, token_file) as client:
         made = client.checkpoint(wait=wait > 0, timeout=wait)
     offsets = {str(partition): offset for partition, offset in sorted(made.offsets.items())}
     document = {"number": made.number, "status": made.status, "offsets": offsets, "error": made.error}
@@ -155,7 +155,7 @@ def _move(
 ) -> None:
     if topic is not None and source is not None:
         raise typer.BadParameter("give a topic or a source, not both", param_hint="--source")
-    with _client(url, token_file) as client:
+    with connected(url, token_file) as client:
         change: Callable[[], None]
         if source is not None:
             change = functools.partial(client.pause_source if done == "paused" else client.resume_source, source)
@@ -167,7 +167,12 @@ def _move(
     _say(found, f"{what} is {done}; the application is {found['status']}", as_json=as_json)
 
 
-def _client(url: str, token_file: Path | None) -> "Client":
+def connected(url: str, token_file: Path | None) -> "Client":
+    """Return a client with the token of a file, or of the environment.
+
+    Raises:
+        ConfigurationError: if the file cannot be read.
+    """
     from streamrt.control import Client
 
     if token_file is None:

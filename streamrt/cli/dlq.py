@@ -84,6 +84,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one dead letter: what failed, and the record."""
+    if read_format.needs_schema:
+        raise typer.BadParameter(f"{read_format.value} needs a schema: use auto or hex", param_hint="--format")
     with open_cluster(broker, config, timeout) as cluster:
         found = list(
             _selected(_queue(cluster.connection, topic, timeout), _selection(None, None, None, "", [place]), 1)

@@ -9,6 +9,7 @@ import orjson
 import typer
 
 from streamrt.cli.broker import REGISTRY_PREFIX, read_properties
+from streamrt.cli.loading import load_message_class
 from streamrt.cli.values import ReadFormat, decode
 from streamrt.errors import ConfigurationError
 
@@ -21,11 +22,14 @@ __all__ = ["Decoder", "decoders"]
 Decoder = Callable[[bytes, Sequence[tuple[str, bytes | None]]], tuple[str, str]]
 """Function of bytes and the headers of their record that returns a text and its format."""
 
-_SCHEMA_FORMATS = (ReadFormat.avro, ReadFormat.json_schema)
-
 
 def decoders(
-    topic: str, value_format: ReadFormat, key_format: ReadFormat, url: str | None, config: Path | None
+    topic: str,
+    value_format: ReadFormat,
+    key_format: ReadFormat,
+    url: str | None,
+    config: Path | None,
+    message: str | None = None,
 ) -> tuple[Decoder, Decoder]:
     """Return the functions that show values and keys.
 
@@ -35,20 +39,25 @@ def decoders(
         key_format: format of the keys.
         url: the option `--registry`.
         config: the option `--config`.
+        message: the option `--message`.
 
     Raises:
-        ConfigurationError: if a schema registry is needed and missing, or its options are invalid.
+        ConfigurationError: if a schema registry or a class of messages is needed and missing, or options are invalid.
     """
     from streamrt.serializers import MessageField
 
     registry = None
-    if value_format in _SCHEMA_FORMATS or key_format in _SCHEMA_FORMATS:
+    if value_format.needs_schema or key_format.needs_schema:
         registry = _registry(url, config)
     elif url is not None:
-        raise typer.BadParameter("it is for the formats avro and json-schema alone", param_hint="--registry")
+        raise typer.BadParameter("it is for the formats avro, json-schema and protobuf alone", param_hint="--registry")
+    if message is not None and ReadFormat.protobuf not in (value_format, key_format):
+        raise typer.BadParameter("it is for the format protobuf alone", param_hint="--message")
 
     def decoder(read_format: ReadFormat, field: MessageField) -> Decoder:
-        if read_format in _SCHEMA_FORMATS:
+        if read_format is ReadFormat.protobuf:
+            return _protobuf_decoder(message, registry, topic, field)
+        if read_format.needs_schema:
             return _schema_decoder(read_format, registry, topic, field)
         return lambda data, _: decode(data, read_format)
 
@@ -118,6 +127,37 @@ def _schema_decoder(
     def show(data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, str]:
         value = deserializer(data, SerializationContext(topic, field, list(headers)))
         return orjson.dumps(value, default=_text).decode(), "json"
+
+    return show
+
+
+def _protobuf_decoder(
+    message: str | None, registry: "SchemaRegistryClientConfig | None", topic: str, field: "MessageField"
+) -> Decoder:
+    """Return a function that shows messages of a class as JSON.
+
+    Args:
+        message: the class, as `module:Class`.
+        registry: connection to the registry that the ids before the messages belong to; None for messages without ids.
+        topic: the topic that is read.
+        field: key or value.
+
+    Raises:
+        ConfigurationError: if there is no such class, or a package is missing.
+    """
+    if message is None:
+        raise ConfigurationError(
+            "the format protobuf needs the class of the messages, which no registry has: generate it from the .proto file "
+            "with protoc, and pass it as --message orders_pb2:Order"
+        )
+    from streamrt.serializers import ProtobufDeserializer, SerializationContext
+
+    deserializer = ProtobufDeserializer(
+        load_message_class(message), preserving_proto_field_name=True, schema_registry_client_config=registry
+    )
+
+    def show(data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, str]:
+        return orjson.dumps(deserializer(data, SerializationContext(topic, field, list(headers)))).decode(), "json"
 
     return show
 

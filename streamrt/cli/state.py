@@ -1,4 +1,4 @@
-"""`streamrt state`: maintenance of state while an application is stopped."""
+"""`streamrt state`: queries of running applications, and maintenance of state while an application is stopped."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,16 +6,20 @@ from typing import Annotated
 import typer
 
 from streamrt.cli.output import examples
+from streamrt.cli.state_queries import register
 from streamrt.config import DEFAULT_STATE_DIR
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="State of stopped applications.")
+app = typer.Typer(no_args_is_help=True, help="State of applications.")
+
+
+register(app)
 
 
 @app.callback()
 def _group() -> None:
-    """State of stopped applications."""
+    """State of applications: look at it, or delete it."""
 
 
 @app.command("forget", epilog=examples("streamrt state forget --group shop --topic orders --store default"))

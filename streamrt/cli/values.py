@@ -35,6 +35,12 @@ class ReadFormat(str, Enum):
     base64 = "base64"
     avro = "avro"
     json_schema = "json-schema"
+    protobuf = "protobuf"
+
+    @property
+    def needs_schema(self) -> bool:
+        """Whether bytes of this format can be shown only with a schema."""
+        return self in (ReadFormat.avro, ReadFormat.json_schema, ReadFormat.protobuf)
 
 
 class WriteFormat(str, Enum):
@@ -63,7 +69,7 @@ def decode(data: bytes, read_format: ReadFormat) -> tuple[str, str]:
 
     Args:
         data: the bytes of a key, value or header.
-        read_format: the wanted format, without those of a schema registry; "auto" is JSON, or text, or hexadecimal
+        read_format: the wanted format, without those that need a schema; "auto" is JSON, or text, or hexadecimal
             digits, whichever the bytes are first.
 
     Raises:

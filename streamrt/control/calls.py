@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -39,12 +40,14 @@ class Call:
         query: the parameters after the question mark.
         accept: the header Accept.
         known: whether the caller has the token, or needs none.
+        target: path and parameters, as they were sent.
     """
 
     path: Mapping[str, Any]
     query: Mapping[str, str]
     accept: str = ""
     known: bool = True
+    target: str = ""
 
     @property
     def wait_s(self) -> float | None:
@@ -64,13 +67,17 @@ class Call:
             raise bad_request(f"wait must be a number of seconds up to {_LONGEST_WAIT_S:g}, got {one_line(text)!r}")
         return seconds
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, *, default: bool = False) -> bool:
         """Return a parameter that is true or false.
+
+        Args:
+            name: its name.
+            default: the value if it is not given.
 
         Raises:
             Problem: if it is neither.
         """
-        text = self.query.get(name, "false").lower()
+        text = self.query.get(name, str(default)).lower()
         if text not in ("true", "false", "1", "0"):
             raise bad_request(f"{name} must be true or false, got {one_line(text)!r}")
         return text in ("true", "1")
@@ -153,7 +160,10 @@ class Calls:
             raise Problem(
                 503, "ControlUnavailableError", "too many requests are waiting", "try again later", retriable=True
             )
-        call = Call(request.path_params, dict(query), request.headers.get("accept", ""), request.state.known)
+        sent = (request.scope.get("raw_path") or quote(request.url.path).encode()).decode("latin-1")
+        target = sent + (f"?{request.url.query}" if request.url.query else "")
+        accept = request.headers.get("accept", "")
+        call = Call(request.path_params, dict(query), accept, request.state.known, target)
         self._under_way += 1
         try:
             return await _in_thread(lambda: handler(call))

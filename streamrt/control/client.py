@@ -1,5 +1,6 @@
 """A client for the control server of an application, with the words of `Application`."""
 
+import base64
 import importlib.util
 import json
 import math
@@ -14,12 +15,15 @@ from typing_extensions import Self
 from streamrt.common.addresses import DEFAULT_CONTROL_URL
 from streamrt.config import require_amounts
 from streamrt.control.problems import error_of
+from streamrt.control.state_answers import answer_of_dict
 from streamrt.control.token import ControlToken, bearer, given_token
 from streamrt.errors import (
     ApplicationTimeoutError,
     ArgumentValueError,
     ConfigurationError,
     ControlUnavailableError,
+    StateNotOwnedError,
+    StateUnavailableError,
     StreamRTError,
 )
 from streamrt.extras import install_command
@@ -27,6 +31,7 @@ from streamrt.kafka.token import Offsets
 from streamrt.runtime.driver.checkpoints import Checkpoint
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.stats import ApplicationStats
+from streamrt.runtime.driver.stored_state import StateAnswer, StoreListing, no_state_key
 
 if TYPE_CHECKING:
     import httpx
@@ -36,6 +41,7 @@ __all__ = ["Client"]
 _ANSWER_S = 10.0
 _LONGEST_WAIT_S = 3600.0
 _LOOK_S = 0.2
+_ALL = no_state_key()
 TopologyFormat = Literal["text", "mermaid", "json"]
 
 
@@ -329,6 +335,147 @@ class Client:
         if not found["done"]:
             raise ApplicationTimeoutError(found["reason"])
 
+    # -- State -----------------------------------------------------------------------------------------------------------
+
+    def state_stores(self) -> list[StoreListing]:
+        """Return the stores of the application.
+
+        Raises:
+            ControlUnavailableError: if the application does not answer.
+        """
+        found = self._document(self._ask("GET", "/state"))
+        return [StoreListing(**each) for each in found["stores"]]
+
+    def query_state(
+        self,
+        store: str,
+        key: Any,
+        state_key: Any = _ALL,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+        follow: bool = True,
+    ) -> StateAnswer:
+        """Return the committed state of a message key; see `Application.query_state`.
+
+        Args:
+            store: name of the store.
+            key: the message key: bytes, or what has a JSON form. For keys that are bytes, a str stands for its UTF-8 bytes.
+            state_key: one key of the state; by default all of the message key.
+            topic: the topic of the store, if stores of several topics have this name.
+            partition: the partition; by default that of the key.
+            from_ms: for windows: only those that start at this time or later, in milliseconds.
+            to_ms: for windows: only those that start before this time.
+            limit: maximum number of entries; 1000 at most.
+            cursor: the `cursor` of a former answer, to go on there.
+            timeout: seconds to wait, while the partition moves, too.
+            follow: ask the owner at the address that it announces in the consumer group, with the same token, if another
+                instance owns the key.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            ControlUnavailableError: if the application, or the owner, does not answer.
+            StateNotOwnedError: if another instance owns the key, and it is not followed, or has no control address.
+            StateUnavailableError: if the partition still moves after the timeout.
+        """
+        form, text = _key_text(key)
+        query = {"key_format": form, "from": from_ms, "to": to_ms, "topic": topic, "partition": partition}
+        query.update(limit=limit, cursor=cursor)
+        if state_key is not _ALL:
+            query["state_key"] = json.dumps(state_key)
+        path = f"/state/{quote(store, safe='')}/{quote(text, safe='')}"
+        return self._state(path, query, timeout, follow=follow)
+
+    def scan_state(
+        self,
+        store: str,
+        partition: int = 0,
+        *,
+        topic: str | None = None,
+        prefix: str | bytes | None = None,
+        start: str | bytes | None = None,
+        end: str | bytes | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+        follow: bool = True,
+    ) -> StateAnswer:
+        """Return the committed state of several message keys of a partition; see `Application.scan_state`.
+
+        Args:
+            store: name of the store.
+            partition: the partition.
+            topic: the topic of the store, if stores of several topics have this name.
+            prefix: only keys that begin so.
+            start: only keys from this one on.
+            end: only keys before this one.
+            limit: maximum number of entries; 1000 at most, 100 by default.
+            cursor: the `cursor` of a former answer, to go on there.
+            timeout: seconds to wait, while the partition moves, too.
+            follow: as for `query_state`.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            ControlUnavailableError: if the application, or the owner, does not answer.
+            StateNotOwnedError: as for `query_state`.
+            StateUnavailableError: if the partition still moves after the timeout.
+        """
+        query: dict[str, Any] = {"topic": topic, "partition": partition, "limit": limit, "cursor": cursor}
+        for name, bound in (("prefix", prefix), ("start", start), ("end", end)):
+            if bound is not None:
+                query["key_format"], query[name] = _key_text(bound)
+        return self._state(f"/state/{quote(store, safe='')}", query, timeout, follow=follow)
+
+    def query_state_text(
+        self, store: str, key: str | None, query: Mapping[str, Any], timeout: float = 10.0, *, follow: bool = True
+    ) -> StateAnswer:
+        """Return state for a key as text, with the parameters of the HTTP route, as commands have them.
+
+        Args:
+            store: name of the store.
+            key: the message key; None for a scan.
+            query: the parameters; those that are None are left out.
+            timeout: seconds to wait, while the partition moves, too.
+            follow: as for `query_state`.
+
+        Raises:
+            StreamRTError: as `query_state`.
+        """
+        path = f"/state/{quote(store, safe='')}"
+        return self._state(path if key is None else f"{path}/{quote(key, safe='')}", query, timeout, follow=follow)
+
+    def _state(self, path: str, query: Mapping[str, Any], timeout: float, *, follow: bool) -> StateAnswer:
+        require_amounts("timeout", timeout=timeout)
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        deadline = time.monotonic() + timeout
+        address = self._url
+        while True:
+            wait_s = min(max(0.1, deadline - time.monotonic()), _LONGEST_WAIT_S)
+            answer = self._send("GET", path, {**given, "wait": f"{wait_s:g}"}, wait_s, address)
+            if answer.is_success:
+                return answer_of_dict(self._document(answer))
+            found = _decoded(answer.text)
+            error = error_of(answer.status_code, found)
+            owner = found.get("owner") if isinstance(found, dict) else None
+            late = time.monotonic() + _LOOK_S >= deadline
+            if answer.status_code in (307, 421) and isinstance(error, StateNotOwnedError):
+                error.owner = owner
+                if not follow or owner is None or late:
+                    raise error
+                # The group may move on while it is asked: back and forth are possible for a while.
+                moved, address = address == owner, owner
+                if moved:
+                    time.sleep(_LOOK_S)
+            elif isinstance(error, StateUnavailableError) and not late:
+                time.sleep(_LOOK_S)
+            else:
+                raise error
+
     # -- The connection ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -360,17 +507,20 @@ class Client:
             raise error_of(answer.status_code, _decoded(answer.text))
         return answer
 
-    def _send(self, method: str, path: str, query: Mapping[str, str], wait_s: float) -> "httpx.Response":
+    def _send(
+        self, method: str, path: str, query: Mapping[str, str], wait_s: float, address: str | None = None
+    ) -> "httpx.Response":
         import httpx
 
         headers = {} if self._token is None else {"Authorization": f"Bearer {bearer(self._token)}"}
         limits = httpx.Timeout(self._timeout, read=self._timeout + wait_s)
         try:
-            return self._http.request(method, path, params=dict(query), headers=headers, timeout=limits)
+            url = (address or self._url) + path
+            return self._http.request(method, url, params=dict(query), headers=headers, timeout=limits)
         except httpx.HTTPError as error:
             raise ControlUnavailableError(
-                f"no application answers at {self._url} ({type(error).__name__}): start it with control set, or correct the "
-                "address"
+                f"no application answers at {address or self._url} ({type(error).__name__}): start it with control set, "
+                "or correct the address"
             ) from None
 
     def _document(self, answer: "httpx.Response") -> dict[str, Any]:
@@ -378,6 +528,13 @@ class Client:
         if not isinstance(found, dict):
             raise error_of(answer.status_code, None)
         return found
+
+
+def _key_text(key: Any) -> tuple[str, str]:
+    """Return the form and the text of a key."""
+    if isinstance(key, bytes):
+        return "base64", base64.urlsafe_b64encode(key).decode()
+    return "json", json.dumps(key)
 
 
 def _path_of(kind: str, name: str | None, verb: str) -> str:

@@ -4,7 +4,7 @@ import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig
@@ -15,6 +15,7 @@ from streamrt.runtime.driver.lag import LagSampler
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
 from streamrt.runtime.driver.progress import Progress, ProgressSnapshot
 from streamrt.runtime.driver.stats import ApplicationStats
+from streamrt.runtime.driver.stored_state import StateAnswer, StoreListing
 from streamrt.topology import Topology
 
 __all__ = ["Controlled", "Inside", "installed_version"]
@@ -86,6 +87,43 @@ class Controlled(Protocol):
 
     def checkpoint_status(self, number: int) -> Checkpoint:
         """Return a checkpoint."""
+
+    def state_stores(self) -> list[StoreListing]:
+        """Return the stores."""
+
+    def state_key_of_text(self, store: str, topic: str | None, text: str, form: str) -> Any:
+        """Return a message key from text."""
+
+    def query_state(
+        self,
+        store: str,
+        key: Any,
+        state_key: Any = ...,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int = ...,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+    ) -> StateAnswer:
+        """Return the state of a message key."""
+
+    def scan_state(
+        self,
+        store: str,
+        partition: int = 0,
+        *,
+        topic: str | None = None,
+        prefix: str | bytes | None = None,
+        start: str | bytes | None = None,
+        end: str | bytes | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        timeout: float = 10.0,
+    ) -> StateAnswer:
+        """Return the state of several message keys."""
 
 
 @dataclass(frozen=True)

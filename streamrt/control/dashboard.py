@@ -18,7 +18,7 @@ _TYPES = {
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
     **dict.fromkeys(
-        ("main.js", "api.js", "chart.js", "dom.js", "graph.js", "layout.js", "tables.js", "views.js"),
+        ("main.js", "api.js", "chart.js", "dom.js", "graph.js", "layout.js", "lookup.js", "tables.js", "views.js"),
         "text/javascript; charset=utf-8",
     ),
 }

@@ -1,7 +1,8 @@
 """The metrics of an application, read from what the driver knows at the moment of a scrape. Records cost nothing more."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -19,7 +20,7 @@ from typing_extensions import override
 from streamrt.control.controlled import Controlled, Inside, installed_version
 from streamrt.runtime.driver.lag import LagSample
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.meters import BATCH_BOUNDS_S, MetersSnapshot
+from streamrt.runtime.driver.meters import BATCH_BOUNDS_S, COMMIT_BOUNDS_S, MetersSnapshot
 from streamrt.topology import TaskId
 
 __all__ = ["ApplicationCollector", "ApplicationMetrics"]
@@ -75,7 +76,9 @@ class ApplicationCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics with their current values."""
         yield from self._life()
-        yield from self._counts(self._inside.progress().meters.snapshot())
+        meters = self._inside.progress().meters.snapshot()
+        yield from self._counts(meters)
+        yield from self._memory(meters)
         yield from self._offsets()
         yield from self._parts()
 
@@ -109,17 +112,15 @@ class ApplicationCollector(Collector):
             "streamrt_dead_letters", "Records that failed and became dead letters.", meters.dead_letters
         )
         yield self._counter("streamrt_batches", "Micro-batches; in resident mode, commits.", meters.batches)
-        durations = HistogramMetricFamily(
-            "streamrt_batch_duration_seconds", "How long the tasks of a micro-batch took.", labels=["group"]
+        yield self._counter("streamrt_read_bytes", "Size of the keys and values read.", meters.read_bytes)
+        yield self._counter("streamrt_produced_bytes", "Size of keys and values sent to topics.", meters.produced_bytes)
+        batches = (BATCH_BOUNDS_S, meters.batch_buckets, meters.batch_seconds)
+        yield self._histogram("streamrt_batch_duration_seconds", "How long the tasks of a micro-batch took.", *batches)
+        commits = (COMMIT_BOUNDS_S, meters.commit_buckets, meters.commit_seconds)
+        yield self._histogram("streamrt_commit_duration_seconds", "How long the commits of tasks took.", *commits)
+        yield self._counter(
+            "streamrt_rebalances", "Assignments that the group gave to this instance.", meters.rebalances
         )
-        bounds = [*map(str, BATCH_BOUNDS_S), "+Inf"]
-        total = 0.0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip(bounds, meters.batch_buckets, strict=True):
-            total += count
-            buckets.append((bound, total))
-        durations.add_metric([self._group], buckets, meters.batch_seconds)
-        yield durations
         # With zeros, because a counter that appears with its first restart has not increased for Prometheus.
         restarts = {"query": 0, "tasks": 0, **meters.restarts}
         yield self._by("streamrt_restarts", "Restarts after Spark gave work up.", "kind", restarts)
@@ -136,6 +137,26 @@ class ApplicationCollector(Collector):
         times = self._per_store("streamrt_event_time_seconds", "Highest event time seen, for stores that wait for it.")
         _add(times, self._group, meters.event_times, 0.001)
         yield times
+        watermarks = self._per_store("streamrt_watermark_seconds", "Watermark of stores that wait for one.")
+        _add(watermarks, self._group, meters.watermarks, 0.001)
+        yield watermarks
+
+    def _memory(self, meters: MetersSnapshot) -> Iterator[Metric]:
+        workers = GaugeMetricFamily(
+            "streamrt_worker_resident_memory_bytes",
+            "Resident memory of the processes that run tasks.",
+            labels=["group", "worker"],
+        )
+        for name, size in sorted(meters.worker_memory.items()):
+            workers.add_metric([self._group, name], size)
+        yield workers
+        if meters.jvm is None:
+            return
+        yield self._gauge("streamrt_jvm_heap_used_bytes", "Heap of Spark's JVM in use.", meters.jvm.heap_used)
+        yield self._gauge("streamrt_jvm_heap_max_bytes", "Limit of this heap.", meters.jvm.heap_max)
+        if meters.jvm.resident is not None:
+            words = "Resident memory of Spark's JVM."
+            yield self._gauge("streamrt_jvm_resident_memory_bytes", words, meters.jvm.resident)
 
     def _offsets(self) -> Iterator[Metric]:
         labels = ["group", "topic", "partition"]
@@ -182,6 +203,14 @@ class ApplicationCollector(Collector):
     def _counter(self, name: str, words: str, value: float) -> Metric:
         family = CounterMetricFamily(name, words, labels=["group"])
         family.add_metric([self._group], value)
+        return family
+
+    def _histogram(
+        self, name: str, words: str, bounds: Sequence[float], counts: Sequence[int], seconds: float
+    ) -> Metric:
+        family = HistogramMetricFamily(name, words, labels=["group"])
+        totals = zip([*map(str, bounds), "+Inf"], accumulate(map(float, counts)), strict=True)
+        family.add_metric([self._group], list(totals), seconds)
         return family
 
     def _by(self, name: str, words: str, label: str, counts: Mapping[str, int]) -> Metric:

@@ -104,7 +104,7 @@ def _counts(app: Controlled, meters: Meters) -> dict[str, Any]:
             "restores": sum(counted.restores.values()),
         },
         "restores": _restores(counted.restoring),
-        "event_times": _event_times(counted.event_times),
+        "event_times": _event_times(counted.event_times, counted.watermarks),
     }
 
 
@@ -115,8 +115,13 @@ def _restores(restoring: Mapping[tuple[TaskId, str], RestoredPart]) -> list[dict
     ]
 
 
-def _event_times(times: Mapping[tuple[TaskId, str], int]) -> list[dict[str, Any]]:
-    """Return the lowest and highest event time of each store over its tasks, in seconds since the Unix epoch."""
+def _event_times(
+    times: Mapping[tuple[TaskId, str], int], watermarks: Mapping[tuple[TaskId, str], int]
+) -> list[dict[str, Any]]:
+    """Return event times and watermark of each store over its tasks, in seconds since the Unix epoch."""
+    lowest: dict[tuple[str, str], int] = {}
+    for (task, store), at in watermarks.items():
+        lowest[task.stream, store] = min(at, lowest.get((task.stream, store), at))
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for (task, store), reached in times.items():
         found[task.stream, store].append(reached)
@@ -127,6 +132,7 @@ def _event_times(times: Mapping[tuple[TaskId, str], int]) -> list[dict[str, Any]
             "tasks": len(reached),
             "lowest": min(reached) / 1_000,
             "highest": max(reached) / 1_000,
+            "watermark": lowest[stream, store] / 1_000 if (stream, store) in lowest else None,
         }
         for (stream, store), reached in sorted(found.items())
     ]

@@ -11,6 +11,7 @@ from streamrt.errors import (
     ControlRefusedError,
     KafkaBrokerUnavailableError,
     StaleTokenError,
+    StateUnavailableError,
     StreamRTError,
 )
 from streamrt.kafka import KafkaRequestError
@@ -67,6 +68,8 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(409, name, message, "see GET /status, and send the request in a state that allows it")
     if isinstance(error, ApplicationTimeoutError):
         return Problem(503, name, message, "wait longer, and see GET /status", retriable=True)
+    if isinstance(error, StateUnavailableError):
+        return Problem(503, name, message, "ask again soon", retriable=True)
     if isinstance(error, StaleTokenError):
         return Problem(410, name, message, "make another token, for example with POST /checkpoint")
     if isinstance(error, ConfigurationError):

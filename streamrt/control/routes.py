@@ -19,6 +19,7 @@ from streamrt.control.dashboard import page_routes
 from streamrt.control.metrics import ApplicationMetrics
 from streamrt.control.overview import described_overview, described_status
 from streamrt.control.problems import Problem
+from streamrt.control.state import KEY_PARAMETERS, SCAN_PARAMETERS, StateRoutes
 from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, ArgumentValueError
 from streamrt.runtime.driver.checkpoints import Checkpoint
 from streamrt.runtime.driver.lag import LagSampler
@@ -50,10 +51,13 @@ class Routes:
         self._metrics = ApplicationMetrics(app, inside, lambda: lag.sample, lambda: not self._reasons())
         self._restarting = threading.Lock()
         self._calls = Calls()
+        # Apart, so that many state queries that wait leave room for probes.
+        self._reads = Calls()
+        self._state = StateRoutes(app)
 
     def table(self) -> list[Route]:
         """Return all routes."""
-        get, post = self._calls.get, self._calls.post
+        get, post, read = self._calls.get, self._calls.post, self._reads.get
         return [
             *page_routes(),
             Route("/live", self._live, methods=["GET"]),
@@ -66,6 +70,9 @@ class Routes:
             get("/topology", self._topology, "format"),
             get("/metrics", self._scrape),
             get("/checkpoints/{number:int}", self._checkpoint_status),
+            read("/state", self._state.stores),
+            read("/state/{store}", self._state.scan, *SCAN_PARAMETERS),
+            read("/state/{store}/{key:path}", self._state.key, *KEY_PARAMETERS),
             post("/checkpoint", self._checkpoint, "wait"),
             post("/pause", partial(self._move, self._app.pause), "wait"),
             post("/resume", partial(self._move, self._app.resume), "wait"),

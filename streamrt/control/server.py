@@ -15,6 +15,7 @@ from streamrt.control.guard import Guard
 from streamrt.control.routes import Routes
 from streamrt.errors import ConfigurationError
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.owners import announcement
 
 __all__ = ["ControlServer"]
 
@@ -55,6 +56,11 @@ class ControlServer:
             return None
         host = socket.gethostname() if is_wildcard(bound.host) else bound.host
         return f"http://{HostPort(host, bound.port)}"
+
+    @property
+    def announced(self) -> str:
+        """What members of the group tell other instances about this server; empty while it does not listen."""
+        return "" if self._bound is None else announcement(self._bound)
 
     def open(self, *, stays: bool) -> bool:
         """Listen, unless the server does so already.

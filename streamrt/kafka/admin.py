@@ -13,7 +13,7 @@ from streamrt.errors import TopicCreationError
 from streamrt.kafka.client import KafkaRequestError, OffsetMetadata, request_error
 from streamrt.kafka.committed import CommittedOffset, GroupOffsets, commit_offsets
 from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
-from streamrt.kafka.groups import ConsumerGroups, GroupDescription, GroupListing
+from streamrt.kafka.groups import ConsumerGroups, GroupDescription, GroupListing, ListedMember
 from streamrt.kafka.offsets import IsolationLevelName, PartitionOffsets
 from streamrt.kafka.requests import ABSENT, RETRY_S, AdminRequests, retry, seconds_left
 from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
@@ -185,6 +185,26 @@ class TopicAdmin(HoldsSecrets):
         if failures:
             listed = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
             raise TopicCreationError(f"{len(failures)} of {len(requested)} topics could not be created: {listed}")
+
+    def creation_faults(self, topics: Iterable[TopicDefinition], timeout: float = 30) -> dict[str, str]:
+        """Return why topics could not be created, by name. The brokers check the request, and create nothing.
+
+        Args:
+            topics: the topics, with name and settings.
+            timeout: seconds to wait for the answers; above 0.
+
+        Raises:
+            KafkaRequestError: if no controller answered in time.
+        """
+        requested = [_new_topic(topic) for topic in topics]
+        if not requested:
+            return {}
+        left_s = self._requests.find_controller(timeout)
+        futures = self._requests.client.create_topics(
+            requested, validate_only=True, operation_timeout=left_s, request_timeout=left_s
+        )
+        settled = {name: self._requests.settle(future, left_s + 1)[1] for name, future in futures.items()}
+        return {name: _advise(error) for name, error in settled.items() if error is not None}
 
     def topic_names(self, prefix: str, timeout: float = 30) -> list[str]:
         """Return the names of the topics that begin with a prefix, sorted.
@@ -365,6 +385,18 @@ class TopicAdmin(HoldsSecrets):
             KafkaRequestError: if the brokers refuse or do not answer in time.
         """
         return self._group_lists.describe(group, timeout)
+
+    def group_members(self, group: str, timeout: float = 30) -> tuple[ListedMember, ...]:
+        """Return the members of a consumer group, with one request; without partitions while the group has no assignment.
+
+        Args:
+            group: name of the group.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if the brokers refuse or do not answer in time.
+        """
+        return self._group_lists.members(group, timeout)
 
     def committed(
         self,

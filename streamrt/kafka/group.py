@@ -223,7 +223,8 @@ class GroupMember:
                 raise self._error
             if self._state is not GroupState.ASSIGNED:
                 return None
-            return GroupAssignment(self._generation, self._assigned, self._unbroken)
+            member = None if self._place is None else self._place.member
+            return GroupAssignment(self._generation, self._assigned, self._unbroken, member)
 
     def commit(
         self,

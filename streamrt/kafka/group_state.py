@@ -114,11 +114,14 @@ class GroupAssignment(NamedTuple):
         partitions: the partitions that it owns.
         unbroken: whether the group had no other generation since the member's previous assignment. No other member can
             then have owned, in between, a partition that is in both assignments.
+        member: id of the member, from the group's coordinator; a member that has lost its place gets another one. None if it
+            is unknown.
     """
 
     generation: int
     partitions: frozenset[TopicPartition]
     unbroken: bool = False
+    member: bytes | None = None
 
     def follows(self, generation: int) -> bool:
         """Return whether no other member can have owned the common partitions since a former assignment.

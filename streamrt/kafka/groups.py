@@ -111,6 +111,15 @@ class ConsumerGroups:
             return None
         if group.protocol == "consumer":
             return GroupDescription(group, None)
+        return GroupDescription(group, self.members(name, seconds_left(deadline)))
+
+    def members(self, name: str, timeout: float) -> tuple[ListedMember, ...]:
+        """Return the members of a group of the classic protocol; without partitions while the group has no assignment.
+
+        Raises:
+            KafkaRequestError: if the brokers refuse or do not answer in time.
+        """
+        deadline = time.monotonic() + timeout
 
         def ask() -> tuple[ListedMember, ...]:
             with warnings.catch_warnings():
@@ -132,7 +141,7 @@ class ConsumerGroups:
                 return tuple(sorted(members, key=lambda member: member.member_id))
             return ()
 
-        return GroupDescription(group, retry(f"the members of group {name} could not be read", ask, deadline))
+        return retry(f"the members of group {name} could not be read", ask, deadline)
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:

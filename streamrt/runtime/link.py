@@ -2,9 +2,9 @@
 
 A task begins with `Joined`; the driver answers `Welcome`. The task requests the start offsets of assigned partitions
 (`AssignmentRequest`, answered by `StartPositions`), and reports its work (`BatchDone`, answered by `Ack`;
-`ProgressUpdate`, `Committed` and `IdleChanged` have no answer). The driver sends watermarks (`Time`), wishes of the
-application's callers (`Settle`, answered by `Settled`) and the end (`Stop`, answered by `Ended`). `Failed` ends the
-application.
+`ProgressUpdate`, `Committed`, `IdleChanged` and `Opened` have no answer). The driver sends watermarks (`Time`), wishes of the
+application's callers (`Settle`, answered by `Settled`), reads of state (`StateRead`, answered by `StateRows`) and the
+end (`Stop`, answered by `Ended`). `Failed` ends the application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from streamrt.records import TopicPartition
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Report
 from streamrt.topology import TaskId
 
@@ -27,10 +28,13 @@ __all__ = [
     "Joined",
     "Link",
     "LinkClosed",
+    "Opened",
     "ProgressUpdate",
     "Settle",
     "Settled",
     "StartPositions",
+    "StateRead",
+    "StateRows",
     "Stop",
     "Time",
     "ToTask",
@@ -119,6 +123,11 @@ class IdleChanged:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """The stores of all tasks of the last `AssignmentRequest` are restored and open. Sent once for each request."""
+
+
+@dataclass(frozen=True)
 class Failed:
     """The task cannot continue, and a retry would fail, too."""
 
@@ -137,11 +146,36 @@ class Settled:
 
 
 @dataclass(frozen=True)
+class StateRows:
+    """The answer to a read of state.
+
+    Attributes:
+        number: number of the `StateRead` that this answers.
+        rows: what was found.
+    """
+
+    number: int
+    rows: TaskRows
+
+
+@dataclass(frozen=True)
 class Ended:
     """The task has released all partitions and ends."""
 
 
-FromTask = Joined | AssignmentRequest | BatchDone | ProgressUpdate | Committed | IdleChanged | Failed | Settled | Ended
+FromTask = (
+    Joined
+    | AssignmentRequest
+    | BatchDone
+    | ProgressUpdate
+    | Committed
+    | IdleChanged
+    | Opened
+    | Failed
+    | Settled
+    | StateRows
+    | Ended
+)
 
 # -- To a task -----------------------------------------------------------------------------------------------------------
 
@@ -217,6 +251,19 @@ class Settle:
 
 
 @dataclass(frozen=True)
+class StateRead:
+    """Read committed state of a task, between two slices.
+
+    Attributes:
+        number: number of the read.
+        read: what to read.
+    """
+
+    number: int
+    read: TaskRead
+
+
+@dataclass(frozen=True)
 class Stop:
     """End at the next boundary.
 
@@ -227,7 +274,7 @@ class Stop:
     discard: bool = False
 
 
-ToTask = Welcome | StartPositions | Ack | Time | Settle | Stop
+ToTask = Welcome | StartPositions | Ack | Time | Settle | StateRead | Stop
 
 
 class Link(Protocol):

@@ -186,7 +186,11 @@ class Report:
         times: event times, by task and store.
         sent: the highest event time that is durable in an exchange, by task and topic.
         unfinished: whether tasks have unfinished work, which ticks must continue before their next records, by task.
-        seconds: elapsed time in seconds.
+        seconds: elapsed time in seconds; 0 in resident mode.
+        commit_seconds: time of it that commits took, in seconds; 0 if nothing was committed.
+        read_bytes: size of the keys and values that were read.
+        produced_bytes: size of the keys and values that were sent to topics.
+        memory: resident memory of processes, in bytes, by name.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
@@ -211,6 +215,10 @@ class Report:
     sent: dict[tuple[TaskId, str], int] = field(default_factory=dict)
     unfinished: dict[TaskId, bool] = field(default_factory=dict)
     seconds: float = 0.0
+    commit_seconds: float = 0.0
+    read_bytes: int = 0
+    produced_bytes: int = 0
+    memory: dict[str, int] = field(default_factory=dict)
 
     def merge(self, other: "Report") -> None:
         """Add the report of another task; the first failure is kept."""
@@ -237,3 +245,8 @@ class Report:
         self.times.update(other.times)
         self.sent.update(other.sent)
         self.seconds = max(self.seconds, other.seconds)
+        # Tasks commit at the same time.
+        self.commit_seconds = max(self.commit_seconds, other.commit_seconds)
+        self.read_bytes += other.read_bytes
+        self.produced_bytes += other.produced_bytes
+        self.memory.update(other.memory)

@@ -3,6 +3,7 @@
 import logging
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from streamrt.runtime.driver.cleanup import StoreCleanup
@@ -14,9 +15,11 @@ from streamrt.runtime.driver.lag import LagSampler
 from streamrt.runtime.driver.leftovers import refuse_leftovers
 from streamrt.runtime.driver.lifecycle import RunControl
 from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.state_queries import StateQueries
 from streamrt.runtime.driver.state_setup import complete_spec
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import TaskSpec
+from streamrt.spark.memory import JvmMemoryWatch
 from streamrt.spark.modes import runner_for
 from streamrt.spark.settings import RunContext, RunSettings, StopConditions
 from streamrt.spark.start import SparkStart
@@ -38,6 +41,8 @@ class ApplicationRun:
         progress: updated for observers.
         control: what callers want of the run.
         lag: says whether a partition makes no progress.
+        queries: answers queries of state.
+        announced: what group members say about the control server of this instance; empty for nothing.
     """
 
     definition: ApplicationDefinition
@@ -49,6 +54,8 @@ class ApplicationRun:
     progress: Progress
     control: RunControl
     lag: LagSampler
+    queries: StateQueries
+    announced: str = ""
 
     def run(self) -> list[Output]:
         """Start Spark and process records until a condition is met; return the collected outputs.
@@ -75,8 +82,10 @@ class ApplicationRun:
             cluster = unless_stopped(self.stop, lambda: admin.cluster_id(timeout=config.request_timeout))
             with part_of_state_dir(self._state_dir, group, cluster, needed=stateful) as part:
                 spec = self._complete(described, part)
-                ways = (self.stop, self.discard, self.progress, self.control, display)
-                run = RunContext(config, self._settings(part), spec, spark, admin, self.conditions, *ways)
+                ways = (self.stop, self.discard, self.progress, self.control, display, self.queries)
+                jvm = JvmMemoryWatch(self.progress.meters, lambda: spark.environment)
+                settings = self._settings(part, jvm)
+                run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, definition.topology)
                 try:
                     cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
                     with definition.sources.running(), cleanup, self.lag.watching():
@@ -100,7 +109,7 @@ class ApplicationRun:
         unless_stopped(self.stop, lambda: refuse_leftovers(*leftovers))
         return spec
 
-    def _settings(self, part: StateDirectory | None) -> RunSettings:
+    def _settings(self, part: StateDirectory | None, jvm: JvmMemoryWatch) -> RunSettings:
         definition, environment = self.definition, self.environment
         options = environment.consumer_options
         configured = options.member.get("group.instance.id")
@@ -117,10 +126,12 @@ class ApplicationRun:
             group_instance_id=own,
             on_message_processed=definition.on_message_processed,
             partitions=definition.topics.partition_counts(),
-            check=self._check,
+            check=partial(self._check, jvm),
+            announced=self.announced,
         )
 
-    def _check(self) -> None:
+    def _check(self, jvm: JvmMemoryWatch) -> None:
         """Raise if a source has failed, or if a partition makes no progress and that is to end the application."""
         self.definition.sources.check()
         self.lag.check()
+        jvm.look()

@@ -4,8 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from streamrt.errors import StateUnavailableError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group_state import GroupFencedError
 from streamrt.records import TopicPartition
@@ -21,20 +23,24 @@ from streamrt.runtime.link import (
     FromTask,
     IdleChanged,
     Joined,
+    Opened,
     ProgressUpdate,
     Settle,
     Settled,
     StartPositions,
+    StateRows,
     Stop,
     Time,
     Welcome,
 )
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Report
 from streamrt.runtime.sent import sent_times
 from streamrt.spark.commits import RepartitionPurge
 from streamrt.spark.formation import FORMATION_S, HANDOVER_S, Formation
 from streamrt.spark.link import TaskLink
 from streamrt.spark.offsets import Start, StartOffsets
+from streamrt.spark.reads import SlotReads, not_owned
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.restore import RestoreDisplay
 from streamrt.spark.routing import WholeTasks
@@ -66,6 +72,7 @@ class WorkerHandle:
         holds: input partitions whose stores it may have open.
         positions: its start positions.
         quiet: whether all its input is currently read to the ends.
+        opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
         watermarks: the last watermarks sent to it.
@@ -80,10 +87,12 @@ class WorkerHandle:
     drained: threading.Event | None = None
     assigned: frozenset[TopicPartition] | None = None
     question: AssignmentRequest | None = None
+    generation: int = 0
     asked_at: float = _NEVER
     holds: frozenset[TopicPartition] = frozenset()
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     quiet: bool = False
+    opened: bool = False
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
@@ -98,8 +107,8 @@ class WorkerHandle:
             self.link.close()
         self.link, self.attempt, self.drained = link, attempt, drained
         self.ended, self.lost_at = False, None
-        self.question, self.holds = None, frozenset()
-        self.quiet = False
+        self.question, self.generation, self.holds = None, 0, frozenset()
+        self.quiet = self.opened = False
         self.watermarks, self.reminded = {}, {}
         self.told = self.settled = 0
 
@@ -164,6 +173,7 @@ class ResidentCoordinator:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._purging = threading.Lock()
+        self._reads = SlotReads()
 
     # -- For the thread that runs the application ------------------------------------------------------------------
 
@@ -198,6 +208,12 @@ class ResidentCoordinator:
         """Whether the tasks are connected and have read and processed all assigned partitions to their ends."""
         with self._lock:
             return self._all(lambda slot: slot.quiet)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the tasks are connected, and the stores of all assigned partitions are restored and open."""
+        with self._lock:
+            return self._all(lambda slot: slot.opened)
 
     def gone(self) -> bool:
         """Return whether a task has been gone for so long that Spark will not restart it."""
@@ -238,6 +254,24 @@ class ResidentCoordinator:
             slot.told = self._wish.number
             slot.link.send(Settle(self._wish.number, self._wish.paused))
 
+    def read(self, read: TaskRead) -> "Future[TaskRows]":
+        """Have the task that owns a partition read its state; for any thread.
+
+        Raises:
+            StateNotOwnedError: if another instance owns the partition.
+            StateUnavailableError: if it moves at the moment.
+        """
+        wanted = frozenset(self._topology.inputs(read.task))
+        with self._lock:
+            owners = [slot for slot in self._slots.values() if not wanted.isdisjoint(slot.assigned or ())]
+            settled = self._all(lambda slot: slot.question is not None)
+            link = owners[0].link if len(owners) == 1 and wanted <= owners[0].holds else None
+        if link is not None:
+            return self._reads.ask(link, read)
+        if settled and not owners:
+            raise not_owned(read.task)
+        raise StateUnavailableError(f"the partitions of {read.task} are moving, or their task is starting")
+
     def stop(self, discard: bool) -> None:
         """Send all tasks, and those that begin later, the request to end.
 
@@ -265,6 +299,7 @@ class ResidentCoordinator:
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
             for slot in self._slots.values():
                 self._tell_time(slot, watermarks, due, now)
+            self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
         ends = None if barrier is None else self._requests.ends(barrier)
@@ -305,6 +340,7 @@ class ResidentCoordinator:
             self._fail(error)
         finally:
             drained.set()
+            self._reads.lost(link)
             with self._lock:
                 if slot is not None and slot.link is link:
                     slot.link, slot.quiet = None, False
@@ -354,6 +390,8 @@ class ResidentCoordinator:
         elif isinstance(message, IdleChanged):
             with self._lock:
                 slot.quiet = message.quiet
+        elif isinstance(message, Opened):
+            slot.opened = True
         elif isinstance(message, Committed):
             self._results.committed(message.offsets)
             if self._purging.acquire(blocking=False):
@@ -362,6 +400,8 @@ class ResidentCoordinator:
                     self._purge.offer(message.offsets)
                 finally:
                     self._purging.release()
+        elif isinstance(message, StateRows):
+            self._reads.answered(message)
         elif isinstance(message, Settled):
             slot.settled = message.number
         elif isinstance(message, Failed):
@@ -402,7 +442,10 @@ class ResidentCoordinator:
         with self._lock:
             if slot.link is not link:
                 return
-            slot.assigned, slot.quiet = wanted.assigned, False
+            if slot.generation != wanted.generation:
+                slot.generation = wanted.generation
+                self._results.rebalanced()
+            slot.assigned, slot.quiet, slot.opened = wanted.assigned, False, False
             slot.question, slot.asked_at, slot.holds = wanted, time.monotonic(), wanted.kept
             own = self._tasks(self._assigned())
             self._time.assign(own)

@@ -166,7 +166,7 @@ class RestoreStores:
         tasks = WorkerProcess.current(self._reference).tasks
         own = [task for number in numbers for task in self._shares[number]]
         if own:
-            yield dump_report(tasks.restore(own, _of_attempt(self._context)))
+            yield dump_report(tasks.restore(own, of_attempt(self._context)))
 
 
 class Lines(io.TextIOBase):
@@ -284,7 +284,7 @@ def _allow_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _of_attempt(context: BatchContext) -> BatchContext:
+def of_attempt(context: BatchContext) -> BatchContext:
     """Return the context of this attempt at a Spark task."""
     attempt = TaskContext.get()
     if attempt is None:
@@ -300,7 +300,7 @@ def work_of_worker(
 ) -> Iterator[bytes]:
     """Let the tasks of this worker do some work, and yield their report, if any."""
     process = WorkerProcess.current(reference)
-    context = _of_attempt(context)
+    context = of_attempt(context)
     # The prints of users' functions belong on the standard output of the process that called run().
     with contextlib.redirect_stdout(Lines(process.tasks.show_line)):
         report = work(process.tasks, context)

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 
@@ -22,11 +22,13 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.driver.exits import in_background
 from streamrt.runtime.driver.unfinished import Unfinished
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Pause, Report
 from streamrt.spark.arrow import INPUT_COLUMNS, REPORT_SCHEMA, RunTasks
 from streamrt.spark.executor import SpecReference, TickTasks
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.quiet import QuietTimes, source_offsets
+from streamrt.spark.reads import BatchReads, ReadStores, in_order
 from streamrt.spark.reports import merge_reports
 from streamrt.spark.routing import route, waves
 from streamrt.spark.session import SparkEnvironment
@@ -38,6 +40,8 @@ _MUCH_FASTER = 8
 _LARGEST_STEP = 16
 _MUCH_LESS = 2
 _PLANNING_S = 0.3
+_READ_SHARE = 30
+"""While there are records to process, reads of state take one of so many seconds at most."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,7 @@ class MicroBatchQuery:
         unfinished: knows the tasks with unfinished work; updated here.
         on_report: called with the merged report after each run of tasks.
         outputs_left: returns the number of outputs that may still come, or None for no limit.
+        reads: reads of state that wait for the end of a micro-batch.
     """
 
     def __init__(
@@ -129,6 +134,7 @@ class MicroBatchQuery:
         unfinished: Unfinished,
         on_report: Callable[[Report], None],
         outputs_left: Callable[[], int | None],
+        reads: BatchReads,
     ) -> None:
         self._environment = environment
         self._reference = reference
@@ -145,6 +151,7 @@ class MicroBatchQuery:
         self._turn = 0
         self._on_report = on_report
         self._outputs_left = outputs_left
+        self._reads = reads
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._query: StreamingQuery | None = None
@@ -152,6 +159,8 @@ class MicroBatchQuery:
         self._batch = 0
         # Whether there may have been more records than in the last micro-batch, and event time needs to know.
         self._full = False
+        # Before this time, reads of state wait while there are records to process.
+        self._next_read = 0.0
         self.error: Exception | None = None
         self.resize: int | None = None
         self.interrupted: str | None = None
@@ -220,6 +229,11 @@ class MicroBatchQuery:
                 stopping.result()
         return clean
 
+    @property
+    def processed(self) -> BatchContext:
+        """What has been processed, after the end of the query."""
+        return self._context(self._settings.slice_s)
+
     def between_batches(self, action: Callable[[], None]) -> bool:
         """Call a function while no tasks run; return False, without the call, if tasks are running."""
         if not self._busy.acquire(blocking=False):
@@ -243,6 +257,22 @@ class MicroBatchQuery:
         """Let time pass for the tasks that wait for it, unless tasks are running."""
         if self._event_time.wanted or self._unfinished.tasks:
             self.between_batches(self._pass_time)
+
+    def read_state(self) -> None:
+        """Answer the reads of state that wait, unless tasks are running."""
+        if self._reads.pending and (time.monotonic() >= self._next_read or self.caught_up()):
+            self.between_batches(self._read)
+
+    def _read(self) -> None:
+        if self._stopping.is_set():
+            return
+        begun = time.monotonic()
+        self._reads.serve(self._positions, self._run_reads)
+        now = time.monotonic()
+        self._next_read = now + _READ_SHARE * (now - begun)
+
+    def _run_reads(self, reads: Sequence[TaskRead]) -> list[TaskRows]:
+        return run_reads(self._environment, self._reference, reads, self._context(self._settings.slice_s))
 
     def _pass_time(self) -> None:
         """Apply Spark's read progress to event time, and tick the tasks that are due."""
@@ -287,6 +317,8 @@ class MicroBatchQuery:
                     self._stopping.set()
             while self._unfinished.tasks and not self._stopping.is_set():
                 self._tick()
+            if self._reads.pending and time.monotonic() >= self._next_read:
+                self._read()
             if report.complete:
                 break
         return records
@@ -369,6 +401,22 @@ class MicroBatchQuery:
             claims=self._claims,
             number=self._batch,
         )
+
+
+def run_reads(
+    environment: SparkEnvironment, reference: SpecReference, reads: Sequence[TaskRead], context: BatchContext
+) -> list[TaskRows]:
+    """Read stores in one Spark job, while no tasks run.
+
+    Args:
+        environment: the Spark environment.
+        reference: reference to the task specification.
+        reads: the reads.
+        context: committed offsets and claims.
+    """
+    work = ReadStores(reference, reads, context)
+    slots = min(work.tasks, environment.slots)
+    return in_order(len(reads), run_on_numbers(environment.session.sparkContext, work, work.tasks, slots))
 
 
 def _now() -> int:

@@ -12,7 +12,7 @@ from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.report import Failure, Output, Report
 from streamrt.runtime.tasks.sinks import DriverSinks
 from streamrt.spark.settings import StopConditions
-from streamrt.topology import Topology
+from streamrt.topology import TaskId, Topology
 
 logger = logging.getLogger("streamrt")
 
@@ -131,6 +131,14 @@ class ReportHandler:
             self._progress.assigned({partition: known[partition] for partition in positions})
             self._progress.meters.assigned(map(self._topology.task, positions))
 
+    def rebalanced(self) -> None:
+        """Count an assignment that a member got from the group."""
+        self._progress.meters.rebalanced()
+
+    def watermarked(self, watermarks: Mapping[TaskId, Mapping[str, int]]) -> None:
+        """Note the watermarks, in milliseconds, by task and store."""
+        self._progress.meters.watermarked(watermarks)
+
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store committed offsets: they may be higher than the last record, after transaction markers."""
         with self._lock:
@@ -157,9 +165,10 @@ class ReportHandler:
             self._display.tick()
 
     def close(self) -> None:
-        """Print the rest and release the terminal."""
+        """Print the rest, release the terminal, and close the sinks."""
         with self._lock:
             self._display.close()
+        self._sinks.close()
 
     def raise_failure(self) -> None:
         """Raise the failure that ended the application, if any."""

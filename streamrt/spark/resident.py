@@ -62,6 +62,8 @@ class ResidentRunner:
         self._results = self._services.results
         self._progress = run.progress
         self._control = run.control
+        self._queries = run.queries
+        self._query_target = run.query_target
         self._spark = run.spark
         self._startup = run.spark.startup
         self._lock = threading.Lock()
@@ -161,7 +163,8 @@ class ResidentRunner:
             )
             try:
                 try:
-                    self._watch(job, slots, environment)
+                    with self._queries.serving(self._query_target(slots.read)):
+                        self._watch(job, slots, environment)
                 finally:
                     self._end(job, slots)
             except BaseException:
@@ -194,6 +197,7 @@ class ResidentRunner:
             config.commit_interval,
             config.commit_every,
             config.transaction_interval,
+            self._settings.announced,
         )
 
     def _watch(self, job: SparkJob, slots: ResidentCoordinator, environment: SparkEnvironment) -> None:
@@ -232,9 +236,9 @@ class ResidentRunner:
             self._stop.set()
 
     def _fulfil(self, slots: ResidentCoordinator) -> None:
-        """Have the tasks fulfil the wish of the application's callers."""
+        """Have the tasks fulfil the wish of the application's callers; a start that is paused has to be over."""
         wish = self._control.wish
-        if slots.settle(wish):
+        if slots.settle(wish) and (self._startup.over or not self._control.all_paused or slots.opened):
             self._control.fulfilled(wish)
 
     def _tell_of_start(self, slots: ResidentCoordinator) -> None:
@@ -243,7 +247,7 @@ class ResidentRunner:
         self._startup.has_partitions(not slots.idle)
         if slots.restoring:
             self._control.restores()
-        if self._progress.records or (slots.working and slots.quiet) or self._control.all_paused:
+        if self._progress.records or (slots.working and slots.quiet) or (self._control.all_paused and slots.opened):
             self._startup.finish()
         elif slots.working:
             self._startup.waits_for("tasks to open their stores and to process the first records")

@@ -41,6 +41,7 @@ class ResidentOptions:
         commit_interval: seconds between two commits.
         commit_every: number of records after which to commit earlier; 0 for the interval alone.
         transaction_interval: exactly once, seconds after which a transaction closes at the latest.
+        announced: what the client ids of members say about the control server of this instance; empty for nothing.
     """
 
     topics: tuple[str, ...]
@@ -50,6 +51,7 @@ class ResidentOptions:
     commit_interval: float
     commit_every: int
     transaction_interval: float
+    announced: str = ""
 
 
 def member_of_slot(instance_id: str, slot: int) -> str:
@@ -144,7 +146,7 @@ class RunResident:
         options = self._options
         own = options.group_instance_id
         # The group derives the ids of dynamic members from client names, and orders members by id.
-        named = {} if clients.connection.client_id else {"client.id": f"{slot:03d}-streamrt"}
+        named = {} if clients.connection.client_id else {"client.id": f"{slot:03d}-streamrt{options.announced}"}
         return GroupMember(
             clients.connection,
             clients.group,

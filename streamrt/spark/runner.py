@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from streamrt.errors import RunnerError, SinkError, TransactionError
+from streamrt.errors import RunnerError, SinkError, StreamRTError, TransactionError
 from streamrt.kafka import KafkaRequestError
 from streamrt.kafka.group import GroupMember
 from streamrt.kafka.group_state import GroupFencedError
@@ -36,7 +36,8 @@ from streamrt.spark.executor import SpecReference
 from streamrt.spark.job import run_on_numbers
 from streamrt.spark.launch import discard_reference, make_reference, spark_cause
 from streamrt.spark.offsets import Start
-from streamrt.spark.query import MicroBatchQuery, QuerySettings
+from streamrt.spark.query import MicroBatchQuery, QuerySettings, run_reads
+from streamrt.spark.reads import BatchReads, Owned
 from streamrt.spark.restore import SLICE_S, restore
 from streamrt.spark.routing import WholeTasks
 from streamrt.spark.services import DriverServices
@@ -93,6 +94,7 @@ class SparkRunner:
         self._generation = 0
         self._workers: dict[TaskId, str] = {}
         self._restored: set[TaskId] = set()
+        self._initialized: set[TaskId] = set()
         self._stalled: dict[TaskId, float] = {}
         self._locks = StoreLocks(None if spec.state is None else spec.state.options)
         self._whole_tasks = WholeTasks(spec.topology)
@@ -100,6 +102,11 @@ class SparkRunner:
         self._commits = Commits(config, spec, run.progress, services.purge, self._revoking, run.admin)
         self._max_records: int | None = None
         self._member: GroupMember | None = None
+        self._queries = run.queries
+        self._reads = BatchReads(self._owned, spec.topology.inputs)
+        self._query_target = run.query_target(self._reads.ask)
+        # What the last query had processed, while the partitions stay.
+        self._processed: BatchContext | None = None
         self._warming: threading.Thread | None = None
 
     def run(self) -> list[Output]:
@@ -115,7 +122,7 @@ class SparkRunner:
             self._settings.connection,
             self._config.consumer_group,
             self._topics,
-            member_options=self._settings.member_options,
+            member_options={**self._named(), **self._settings.member_options},
             group_instance_id=self._settings.group_instance_id,
             poll_timeout=self._config.consumer_poll_timeout,
             on_revoke=self._on_revoke,
@@ -127,9 +134,11 @@ class SparkRunner:
         try:
             environment = self._spark.wait(self._stop, self._prepare)
             if environment is not None:
-                self._run_assignments(environment)
+                with self._queries.serving(self._query_target):
+                    self._run_assignments(environment)
         finally:
             self._services.closing.set()
+            self._reads.refuse("the application is stopping")
             self._drained.set()
             self._member.close(_LEAVE_S if self._warming is None else None)
             self._leave()
@@ -156,24 +165,19 @@ class SparkRunner:
             assigned = self._assignment()
             if assigned is None:
                 self._startup.waits_for(f"partitions of the consumer group {self._config.consumer_group}")
-                self._control.fulfilled(wish)
-                continue
-            ready = self._whole_tasks.of(assigned) - self._waiting() - self._paused(assigned, wish)
-            if not ready:
-                if self._commits.commit():
+                if self._startup.over or not self._control.all_paused:
                     self._control.fulfilled(wish)
-                if self._control.all_paused:
-                    self._startup.finish()
-                    self._check_member()
-                self._stop.wait(_TICK_S)
                 continue
-            try:
-                start = self._start(ready)
-            except (GroupFencedError, KafkaRequestError) as away:
-                if isinstance(away, KafkaRequestError) and not away.retriable:
-                    raise
-                logger.warning("%s; retrying", away)
-                self._services.wait_for_broker()
+            able = self._whole_tasks.of(assigned) - self._waiting()
+            ready = able - self._paused(assigned, wish)
+            # What is paused from the start on is initialized like the rest, and waits then.
+            new = frozenset() if ready else self._uninitialized(able)
+            if not ready and not new:
+                self._read_while_idle(environment, reference)
+                self._wait_paused(wish)
+                continue
+            start = self._start(ready or new)
+            if start is None:
                 continue
             if start.lost:
                 # Spark gives a query up each time retention overtakes it. The next begins after the deleted records.
@@ -183,15 +187,17 @@ class SparkRunner:
             self._progress.meters.assigned(map(self._spec.topology.task, assigned))
             # Tasks that wait for a sink, or for other inputs, hold event time back and cannot be ticked.
             self._event_time.assign(map(self._spec.topology.task, assigned))
-            self._event_time.ready(map(self._spec.topology.task, start.positions))
+            self._event_time.ready(map(self._spec.topology.task, () if new else start.positions))
             self._event_time.processed(start.positions)
             self._event_time.report({}, sent_times(start.sent))
             self._unfinished.assign(map(self._spec.topology.task, start.positions))
             records = self._progress.records
-            trouble: Exception | str | None = self._restore(environment, reference, start)
-            if trouble is None and self._waiting().isdisjoint(start.positions):
+            trouble: Exception | str | None = self._restore(environment, reference, start, whole=bool(new))
+            if trouble is None and not new and self._waiting().isdisjoint(start.positions):
                 trouble = self._run_query(environment, reference, start, wish)
             if trouble is None:
+                if new and self._processed is None:
+                    self._processed = self._context(start)
                 # Attempts at locked stores are counted until all are open.
                 restarts = restarts if self._locks.waiting else 0
                 continue
@@ -225,20 +231,45 @@ class SparkRunner:
             # Other instances may have processed all other partitions in the meantime.
             kept = current.partitions if current.follows(self._generation) else frozenset()
             self._generation = current.generation
+            self._results.rebalanced()
             self._unfinished.forget()
+            self._processed = None
             inputs = self._spec.topology.inputs
             self._restored = {task for task in self._restored if kept.issuperset(inputs(task))}
+            self._initialized = {task for task in self._initialized if kept.issuperset(inputs(task))}
             self._workers = {task: worker for task, worker in self._workers.items() if kept.issuperset(inputs(task))}
             self._event_time.assign(())
         return current.partitions or None
 
-    def _start(self, assigned: frozenset[TopicPartition]) -> Start:
-        """Return start positions, and commit those that the group does not know yet."""
-        start = self._services.offsets.find(assigned)
-        if start.initial_offsets:
-            # From now on a restart begins here, also if "latest" records arrive before the first commit.
-            self._group_member().commit(start.initial_offsets, metadata=start.metadata)
+    def _start(self, assigned: frozenset[TopicPartition]) -> Start | None:
+        """Return start positions, and commit those that the group does not know yet; None if Kafka has to be asked again."""
+        try:
+            start = self._services.offsets.find(assigned)
+            if start.initial_offsets:
+                # From now on a restart begins here, also if "latest" records arrive before the first commit.
+                self._group_member().commit(start.initial_offsets, metadata=start.metadata)
+        except (GroupFencedError, KafkaRequestError) as away:
+            if isinstance(away, KafkaRequestError) and not away.retriable:
+                raise
+            logger.warning("%s; retrying", away)
+            self._services.wait_for_broker()
+            return None
         return start
+
+    def _uninitialized(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return the partitions of tasks without start positions, or whose stores are not restored."""
+        return frozenset(each for each in partitions if self._spec.topology.task(each) not in self._initialized)
+
+    def _wait_paused(self, wish: Wish) -> None:
+        """Wait a moment while all tasks are paused, or wait for a sink or a lock."""
+        starting = not self._startup.over and self._locks.waiting
+        if not starting and self._commits.commit():
+            self._control.fulfilled(wish)
+        if self._control.all_paused:
+            self._check_member()
+            if not starting:
+                self._startup.finish()
+        self._stop.wait(_TICK_S)
 
     def _waiting(self) -> frozenset[TopicPartition]:
         """Return the waiting partitions: a sink paused them, or their stores are locked by another process."""
@@ -255,22 +286,33 @@ class SparkRunner:
             if any(each.topic in wish.paused for each in topology.inputs(topology.task(partition)))
         )
 
-    def _restore(self, environment: SparkEnvironment, reference: SpecReference, start: Start) -> str | None:
+    def _restore(
+        self, environment: SparkEnvironment, reference: SpecReference, start: Start, *, whole: bool
+    ) -> str | None:
         """Restore the stores of tasks that are new here; return the reason for a retry, or None.
 
         On a cluster the machine that will run a task is not known in advance: tasks restore their stores there.
+
+        Args:
+            environment: the Spark environment.
+            reference: the specification, as workers load it.
+            start: the start positions.
+            whole: whether everything is restored now; otherwise tasks restore little state when they begin.
         """
         topology = self._spec.topology
         tasks = {topology.task(partition) for partition in start.positions}
         new = {task for task in tasks if topology.task_stores(task.stream)} - self._restored
+        self._initialized |= tasks - new
         if not new or local_slots(environment.session.sparkContext.master) is None:
+            self._initialized |= new
             return None
-        if self._pending_restore(new, start) <= _RESTORED_BY_TASKS:
+        if not whole and self._pending_restore(new, start) <= _RESTORED_BY_TASKS:
             # A job would cost more: the tasks restore when they begin.
             self._restored |= new
+            self._initialized |= new
             return None
         self._control.restores()
-        context = BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
+        context = self._context(start)
 
         def go_on() -> bool:
             self._check_member()
@@ -284,7 +326,11 @@ class SparkRunner:
         if report.failure is not None:
             self._results.fail(report.failure)
         self._restored |= report.restored
+        self._initialized |= report.restored
         return self._wait_for_locks(report, report.restored)
+
+    def _context(self, start: Start) -> BatchContext:
+        return BatchContext(start.positions, SLICE_S, None, dict(self._workers), start.stateful, claims=start.claims)
 
     def _wait_for_locks(self, report: Report, opened: Iterable[TaskId]) -> str | None:
         """Let tasks with locked stores wait; return the reason for an immediate retry, if tasks were interrupted."""
@@ -343,6 +389,7 @@ class SparkRunner:
             self._unfinished,
             self._on_report,
             self._results.outputs_left,
+            self._reads,
         )
         partitions = ", ".join(f"{partition} from offset {at}" for partition, at in sorted(start.positions.items()))
         logger.info("processing %s", partitions)
@@ -374,6 +421,8 @@ class SparkRunner:
                     break
                 self._fulfil(query)
                 query.tick()
+                self._results.watermarked(self._event_time.latest)
+                query.read_state()
                 self._results.tick()
                 if self._conditions.timeout_s and query.caught_up() and self._results.waited_enough():
                     self._stop.set()
@@ -383,6 +432,7 @@ class SparkRunner:
             clean = query.stop(_REVOKE_S if self._revoking.is_set() else _STOP_S, last=last)
             if not clean:
                 self._services.warn_of_running_tasks()
+            self._processed = query.processed if clean else None
             logger.debug("stopping the query took %.2f s", time.monotonic() - begun)
             if not self._discard.is_set():
                 self._commits.commit()
@@ -398,7 +448,29 @@ class SparkRunner:
         interrupted = self._wait_for_locks(Report(locked=query.locked), query.opened) or query.interrupted
         if interrupted:
             self._restored.clear()
+            self._initialized.clear()
         return error or interrupted
+
+    def _named(self) -> dict[str, str]:
+        """Return the client id of the group member, which tells other instances the control address of this one."""
+        announced, given = self._settings.announced, self._settings.connection.client_id
+        return {"client.id": f"streamrt{announced}"} if announced and not given else {}
+
+    def _owned(self) -> Owned | None:
+        """Return what the group has assigned to this process; called by any thread."""
+        try:
+            current = self._group_member().current_assignment(timeout=0)
+        except StreamRTError:
+            return None
+        if current is None or self._revoking.is_set():
+            return None
+        return Owned(current.partitions, current.member, current.generation)
+
+    def _read_while_idle(self, environment: SparkEnvironment, reference: SpecReference) -> None:
+        """Answer reads of state while nothing is processed, such as during a pause."""
+        context = self._processed
+        if self._reads.pending and context is not None:
+            self._reads.serve(context.positions, lambda reads: run_reads(environment, reference, reads, context))
 
     def _fulfil(self, query: MicroBatchQuery) -> None:
         """Commit everything that was processed, if callers want it and no tasks are running."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +10,16 @@ from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.lifecycle import RunControl
+from streamrt.runtime.driver.owners import GroupOwners
 from streamrt.runtime.driver.progress import Progress
+from streamrt.runtime.driver.state_queries import QueryTarget, StateQueries
+from streamrt.runtime.driver.stored_state import StoredState
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.start import SparkStart
+from streamrt.topology import Topology
+
+_MEMBERS_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,7 @@ class RunSettings:
         on_message_processed: called in this process with topic, partition and offset of each processed record.
         partitions: number of partitions of each topic.
         check: called often; raises errors that must end the application.
+        announced: what the client ids of group members say about the control server of this instance; empty for nothing.
     """
 
     connection: ConnectionConfig
@@ -37,6 +46,7 @@ class RunSettings:
     on_message_processed: Callable[[str, int, int], None] | None
     partitions: Mapping[str, int] = field(default_factory=dict)
     check: Callable[[], None] = lambda: None
+    announced: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,8 @@ class RunContext:
         progress: updated for observers.
         control: what callers want of the run.
         display: shows the output of `print` and `print_table`.
+        queries: answers queries of state while the run serves them.
+        declared: the operators as they were declared; None if they are those of the specification.
     """
 
     config: ApplicationConfig
@@ -81,6 +93,20 @@ class RunContext:
     progress: Progress
     control: RunControl
     display: Display
+    queries: StateQueries = field(default_factory=StateQueries)
+    declared: Topology | None = None
+
+    def query_target(self, read: "Callable[[TaskRead], Future[TaskRows]]") -> QueryTarget:
+        """Return what answers queries of state.
+
+        Args:
+            read: has the process that owns a task read its state.
+        """
+        spec, group = self.spec, self.config.consumer_group
+        options = None if spec.state is None else spec.state.options
+        stored = StoredState(spec.topology, self.declared or spec.topology, self.settings.partitions, options)
+        owners = GroupOwners(lambda: self.admin.group_members(group, _MEMBERS_S))
+        return QueryTarget(stored, spec.topology.inputs, read, owners)
 
     @property
     def topics(self) -> list[str]:

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -29,12 +30,16 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
-from streamrt.runtime.placement import StateSettings
+from streamrt.runtime.driver.state_queries import MOST_ENTRIES, QueryTarget, StateQueries
+from streamrt.runtime.driver.stored_state import StateAnswer, StoredState, no_state_key
+from streamrt.runtime.placement import StateSettings, placement_of
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Output, Report
 from streamrt.runtime.tasks.sinks import DriverSinks
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.serializers import MessageField
+from streamrt.state.reading import read_rows
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE
 from streamrt.testing.cluster import MemoryCluster
@@ -44,6 +49,7 @@ from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic
 from streamrt.topology import stream_id
 
+_ALL = no_state_key()
 _SLICE_S = 1.0
 """Time limit of one work unit: a record that closes very many windows closes them in portions, as in production."""
 
@@ -125,7 +131,7 @@ class TopologyTestDriver:
         )
         topology = spec.topology
         state = spec.state or StateSettings(app.config.consumer_group, Path(directory), definition.rocksdb_options)
-        state = replace(state, in_memory=True)
+        self._state = state = replace(state, in_memory=True)
         spec = replace(spec, state=state)
         self._partitions = {name: cluster.topics[name].num_partitions or 1 for name in topology.sources}
         self._topology = topology
@@ -146,6 +152,10 @@ class TopologyTestDriver:
         self._event_time.at_end()
         self._event_time.processed(dict.fromkeys(partitions, 0))
         self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._handle)
+        stored = StoredState(topology, self._declared, self._partitions, state.options)
+        self._queries = StateQueries()
+        self._served = self._queries.serving(QueryTarget(stored, topology.inputs, self._read_state, None))
+        self._served.__enter__()
         self._display = Display(spec.topology)
         self._offsets: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
@@ -283,18 +293,106 @@ class TopologyTestDriver:
             partition = self._partition(scope, key)
         return StateView(self._catalog.store(scope, spec), partition, key, spec.transaction)
 
+    def query_state(
+        self,
+        store: str,
+        key: Any,
+        state_key: Any = _ALL,
+        *,
+        topic: Topic | str | None = None,
+        partition: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        limit: int = MOST_ENTRIES,
+        cursor: str | None = None,
+    ) -> StateAnswer:
+        """Return the committed state of a message key, as `Application.query_state` does.
+
+        Args:
+            store: name of the store.
+            key: the message key, as operators see it.
+            state_key: one key of the state; by default all of the message key.
+            topic: the topic of the store, if stores of several topics have this name.
+            partition: the partition; by default that of the key.
+            from_ms: for windows: only those that start at this time or later, in milliseconds.
+            to_ms: for windows: only those that start before this time.
+            limit: maximum number of entries.
+            cursor: the `cursor` of a former answer, to go on there.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            StateQueryError: if the store cannot be queried.
+
+        Example:
+            ```python
+            driver.pipe(orders, {"total": 10}, key=b"ann")
+            assert driver.query_state("default", "ann").get("total") == 10
+            ```
+        """
+        return self._queries.query(
+            store,
+            key,
+            state_key=state_key,
+            topic=topic.name if isinstance(topic, Topic) else topic,
+            partition=partition,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def scan_state(
+        self,
+        store: str,
+        partition: int = 0,
+        *,
+        topic: Topic | str | None = None,
+        prefix: str | bytes | None = None,
+        start: str | bytes | None = None,
+        end: str | bytes | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> StateAnswer:
+        """Return the committed state of several message keys of one partition, as `Application.scan_state` does.
+
+        Args:
+            store: name of the store.
+            partition: the partition.
+            topic: the topic of the store, if stores of several topics have this name.
+            prefix: only keys that begin so.
+            start: only keys from this one on.
+            end: only keys before this one.
+            limit: maximum number of entries; for windows, of message keys.
+            cursor: the `cursor` of a former answer, to go on there.
+
+        Raises:
+            ArgumentValueError: if there is no such store or partition.
+            StateQueryError: if the store cannot be queried.
+        """
+        return self._queries.scan(
+            store,
+            partition,
+            topic=topic.name if isinstance(topic, Topic) else topic,
+            prefix=prefix,
+            start=start,
+            end=end,
+            limit=limit,
+            cursor=cursor,
+        )
+
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""
         outputs, self._outputs = self._outputs, []
         return [(output.value, output.key, output.timestamp, output.headers) for output in outputs]
 
     def close(self) -> None:
-        """Print the rest of unfinished tables, export the rest of spans, and delete temporary files."""
+        """Print the rest of unfinished tables, close the sinks, export the rest of spans, and delete temporary files."""
         self._feeding.close()
         self._display.close()
         if self._watchdog is not None:
             self._watchdog.close()
         self._tasks.close()
+        self._sinks.close()
         self._remove_files()
 
     def __enter__(self) -> Self:
@@ -307,6 +405,16 @@ class TopologyTestDriver:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _read_state(self, read: TaskRead) -> Future[TaskRows]:
+        """Read a store, which holds all that is committed."""
+        store = self._topology.task_stores(read.task.stream)[read.store]
+        with self._catalog.store(store.scope, store.spec).reading(read.task.partition) as opened:
+            found = read_rows(opened, read.read)
+        inputs = placement_of(self._state, read.task, store).inputs
+        answer: Future[TaskRows] = Future()
+        answer.set_result(TaskRows(found, {partition: self._positions.get(partition, 0) for partition in inputs}))
+        return answer
 
     def _find_store(self, topic: str, store: str) -> tuple[str, StoreSpec]:
         """Return the source topics of a store, as one name, and the store."""

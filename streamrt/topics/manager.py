@@ -226,14 +226,15 @@ class TopicManager:
             | (self.default_extra_config.keys() - (extra_config or {}).keys()),
         )
 
-    def on_cluster(self, topic_admin: TopicAdministration) -> Self:
-        """Return a manager of the same declared topics in another cluster, where missing topics may be created.
+    def on_cluster(self, topic_admin: TopicAdministration, *, create: bool = True) -> Self:
+        """Return a manager of the same declared topics in another cluster.
 
         Args:
             topic_admin: access to that cluster.
+            create: whether missing topics may be created there.
         """
         other = copy.copy(self)
-        other._admin, other._auto_create_topics, other._actual = topic_admin, True, {}
+        other._admin, other._auto_create_topics, other._actual = topic_admin, create, {}
         for registry in ("_topics", "_declared", "_repartitions", "_merged", "_changelogs"):
             setattr(other, registry, dict(getattr(self, registry)))
         return other

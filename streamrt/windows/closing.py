@@ -1,6 +1,7 @@
 """When windows close: which clock closes them, and how due windows are found."""
 
-from collections.abc import Callable
+import abc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
@@ -114,6 +115,20 @@ class WindowOperator(Operator):
     def holds_back_ms(self) -> int | None:
         """Results have the start of their window as timestamp, with no bound on its age."""
         return None
+
+    @property
+    def collects(self) -> bool:
+        """Whether the values of open windows are kept, one by one."""
+        return bool(self.aggregation.plan().collectors)
+
+    @abc.abstractmethod
+    def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the windows of a key that are not closed, as they would be emitted now; nothing is changed.
+
+        Args:
+            transaction: a transaction with the head and the timeline of the key.
+            prefix: the key.
+        """
 
     def running(self, context: OperatorContext) -> Callable[[], TimedTransaction]:
         """Return the function that returns the running transaction."""

@@ -5,10 +5,12 @@ in the order of their first records, each `[number of the first record, lowest t
 values are in the timeline, with their numbers in place of times.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from streamrt.records import Headers
+from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import WindowOperator, log_no_key
 
@@ -75,3 +77,12 @@ class CountWindowOperator(WindowOperator):
                 child(out, key, start, None)
 
         return run
+
+    def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
+        plan, head = self.aggregation.plan(), transaction.head(prefix)
+        number, windows = (0, []) if head is None else head
+        for first, low, high, state in windows:
+            items: list[Any] = []
+            if plan.collectors:
+                items = [item for _, _, item in transaction.timelines.items_with_arrival(prefix, first, number)]
+            yield plan.output(low, high, state, items, transaction)

@@ -7,7 +7,7 @@ number is at least `mark`.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +136,18 @@ class FixedWindow(TimeWindowOperator):
                 child(out, key, start, None)
 
         return run_by_key if by_key else run_together
+
+    def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
+        head = transaction.head(prefix)
+        return (
+            iter(())
+            if head is None
+            else _Windows(self, _no_child, LateRecords(self.store.name, None)).read(transaction, prefix, head[1])
+        )
+
+
+def _no_child(*_: Any) -> None:
+    """Do nothing: nothing is emitted."""
 
 
 _NO_WINDOW: list[Any] = [1 << 64]
@@ -267,6 +279,14 @@ class _Windows:
             if len(window) == 2 or not window[3]:
                 output = self.plan.output(start, start + self._duration, window[1], items, transaction)
                 self._child(output, key, start, None)
+
+    def read(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the open windows of a key."""
+        for window in windows:
+            if len(window) == 2 or not window[3]:
+                start = window[0]
+                items = self._items(transaction, prefix, start, window)
+                yield self.plan.output(start, start + self._duration, window[1], items, transaction)
 
     def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
         windows = head[1]

@@ -10,6 +10,7 @@ The head of a key is `[clock, sessions]`: the highest event time among its recor
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,14 @@ class SessionWindow(TimeWindowOperator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return self.executor(_Sessions(self, child, self.late_records(context)), child, node, context)
+
+    def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
+        plan, head = self.aggregation.plan(), transaction.head(prefix)
+        for first, last, state in [] if head is None else head[1]:
+            items: list[Any] = []
+            if plan.collectors:
+                items = [item for _, _, item in transaction.timelines.items_with_arrival(prefix, first, last + 1)]
+            yield plan.output(first, last + 1, state, items, transaction)
 
 
 class _Sessions:

@@ -11,6 +11,7 @@ before which the timeline is empty. The timeline holds the inputs of all records
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -43,6 +44,21 @@ class SlidingWindow(TimeWindowOperator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return self.executor(_Windows(self, child, self.late_records(context)), child, node, context)
+
+    @property
+    def collects(self) -> bool:
+        """Only collectors need single values for a result."""
+        return bool(self.aggregation.collectors)
+
+    def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
+        plan, head = self.aggregation.plan(keep_inputs=True), transaction.head(prefix)
+        for end, state in [] if head is None else head[1]:
+            start = max(0, end - self.duration_ms)
+            items: list[Any] = []
+            if plan.collectors:
+                found = transaction.timelines.items_with_arrival(prefix, max(head[3], end - self.duration_ms), end + 1)
+                items = [item for _, _, item in found]
+            yield plan.output(start, end, state, items, transaction)
 
 
 class _Windows:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -11,24 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from streamrt.jvm.jars import Jar, provide_jars
 from streamrt.jvm.java import find_java
 from tests.servers import Server, free_port, workspace
 from tests.support import wait_until
 
-VERSION = "9.3.4"
-_URL = f"https://repo1.maven.org/maven2/org/questdb/questdb/{VERSION}/questdb-{VERSION}.jar"
-
-
-def jar() -> Path:
-    """Return the library of the server; it is fetched once."""
-    cache = Path(os.environ.get("STREAMRT_CACHE_DIR") or Path(sys.prefix) / "cache")
-    path = cache / f"questdb-{VERSION}.jar"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        urllib.request.urlretrieve(_URL, partial)
-        partial.replace(path)
-    return path
+_JAR = Jar(
+    "org.questdb",
+    "questdb",
+    "9.3.4",
+    size=29_831_811,
+    sha256="939bc53ab22f93dbaa6545143a6e7c536d4904c07b7f2d381e8eef10436be062",
+)
 
 
 class QuestDB(Server):
@@ -49,13 +42,14 @@ class QuestDB(Server):
             "QDB_SHARED_WORKER_COUNT": "1",
             "QDB_HTTP_WORKER_COUNT": "1",
         }
+        (jar,) = provide_jars([_JAR])
         command = [
             str(find_java().executable),
             "-Xmx256m",
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
             "-cp",
-            str(jar()),
+            str(jar),
         ]
         command += ["io.questdb.ServerMain", "-d", str(directory), "-n"]
         super().__init__(command, port, directory, env={**os.environ, **settings})

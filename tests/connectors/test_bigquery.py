@@ -318,6 +318,7 @@ def test_a_poison_value_is_named_and_not_shown(double: BigQueryDouble, value: An
     add(sink, {"n": 2}, value, key=key, start=40)
     with pytest.raises(BigQuerySinkException, match=rf"cannot write orders\[3\] offset 41 to .*{reason}") as caught:
         sink.flush()
+    assert caught.value.record == ("orders", 3, 41)
     assert "hidden" not in str(caught.value)
 
 

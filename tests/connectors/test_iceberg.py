@@ -178,6 +178,7 @@ def test_a_value_that_has_no_place_is_named_and_not_shown(tmp_path: Path, value:
     with pytest.raises(SinkError, match=r"orders\[0\] at offset 6") as caught:
         sink.write(batch_of({"n": 77}, value, start=5))
     assert reason in str(caught.value)
+    assert caught.value.record == ("orders", 0, 6)
     assert str(1 << 70) not in str(caught.value)
     sink.write(batch_of({"n": 2}))
     assert sorted(row["n"] for row in rows(tmp_path)) == [1, 2]
@@ -199,8 +200,9 @@ def test_a_table_has_the_schema_and_the_partitions_that_were_asked_for(tmp_path:
         SinkError, match=r"column 'other' does not exist in table 'shop.orders'.*orders\[0\] at offset 3"
     ):
         sink.write(batch_of({"n": 1, "other": 1}, start=3))
-    with pytest.raises(SinkError, match=r"orders\[0\] at offset 4: it is null, and the column is required"):
+    with pytest.raises(SinkError, match=r"orders\[0\] at offset 4: it is null, and the column is required") as caught:
         sink.write(batch_of({"n": 1}, {"when": None}, start=3))
+    assert caught.value.record == ("orders", 0, 4)
     table = table_of(local_catalog(tmp_path))
     assert table.properties["owner"] == "shop"
     assert len(list(table.scan().plan_files())) == 2

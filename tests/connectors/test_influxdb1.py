@@ -104,6 +104,7 @@ def test_the_record_that_the_server_refuses_is_named(server: Influx) -> None:
     assert "InfluxDB1Sink cannot write orders[3] offset 10 to database 'shop' at 127.0.0.1" in problem
     assert "it answers 400: field 'n' has another type there" in problem
     assert "sesame" not in problem
+    assert caught.value.record == ("orders", 3, 10)
     made.on_paused()
     fill(made).flush()
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -293,6 +294,7 @@ def test_a_killed_application_writes_each_value_once(
     fault = tmp_path / "fault"
     chance = random.Random(len(name))
     produced = 0
+    begun = time.monotonic()
 
     def produce(count: int) -> None:
         nonlocal produced
@@ -330,6 +332,9 @@ def test_a_killed_application_writes_each_value_once(
     found = destination.rows()
     # What comes again is what has come before.
     values = list(dict.fromkeys((row["id"], row["k"], row["n"]) for row in found))
+    repeats, lost = len(found) - len(values), RECORDS - len({number for number, _, _ in values})
+    took = f"{time.monotonic() - begun:.0f} s"
+    print(f"{name}, {mode}: {KILLS} kills, {RECORDS} records, {took}, {repeats} repeats, {lost} lost")
     assert sorted(number for number, _, _ in values) == list(range(RECORDS))
     assert destination.repeats or len(found) == RECORDS
     # State has counted each record once, too: the values of a key are numbered without a gap.

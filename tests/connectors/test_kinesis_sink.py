@@ -201,17 +201,25 @@ def test_what_follows_a_refused_record_of_its_key_is_repeated(aws: AWSServer, st
     assert [json.loads(record["Data"]) for record in records_of(aws, stream)] == [0, 2, 3, 4, 1, 3]
 
 
-def test_a_record_that_is_refused_for_good_is_named(aws: AWSServer, stream: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "record"),
+    # Without the right to its key, a stream takes no record: none may be skipped.
+    [("InvalidArgumentException", ("orders", 3, 8)), ("KMSAccessDeniedException", None)],
+)
+def test_a_record_that_is_refused_for_good_is_named(
+    aws: AWSServer, stream: str, code: str, record: tuple[str, int, int] | None
+) -> None:
     sink = sink_of(aws, stream)
     sink.start()
 
     def gate(operation: str, body: bytes, forward: Forward) -> Response:
-        return Response(json.dumps({"FailedRecordCount": 1, "Records": [{}, {"ErrorCode": "KMSAccessDenied"}]}))
+        return Response(json.dumps({"FailedRecordCount": 1, "Records": [{}, {"ErrorCode": code}]}))
 
     add(sink, "first", "hidden", start=7)
-    with aws.gated(gate), pytest.raises(SinkError, match=r"orders\[3\] offset 8: .*KMSAccessDenied") as caught:
+    with aws.gated(gate), pytest.raises(SinkError, match=rf"orders\[3\] offset 8: .*{code}") as caught:
         sink.flush()
     assert "hidden" not in str(caught.value)
+    assert caught.value.record == record
 
 
 def test_a_stream_that_is_deleted_ends_the_application(aws: AWSServer, stream: str) -> None:

@@ -225,8 +225,12 @@ def _flushed(made: MQTTSink) -> bool:
 def test_a_message_that_the_broker_refuses_is_named(broker: Mosquitto) -> None:
     made = started(broker, "elsewhere", version="5")
     fill(made, 2)
-    with pytest.raises(SinkError, match=r"orders\[3\] offset 0 to 127.0.0.1:\d+: the broker answers: Not authorized"):
+    with pytest.raises(
+        SinkError, match=r"orders\[3\] offset 0 to 127.0.0.1:\d+: the broker answers: Not authorized"
+    ) as caught:
         made.flush()
+    # The broker refuses the next ones, too.
+    assert caught.value.record is None
     made.on_paused()
 
 
@@ -246,6 +250,7 @@ def test_values_that_cannot_be_serialized_are_named_and_not_shown(
     fill(made, start=7, value=value)
     with pytest.raises(SinkError, match=r"orders\[3\] offset 7 .* failed with TypeError") as caught:
         made.flush()
+    assert caught.value.record == ("orders", 3, 7)
     assert "sesame" not in str(caught.value)
     assert peer.got == []
     with pytest.raises(SinkError, match="returned a int, not str or bytes"):

@@ -14,6 +14,7 @@ import pytest
 from streamrt import Application
 from streamrt.connectors import BatchingSink, Neo4jSink, SinkBackpressureError
 from streamrt.connectors.retries import Retries
+from streamrt.connectors.sinks import neo4j as neo4j_sink
 from streamrt.errors import ConfigurationError, SinkError
 from streamrt.secret import collect_secrets
 from streamrt.testing import TopologyTestDriver
@@ -287,3 +288,29 @@ def test_at_the_end_of_a_dataframe(graph: Graph) -> None:
     with TopologyTestDriver(app) as driver:
         driver.pipe(orders, {"n": 5}, key="ada")
     assert graph.rows("MATCH (o:Order) RETURN o.id, o.n") == [["ada", 5]]
+
+
+def test_a_server_that_hangs_in_the_middle_pauses_the_partition(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neo4j_sink, "_GRACE_S", 1.0)
+    sink = graph.sink(timeout=1.0)
+    sink.start()
+    sinks.fill(sink).flush()
+    graph.way.hang()
+    sinks.fill(sink, start=1)
+    with pytest.raises(SinkBackpressureError, match="it does not answer within 2 s"):
+        sink.flush()
+    sink.on_paused()
+    graph.way.close()
+    graph.way.open()
+    sinks.fill(sink, start=1).flush()
+
+
+def test_a_query_that_takes_too_long_pauses_the_partition(graph: Graph) -> None:
+    slow = "UNWIND range(1, 1000000000) AS i WITH event, count(i * i) AS c CREATE (o:Slow {n: c})"
+    sink = graph.sink(slow, timeout=0.5)
+    sink._retries = Retries(attempts=1, retry_after_s=3)
+    sink.start()
+    sinks.fill(sink)
+    with pytest.raises(SinkBackpressureError, match=r"its query takes more than 0.5 s"):
+        sink.flush()
+    assert graph.rows("MATCH (o:Slow) RETURN o.n") == []

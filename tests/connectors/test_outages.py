@@ -70,14 +70,24 @@ def test_an_outage_of_the_database_delays_values_and_loses_none(
         # What does not need the database goes on.
         assert len(kafka.receive(target, 200)) == 200
         running.wait_for("a sink paused")
+        delays: list[float] = []
         while time.monotonic() < gone + OUTAGE_S:
             assert running.process.poll() is None, running.err
-            time.sleep(0.2)
+            sent = time.monotonic()
+            kafka.produce(free, [{"n": -1}])
+            assert len(kafka.receive(target, 201 + len(delays))) == 201 + len(delays)
+            delays.append(time.monotonic() - sent)
         produce()
         server.start()
+        back = time.monotonic()
         wait_until(lambda: len(written()) >= 300, what="the values of the outage")
+        took = time.monotonic() - back
         assert written() == list(range(300))
         code, _ = running.end()
+    middle, longest = sorted(delays)[len(delays) // 2], max(delays)
+    print(
+        f"{OUTAGE_S:g} s without the database: others wait {middle:.1f} s, at most {longest:.1f} s; back in {took:.1f} s"
+    )
     assert code == 0, running.err
     (told, *_) = [line for line in running.err if "a sink paused" in line]
     assert "the sink public.orders: writing to 'orders' failed, also when it was repeated: OperationalError" in told

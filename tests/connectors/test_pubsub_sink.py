@@ -293,8 +293,9 @@ def test_a_message_that_the_service_refuses_is_named() -> None:
     with refusing(grpc.StatusCode.INVALID_ARGUMENT) as host:
         sink = PubSubSink(PROJECT, "orders", emulator_host=host)
         add(sink, 1, 2, start=7)
-        with pytest.raises(SinkError, match=r"cannot write orders\[3\] offset 7: .*answers InvalidArgument"):
+        with pytest.raises(SinkError, match=r"cannot write orders\[3\] offset 7: .*answers InvalidArgument") as caught:
             sink.flush()
+    assert caught.value.record == ("orders", 3, 7)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,16 @@ def test_the_last_value_of_a_key_stays(server: RedisServer) -> None:
     assert server.client.dbsize() == 3
 
 
+def test_a_user_who_may_run_set_alone(server: RedisServer) -> None:
+    server.client.acl_setuser(
+        "narrow", enabled=True, passwords=["+sesame"], keys=["*"], commands=["+set", "+ping", "+select", "-mset"]
+    )
+    sink = sink_of(server, username="narrow", password="sesame")
+    sink.write(batch_of({"n": 1}, {"n": 2}, keys=["a", "a"]))
+    assert json.loads(server.client.get("a")) == {"n": 2}
+    server.client.acl_deluser("narrow")
+
+
 def test_values_expire(server: RedisServer) -> None:
     for ttl in (90, 90.0, datetime.timedelta(seconds=90)):
         sink_of(server, ttl=ttl).write(batch_of("a"))

@@ -107,8 +107,11 @@ def test_without_updates_of_the_schema_a_new_column_is_refused(tmp_path: Path) -
         connection.execute("CREATE TABLE orders (a INTEGER)")
     sink = sink_of(tmp_path / "db", schema_auto_update=False)
     sink.write(batch_of({"a": 1, "b": None}))
-    with pytest.raises(SinkError, match=r"column 'b' of table 'orders' does not exist.*orders\[0\] at offset 3"):
-        sink.write(batch_of({"b": 1}, start=3))
+    with pytest.raises(
+        SinkError, match=r"column 'b' of table 'orders' does not exist.*orders\[0\] at offset 4"
+    ) as caught:
+        sink.write(batch_of({"a": 1}, {"b": 1}, start=3))
+    assert caught.value.record == ("orders", 0, 4)
     assert rows(tmp_path / "db", "SELECT * FROM orders") == [(1,)]
     with pytest.raises(SinkError, match="table 'others' does not exist"):
         sink_of(tmp_path / "db", table_name="others", schema_auto_update=False)
@@ -159,6 +162,21 @@ def test_a_database_that_stays_locked_pauses_the_partition(tmp_path: Path) -> No
         other.execute("ROLLBACK")
     sink.write(batch_of({"n": 2}))
     assert rows(tmp_path / "db", "SELECT n FROM orders") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_a_database_that_is_locked_at_the_start_is_named_with_the_cure(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        if statement == "BEGIN IMMEDIATE":
+            other.execute("PRAGMA journal_mode = WAL")
+        other.execute(statement)
+        with pytest.raises(SinkError) as caught:
+            sink_of(path, timeout=0.01)
+    assert str(caught.value) == (
+        f"the sink orders cannot prepare the database {path}: database is locked; end the transaction of the process that "
+        "writes to it, or raise timeout=0.01"
+    )
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,7 @@ def test_a_message_that_is_refused_for_good_is_named(aws: AWSServer, queue: str)
     with aws.gated(gate), pytest.raises(SinkError, match=reason) as caught:
         sink.flush()
     assert "hidden" not in str(caught.value)
+    assert caught.value.record == ("orders", 3, 8)
 
 
 def test_requests_have_bounds(aws: AWSServer, queue: str) -> None:

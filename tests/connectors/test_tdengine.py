@@ -175,6 +175,7 @@ def test_the_record_that_the_server_refuses_is_named(double: TDengineDouble) -> 
     fill(made, 5, start=11)
     with pytest.raises(SinkError, match=r"orders\[3\] offset 10 .*: it answers 500 with code 0x3002") as caught:
         made.flush()
+    assert caught.value.record == ("orders", 3, 10)
     assert "sesame" not in str(caught.value)
     made.on_paused()
     fill(made).flush()

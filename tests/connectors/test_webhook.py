@@ -144,8 +144,9 @@ def test_urls_from_data_are_checked(server: HTTPServer, url: Any, message: str) 
 
 def test_a_url_function_that_fails_names_the_record() -> None:
     sink = fill(started(lambda item: item.value["secret"]))
-    with pytest.raises(SinkError, match=r"failed for orders\[3\] offset 0 with KeyError"):
+    with pytest.raises(SinkError, match=r"failed for orders\[3\] offset 0 with KeyError") as caught:
         sink.flush()
+    assert caught.value.record == ("orders", 3, 0)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -203,6 +204,18 @@ def test_refusals_end_the_sink(server: HTTPServer, status: int, message: str) ->
     assert "orders[3] offsets 0 to 1" in str(caught.value)
     assert "sesame" not in str(caught.value)
     assert len(server.requests) == 1
+    assert caught.value.record is None
+
+
+@pytest.mark.parametrize(("status", "record"), [(422, ("orders", 3, 7)), (403, None)])
+def test_the_value_that_a_server_refuses_is_named(
+    server: HTTPServer, status: int, record: tuple[str, int, int] | None
+) -> None:
+    server.answer = lambda request: Answer(status)
+    sink = fill(started(server.url, batch_size=1), start=7)
+    with pytest.raises(SinkError) as caught:
+        sink.flush()
+    assert caught.value.record == record
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -79,6 +79,13 @@ def test_one_is_shown(dlq: Command) -> None:
         assert why in result.output.replace("\n", " ")
 
 
+def test_a_format_that_needs_a_schema_is_refused(dlq: Command) -> None:
+    for name in ("avro", "protobuf"):
+        result = dlq.run("show", "0:1", "--format", name)
+        assert result.exit_code == 2
+        assert f"{name} needs a schema" in result.output.replace("\n", " ")
+
+
 def test_selected_ones_are_replayed_after_a_question(dlq: Command) -> None:
     assert dlq.run("replay", "--error", "KeyError", answer="n\n").exit_code == 1
     result = dlq.run("replay", "--error", "KeyError", answer="y\n")

@@ -244,6 +244,45 @@ def test_a_source_that_does_not_stop_is_killed(kafka: Kafka, make: Make, caplog:
     manager.check()
 
 
+def test_a_source_that_is_resumed_while_it_is_being_paused_starts_again(kafka: Kafka, make: Make) -> None:
+    topic = kafka.topic()
+    manager = make((Deaf("deaf", shutdown_timeout=1.0), topic))
+    manager.start()
+    kafka.values(topic, 1)
+    former = manager.processes[0].pid
+    pausing = threading.Thread(target=manager.pause, args=["deaf"])
+    pausing.start()
+    wait_until(lambda: manager.paused)
+    manager.resume("deaf")
+    pausing.join()
+    assert kafka.values(topic, 2) == [1, 1]
+    # The pause ends the process that it has asked to stop, and not the next one.
+    assert manager.stats()["deaf"].alive
+    assert manager.processes[0].pid != former
+    manager.check()
+
+
+def test_a_source_that_is_resumed_while_the_application_stops_stays_stopped(kafka: Kafka, make: Make) -> None:
+    topic = kafka.topic()
+    manager = make((Deaf("deaf", shutdown_timeout=1.0), topic))
+    manager.start()
+    kafka.values(topic, 1)
+    calls = [threading.Thread(target=manager.pause, args=["deaf"]), threading.Thread(target=manager.stop)]
+    for call in calls:
+        call.start()
+        wait_until(lambda: manager.paused)
+    manager.resume("deaf")
+    for call in calls:
+        call.join()
+    manager.stop()
+    assert not manager.processes[0].is_alive()
+    assert kafka.end(topic) == 1
+    # The next run has it.
+    assert manager.paused == frozenset()
+    manager.start()
+    kafka.values(topic, 2)
+
+
 def test_sigterm_stops_and_sigint_does_not(kafka: Kafka, make: Make) -> None:
     topic = kafka.topic()
     manager = make((Numbers("numbers"), topic))

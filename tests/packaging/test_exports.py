@@ -125,6 +125,8 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "RestartPolicy",
             "RocksDBOptions",
             "State",
+            "StateAnswer",
+            "StateEntry",
             "StreamingDataFrame",
         ),
         *("TaskContext", "TimeDomain", "TimerContext"),

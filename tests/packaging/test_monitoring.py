@@ -15,6 +15,7 @@ import pytest
 
 from streamrt.records import OffsetRange
 from streamrt.runtime.driver.lag import Lag, LagSample
+from streamrt.runtime.driver.meters import JvmMemory
 from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
 from streamrt.topology import TaskId
 from tests.servers import Server, free_port, program, workspace
@@ -176,6 +177,10 @@ def work(app: Played) -> None:
     times = {(task, "default"): StoreTime(1_500, None)}
     ranges = {PARTITION: OffsetRange(*PARTITION, 3, 8)}
     report = Report(ranges=ranges, records=5, produced=4, dead_letters=1, seconds=0.2, times=times, restores=restores)
+    report.commit_seconds, report.read_bytes, report.produced_bytes = 0.03, 500, 80
+    report.memory = {"machine:7": 4096}
+    app._progress.meters.rebalanced()
+    app._progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
     report.interrupted, report.locked, report.stalled = {task: "broker away"}, {task: "in use"}, {task: Pause(1.0)}
     app._progress.report(report)
     app._server._lag.sample = LagSample(time.time(), {PARTITION: Lag(5, 9)})
@@ -212,7 +217,7 @@ def prometheus() -> Iterator[Prometheus]:
 
 @pytest.mark.slow
 def test_queries_of_the_page_are_answered(prometheus: Prometheus) -> None:
-    rate, lag, quantile = (prometheus.query(query) for query in block("promql"))
+    rate, lag, quantile, commits, size = (prometheus.query(query) for query in block("promql"))
     [(labels, value)] = rate
     assert labels == {"group": "shop"}
     assert value > 0
@@ -220,6 +225,10 @@ def test_queries_of_the_page_are_answered(prometheus: Prometheus) -> None:
     [(labels, value)] = quantile
     assert labels == {"group": "shop"}
     assert 0.1 < value <= 0.25
+    [(_, value)] = commits
+    assert 0.025 < value <= 0.05
+    [(_, value)] = size
+    assert value > 0
 
 
 @pytest.mark.slow

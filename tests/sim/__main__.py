@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
+from tests.sim.tokens import ResidentTokenSimulation, TokenSimulation
 
 MODES: Mapping[str, type[Simulation]] = {
-    kind.mode: kind for kind in (Simulation, ResidentSimulation, DeploymentSimulation)
+    kind.mode: kind
+    for kind in (Simulation, ResidentSimulation, DeploymentSimulation, TokenSimulation, ResidentTokenSimulation)
 }
 
 

@@ -26,8 +26,9 @@ from streamrt.topics import changelog_topic_name
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
 
 GROUP = "sim"
-SOURCE, OTHER, OUT, GROUPED_OUT = "in", "other", "out", "grouped"
-REPARTITION = "repartition__sim--in--g"
+SOURCE, OTHER, OUT, GROUPED_OUT, AGAIN_OUT = "in", "other", "out", "grouped", "again"
+REPARTITION, AGAIN = "repartition__sim--in--g", "repartition__sim--repartition.in.g--h"
+REPARTITIONS = (REPARTITION, AGAIN)
 SECOND = StoreSpec("second")
 _SHORT = timedelta(milliseconds=40)
 
@@ -163,6 +164,7 @@ class Setup:
         transactional: whether commits are exactly-once.
         stateful: whether the first stage has state.
         grouped: whether there is a second stage behind a `group_by`.
+        regrouped: whether there is a third stage behind a second `group_by`.
         second: whether the first stage has a second store.
         merged: whether the first stage reads two topics; then there is no second one.
         sink: class of the sink of the first stage; None for none.
@@ -174,9 +176,12 @@ class Setup:
     second: bool
     merged: bool = False
     sink: type[SimSink] | type[TransactionalSimSink] | None = None
+    regrouped: bool = False
 
     @property
     def sources(self) -> tuple[str, ...]:
+        if self.regrouped:
+            return (SOURCE, REPARTITION, AGAIN)
         return (SOURCE, OTHER) if self.merged else (SOURCE, REPARTITION) if self.grouped else (SOURCE,)
 
     @property
@@ -186,7 +191,11 @@ class Setup:
 
     def sinks(self, topic: str) -> tuple[str, ...]:
         """Return the topics that the records of a source or of a stream lead to."""
-        return (GROUPED_OUT,) if topic == REPARTITION else (OUT, REPARTITION) if self.grouped else (OUT,)
+        if topic == AGAIN:
+            return (AGAIN_OUT,)
+        if topic == REPARTITION:
+            return (GROUPED_OUT, AGAIN) if self.regrouped else (GROUPED_OUT,)
+        return (OUT, REPARTITION) if self.grouped else (OUT,)
 
 
 @functools.cache
@@ -205,6 +214,9 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     if setup.grouped:
         grouped = sdf.group_by("g").apply(Paced(tally), stateful=True, metadata=True)
         grouped.to_topic(app.topic(GROUPED_OUT, key_serializer="json"))
+        if setup.regrouped:
+            again = grouped.group_by("h").apply(Paced(tally), stateful=True, metadata=True)
+            again.to_topic(app.topic(AGAIN_OUT, key_serializer="json"))
     spec = definition_of(app).task_spec(count_outputs=True)
     sources = {}
     for topic, members in setup.streams.items():
@@ -217,7 +229,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
         ids = ",".join(f"id of {member}" for member in members)
         sources[topic] = ScopeInfo(ids, partitions, changelogs, members if len(members) > 1 else ())
     state = StateSettings(GROUP, Path("unused"), None, sources)
-    first_counts = dict.fromkeys(set(setup.sources) - {REPARTITION}, partitions)
+    first_counts = dict.fromkeys(set(setup.sources) - set(REPARTITIONS), partitions)
     return replace(spec, state=state, commit_metadata=CommitMetadata.of(state, setup.streams, None, first_counts))
 
 
@@ -290,7 +302,7 @@ class Model:
     """
 
     def __init__(self, setup: Setup, stream: str) -> None:
-        self._grouped = stream == REPARTITION
+        self._grouped = stream in REPARTITIONS
         self._functions: list[Callable[..., dict[str, Any]]] = [tally]
         if not self._grouped and not setup.stateful:
             self._functions = []
@@ -340,6 +352,11 @@ def visible_state(entries: dict[bytes, bytes], stamp: Stamp) -> dict[bytes, byte
             value = value.payload
         found[key] = value
     return found
+
+
+def target_key(sink: str, key: bytes, value: Mapping[str, Any]) -> bytes:
+    """Return the key of an output, as it is in a topic."""
+    return orjson.dumps(value["g" if sink == REPARTITION else "h"]) if sink in REPARTITIONS else key
 
 
 def unique_id(entry: Entry) -> int:

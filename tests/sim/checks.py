@@ -12,7 +12,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.report import Report
 from streamrt.state.changelog import POSITION_KEY, Position
 from streamrt.topology import TaskId
-from tests.sim.app import REPARTITION, Model, merged, unique_id, visible_state
+from tests.sim.app import REPARTITIONS, Model, merged, target_key, unique_id, visible_state
 from tests.sim.broker import Entry, Log
 from tests.sim.driver import Wrong
 from tests.sim.stores import Machine, Name
@@ -68,7 +68,7 @@ class Checks:
             return
         written = set(self._sim.sunk) | self._check_transactional_sink()
         for place, (end, _) in self._sim.broker.offsets.items():
-            history = [] if place.topic == REPARTITION else self._sim.broker.logs[place].history(end)
+            history = [] if place.topic in REPARTITIONS else self._sim.broker.logs[place].history(end)
             missing = [entry.offset for entry in history if (place, entry.offset) not in written]
             if missing:
                 raise Wrong(f"{place} is committed at {end}, but the sink lacks {missing}")
@@ -82,7 +82,7 @@ class Checks:
             raise Wrong(f"the transactional sink has the values of {twice} more than once")
         if self._sim.setup.transactional:
             found = {value["u"]: value for value in values.values()}
-            for task in (each for each in self._sim.tasks if each.stream != REPARTITION):
+            for task in (each for each in self._sim.tasks if each.stream not in REPARTITIONS):
                 if any(self._sim.broker.logs[place].lost for place in self._sim.spec.topology.inputs(task)):
                     # The sink may have values that were computed with records that were deleted before Kafka had them as
                     # processed.
@@ -100,7 +100,7 @@ class Checks:
             for key, value in Model(self._sim.setup, stream).run(self._history(task)):
                 origins[value["u"]] = task
                 for sink in self._sim.setup.sinks(stream):
-                    target = orjson.dumps(value["g"]) if sink == REPARTITION else key
+                    target = target_key(sink, key, value)
                     at = TopicPartition(sink, partition_for(target, self._sim.broker.topics[sink]))
                     expected.setdefault((task, at), []).append((target, value))
         found: dict[tuple[TaskId, TopicPartition], list[Pair]] = {}
@@ -132,7 +132,7 @@ class Checks:
                     for entry in self._sim.broker.logs[at].history():
                         unique = unique_id(entry)
                         run = entry.origin, home[unique]
-                        if stream != REPARTITION and offsets[home[unique], unique] <= last.get(run, -1):
+                        if stream not in REPARTITIONS and offsets[home[unique], unique] <= last.get(run, -1):
                             raise Wrong(f"record {unique} is out of order in {at}, within attempt {entry.origin}")
                         last[run] = offsets[home[unique], unique]
 

@@ -88,7 +88,7 @@ def versions(transactional: bool) -> list[Version]:
     whole = [
         Version(transactional, True, False, second, merged) for merged in (False, True) for second in (False, True)
     ]
-    return [*whole, *(Version(transactional, True, False, False, False, None, (topic,)) for topic in (SOURCE, OTHER))]
+    return [*whole, *(Version(transactional, True, False, False, topics=(topic,)) for topic in (SOURCE, OTHER))]
 
 
 @functools.cache
@@ -138,7 +138,7 @@ class DeploymentSimulation(Simulation):
     ) -> None:
         own = random.Random(f"deployments {seed}")
         guarantee = own.random() < 0.6 if transactional is None else transactional
-        super().__init__(seed, Setup(guarantee, True, False, False, True), faults, mutant)
+        super().__init__(seed, Setup(guarantee, True, False, False, True), faults, mutant, pauses=False)
         # Versions merge other inputs, see `_retain`.
         self.deletions = 0.0
         if faults is None:

@@ -38,6 +38,8 @@ class Attempt:
 
     chunks: list[Chunk]
     context: BatchContext
+    paused: frozenset[str] = frozenset()
+    """The topics that the driver does not read."""
     twin: Report | None = None
 
 
@@ -178,6 +180,8 @@ class Driver:
         self._purge: dict[TopicPartition, int] = {}
         self._stateful: frozenset[TopicPartition] = frozenset()
         self._claims: Mapping[TopicPartition, int] = {}
+        self._known = len(sim.inputs)
+        self.paused = sim.paused
 
     @property
     def replaced(self) -> bool:
@@ -197,13 +201,18 @@ class Driver:
         return self._restore()
 
     def _follow(self) -> None:
-        """Take the partitions that there are."""
-        self.inputs, self.tasks = list(self.sim.inputs), list(self.sim.tasks)
+        """Take the partitions that there are, without those of tasks that read a paused topic."""
+        topology, self.paused = self.sim.spec.topology, self.sim.paused
+        self.tasks = [
+            task for task in self.sim.tasks if self.paused.isdisjoint(each.topic for each in topology.inputs(task))
+        ]
+        self.inputs = [place for place in self.sim.inputs if topology.task(place) in self.tasks]
+        self._known = len(self.sim.inputs)
 
     @property
     def _is_behind(self) -> bool:
         """Whether the group has partitions that this driver has not heard of."""
-        return len(self.inputs) < len(self.sim.inputs)
+        return self._known < len(self.sim.inputs)
 
     def _restore(self) -> bool:
         left = list(self.tasks)
@@ -244,6 +253,10 @@ class Driver:
             return False
         if self._is_behind and (sim.calm or sim.growth.random() < 0.3):
             # A rebalance ends the query.
+            self.commit()
+            return False
+        if self.paused != sim.paused:
+            # So does a wish of callers.
             self.commit()
             return False
         tasks: list[list[Chunk]] = []
@@ -326,7 +339,7 @@ class Driver:
             seconds = SLICE_S
         outputs = None if self.sim.calm or rng.random() < 0.85 else rng.randint(1, 3)
         context = self._context(seconds, outputs)
-        attempt = Attempt(chunks, context)
+        attempt = Attempt(chunks, context, self.paused)
         for _ in range(_ATTEMPTS):
             report = self.sim.run(attempt)
             if self.replaced:

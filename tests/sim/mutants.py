@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import streamrt.runtime.driver.completion as completion_module
 import streamrt.runtime.tasks.commit as commit_module
 import streamrt.runtime.tasks.fencing as fencing_module
 import streamrt.runtime.tasks.foreign as foreign_module
@@ -36,6 +37,7 @@ from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
+from tests.sim.tokens import ResidentTokenSimulation, SimOffsets, TokenSimulation
 
 SINK = "transactional sink, "
 """In the names of mutants that are looked for in applications with such a sink."""
@@ -43,6 +45,7 @@ PAUSED = "paused tasks"
 """In the names of those that are looked for in applications that are paused."""
 
 _REAL_CLAIM = fencing_module._claim
+_REAL_LEVELS = completion_module.levels_below
 _REAL_BEGIN = ExactlyOnceCommit.begin
 _REAL_PREPARE = TaskStores.prepare
 _REAL_FLUSH = TaskStores.flush
@@ -328,6 +331,20 @@ def _take_in_the_same_order(self: Turns, cycle: WorkCycle) -> None:
     self._queue = dict(sorted(self._queue.items()))
 
 
+def _forget_the_second_level(topology: Any, topics: Any) -> list[list[str]]:
+    return _REAL_LEVELS(topology, topics)[:2]
+
+
+def _take_all_ends_at_once(topology: Any, topics: Any) -> list[list[str]]:
+    first, *below = _REAL_LEVELS(topology, topics)
+    return [first, [topic for level in below for topic in level]]
+
+
+def _stable_bounds(self: SimOffsets, partitions: Any) -> dict[TopicPartition, tuple[int, int]]:
+    ends = self.stable_ends(partitions)
+    return {place: (self._sim.broker.logs[place].low, end) for place, end in ends.items()}
+
+
 Patch = tuple[Any, str, Callable[..., Any]]
 
 SINK_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
@@ -338,6 +355,23 @@ SINK_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
         ("positions are stored after the values", TransactionalSimSink, "store", _store_positions_later),
         ("values that are there are written again", SinkPositions, "read", _read_positions_in_vain),
     )
+}
+
+TOKEN_MUTANTS: dict[str, tuple[str, bool, tuple[Patch, ...]]] = {
+    f"{prefix}{what}": ("", transactional, ((where, name, replacement),))
+    for prefix, transactional in (
+        ("tokens, ", True),
+        ("tokens, at least once, ", False),
+        ("resident tokens, ", True),
+        ("resident tokens, at least once, ", False),
+    )
+    for what, where, name, replacement in (
+        ("the second level is forgotten", completion_module, "levels_below", _forget_the_second_level),
+        ("all ends are taken at once", completion_module, "levels_below", _take_all_ends_at_once),
+        ("the end of a level is the last stable offset", SimOffsets, "bounds", _stable_bounds),
+    )
+    # At least once, records are not in transactions.
+    if transactional or where is completion_module
 }
 
 MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
@@ -484,6 +518,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     ),
     "at least once, all owners have one epoch": ("", False, ((stores_module, "epoch_of", _one_epoch),)),
     **SINK_MUTANTS,
+    **TOKEN_MUTANTS,
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
@@ -491,16 +526,23 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
 def simulation_of(name: str, seed: int) -> Simulation:
     """Return the world in which a mutant is to be found."""
     mistake, transactional, _ = MUTANTS[name]
-    kinds: dict[str, type[Simulation]] = {"resident": ResidentSimulation, "deployed": DeploymentSimulation}
+    kinds: dict[str, type[Simulation]] = {
+        "resident": ResidentSimulation,
+        "deployed": DeploymentSimulation,
+        "tokens": TokenSimulation,
+        "resident tokens": ResidentTokenSimulation,
+    }
     kind = kinds.get(name.partition(",")[0], Simulation)
     if kind is ResidentSimulation and SINK not in name:
         wishes = PAUSED in name
         return ResidentSimulation(seed, mutant=mistake, transactional=transactional, sinks=False, wishes=wishes)
+    # No mutant of micro-batches needs pauses.
+    options: dict[str, Any] = {"pauses": False} if kind is Simulation else {}
     if SINK not in name:
-        return kind(seed, mutant=mistake, transactional=transactional, sinks=False)
+        return kind(seed, mutant=mistake, transactional=transactional, sinks=False, **options)
     own = random.Random(f"sink of a mutant {seed}")
     setup = Setup(transactional, own.random() < 0.5, False, False, own.random() < 0.5, TransactionalSimSink)
-    return kind(seed, setup, mutant=mistake)
+    return kind(seed, setup, mutant=mistake, **options)
 
 
 def seeds_needed(name: str, most: int, first: int = 0) -> int | None:

@@ -21,6 +21,7 @@ from streamrt.runtime.link import (
     FromTask,
     Joined,
     LinkClosed,
+    Opened,
     Settle,
     Settled,
     StartPositions,
@@ -64,6 +65,9 @@ class SimLink:
         return self._process.name
 
     def send(self, message: FromTask) -> None:
+        if isinstance(message, Opened):
+            # Nobody here waits for a start to be over, and it changes nothing.
+            return
         self._sim.step(self._process, "send")
         if self.closed:
             raise LinkClosed
@@ -395,6 +399,15 @@ class ResidentSimulation(Simulation):
         self._done: dict[str, tuple[set[int], dict[TopicPartition, int]]] = {}
         """Without faults, what a process has processed, and when it last did so, by input."""
 
+    def want(self, paused: frozenset[str]) -> None:
+        self._happens("pause" if paused else "resume", f"a commit is wanted, and a pause of {sorted(paused)}")
+        self.resident_driver.want(paused)
+
+    @property
+    def is_pausing(self) -> bool:
+        driver = self.resident_driver
+        return bool(driver.wish.paused) and any(link.settled.number < driver.wish.number for link in driver.links)
+
     def wait(self, seconds: float) -> None:
         """Let time pass while somebody waits."""
         self.broker.now += max(1, round(seconds * 1_000))
@@ -544,13 +557,13 @@ class ResidentSimulation(Simulation):
             raise Wrong(f"{resident} has worked for {took} ms without hearing of the group; {most} are much")
 
     def pause(self, value: dict[str, Any]) -> None:
-        self._check_paused(value["u"])
         super().pause(value)
         if self.slow_ms and self.calm and not self.setup.grouped and not self.setup.merged:
             self._check_turns(value["u"])
 
     def _check_paused(self, unique: int) -> None:
         """No task processes a record of a topic that it has paused."""
+        super()._check_paused(unique)
         process = self._stack[-1][0]
         resident = next((each for each in self.residents if each.process is process), None)
         place = self.homes.get(unique)

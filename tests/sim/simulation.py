@@ -108,6 +108,7 @@ class Simulation:
         mutant: name of a deliberate mistake in the simulated clients, for tests of the simulator.
         transactional: the guarantee, if the seed shall decide the rest.
         sinks: whether the seed may ask for a sink.
+        pauses: whether callers of the application pause and resume topics; decided by the seed if it is not given.
     """
 
     mode = "micro-batch"
@@ -120,6 +121,7 @@ class Simulation:
         mutant: str = "",
         transactional: bool | None = None,
         sinks: bool = True,
+        pauses: bool | None = None,
     ) -> None:
         rng = self.rng = random.Random(seed)
         self.seed = seed
@@ -168,6 +170,10 @@ class Simulation:
         slow = random.Random(f"pause {seed}")
         self.slow_ms = slow.choice((0,) * 14 + (100, 1_000))
         """How long functions take for a record."""
+        self._pauser = random.Random(f"pauses {seed}")
+        self._pauses = self._pauser.random() < 0.3 if pauses is None else pauses
+        self.paused: frozenset[str] = frozenset()
+        """The topics that callers have paused."""
         self.homes: dict[int, TopicPartition] = {}
         """Where each record was written."""
         self.sunk: list[tuple[TopicPartition, int]] = []
@@ -213,6 +219,7 @@ class Simulation:
         """Run a last driver without faults, on machines as they are, and check everything."""
         self.note("calm")
         self.calm = True
+        self.paused = frozenset()
         self.driver = Driver(self)
         for _ in range(_ROUNDS):
             finished = self._cycle(10)
@@ -244,9 +251,28 @@ class Simulation:
                 if self.rng.random() < 0.5:
                     driver.purge()
             self.surroundings()
+            self._wish()
         if not driver.replaced:
             driver.commit()
         return True
+
+    def want(self, paused: frozenset[str]) -> None:
+        """Have the driver commit and pause some topics, and resume all others."""
+        self._happens("pause" if paused else "resume", f"a pause of {sorted(paused)} is wanted")
+        self.paused = paused
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether everything is to be paused, and the driver has not yet done so."""
+        return bool(self.paused) and self.driver.paused != self.paused
+
+    def _wish(self) -> None:
+        """Let callers pause and resume topics."""
+        if not self._pauses or self.calm or self._pauser.random() >= 0.2:
+            return
+        topics = sorted(self.spec.topology.sources)
+        share = self._pauser.choice((0.0, 0.4, 1.0))
+        self.want(frozenset(topic for topic in topics if self._pauser.random() < share))
 
     def seconds(self) -> float:
         """Return the time, as tasks see it."""
@@ -259,7 +285,7 @@ class Simulation:
             topic = rng.choice((SOURCE, OTHER)) if self.setup.merged else SOURCE
             place = TopicPartition(topic, partition_for(key, self.partitions))
             self.homes[unique] = place
-            value = orjson.dumps({"u": unique, "g": f"g{rng.randrange(3)}"})
+            value = orjson.dumps({"u": unique, "g": f"g{rng.randrange(3)}", "h": f"h{unique // 2 % 2}"})
             # Event times that are not in order.
             self.broker.append(place, key, value, 1_000 + 10 * unique + rng.randrange(-20, 20))
             if rng.random() < 0.15:
@@ -394,9 +420,17 @@ class Simulation:
 
     def pause(self, value: dict[str, Any]) -> None:
         """Take the time that a function needs for a record; the world goes on meanwhile."""
+        self._check_paused(value["u"])
         if self.slow_ms:
             self.step(self._stack[-1][0], "function")
             self.broker.wait(self.slow_ms)
+
+    def _check_paused(self, unique: int) -> None:
+        """No task processes a record of a topic that its driver has paused."""
+        attempt, place = self._stack[-1][1], self.homes.get(unique)
+        # Below a grouping, it is the repartition topic that counts.
+        if attempt is not None and place is not None and place.topic in attempt.paused and not self.setup.grouped:
+            raise Wrong(f"{self._stack[-1][0].name} processes record {unique} of {place}, which is paused")
 
     def trouble(self, where: str, share: float) -> bool:
         """Tell whether a request meets trouble of its own kind; more likely than other faults."""

@@ -10,6 +10,10 @@ from tests.support import LONG
 
 SEEDS = 6
 RESIDENT_SEEDS = 4
+PAUSED_SEEDS = 40
+PROVOKED = PAUSED_SEEDS if LONG else 2
+"""How often a fault must have come while everything was being paused, for a test to be over before all seeds were tried."""
+RESUMED_AFTER = 150
 NUMBERS = (1, 2, 3)
 _TRANSACTIONAL_ONLY = ("opened", "fenced", "checked", "committed")
 _AT_LEAST_ONCE_ONLY = ("outputs-flushed",)
@@ -62,6 +66,62 @@ class Plan:
             simulation.resident_driver.die()
         else:
             simulation.take_over(True)
+
+
+class PausePlan(Plan):
+    """One fault after all topics were paused, and the end of the pause some time later.
+
+    Args:
+        point: where.
+        kind: see `Plan`.
+        steps: after how many steps everything is paused.
+    """
+
+    def __init__(self, point: str, kind: str, steps: int) -> None:
+        super().__init__(point, kind, 1)
+        self._steps = steps
+        self.while_pausing = False
+
+    def __call__(self, process: Process, where: str) -> None:
+        simulation = self.simulation
+        if simulation is None or simulation.calm:
+            return
+        self._steps -= 1
+        if self._steps == 0:
+            simulation.want(frozenset(simulation.setup.sources))
+        elif self._steps == -RESUMED_AFTER:
+            simulation.want(frozenset())
+        if self._steps <= 0 < self.left and where == self.point:
+            self.while_pausing = simulation.is_pausing
+            super().__call__(process, where)
+
+
+@pytest.mark.parametrize("kind", ["crash", "exception", "takeover"] if LONG else ["crash"])
+@pytest.mark.parametrize(("transactional", "point"), CASES)
+@pytest.mark.parametrize("simulated", [Simulation, ResidentSimulation])
+def test_a_fault_at_a_point_of_the_commit_while_the_application_is_being_paused(
+    simulated: type[Simulation], transactional: bool, point: str, kind: str
+) -> None:
+    provoked = 0
+    for seed in range(PAUSED_SEEDS):
+        # From the middle of the first commits on.
+        plan = PausePlan(point, kind, 20 + 13 * seed)
+        grouped = bool(seed % 2)
+        setup = Setup(
+            transactional, stateful=True, grouped=grouped, second=seed % 3 == 0, merged=not grouped and seed % 4 == 2
+        )
+        faults = Faults(planned=plan, left=0)
+        # All other wishes are those of the plan.
+        plan.simulation = (
+            ResidentSimulation(seed, setup, faults, mixed=False, wishes=False)
+            if simulated is ResidentSimulation
+            else Simulation(seed, setup, faults, pauses=False)
+        )
+        plan.simulation.run_to_end()
+        provoked += plan.while_pausing
+        if provoked == PROVOKED:
+            break
+    assert provoked, f"no seed reaches {point} while it pauses"
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -41,6 +41,7 @@ FOUND_WITH = {
     "at least once, what others write over stays": 130,
     "at least once, a former owner writes its values again": 142,
     "at least once, all owners have one epoch": 265,
+    "resident tokens, the end of a level is the last stable offset": 16,
     "transactional sink, positions are not compared": 44,
     "at least once, transactional sink, positions are not compared": 32,
     "at least once, transactional sink, positions are stored after the values": 79,

@@ -14,6 +14,7 @@ from tests.unit.played import close_server
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("processing_mode")]
 
 S = ApplicationStatus
+MEBIBYTE = 1 << 20
 
 
 def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
@@ -22,16 +23,19 @@ def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
     app = kafka.app(control="0", control_token="sesame", commit_interval=60)
     app.dataframe(app.topic(source)).to_topic(app.topic(out))
 
-    def metric(name: str) -> float | None:
-        """Return the value of a metric, which has one at most here."""
-        values = [
+    def values(name: str) -> list[float]:
+        return [
             sample.value
             for family in text_string_to_metric_families(client.metrics())
             for sample in family.samples
             if sample.name == name
         ]
-        assert len(values) <= 1
-        return values[0] if values else None
+
+    def metric(name: str) -> float | None:
+        """Return the value of a metric, which has one at most here."""
+        found = values(name)
+        assert len(found) <= 1
+        return found[0] if found else None
 
     app.start(timeout=180)
     try:
@@ -43,6 +47,14 @@ def test_an_application_is_controlled_from_outside(kafka: Kafka) -> None:
             client.pause(timeout=60)
             assert metric("streamrt_position_offset") == 3
             assert metric("streamrt_produced_records_total") == 3
+            assert (metric("streamrt_read_bytes_total"), metric("streamrt_produced_bytes_total")) == (12, 12)
+            assert (metric("streamrt_commit_duration_seconds_count") or 0) >= 1
+            assert (metric("streamrt_rebalances_total") or 0) >= 1
+            # One of the workers has worked. The JVM is asked every ten seconds.
+            assert any(value > MEBIBYTE for value in values("streamrt_worker_resident_memory_bytes"))
+            wait_until(lambda: values("streamrt_jvm_heap_used_bytes"), what="the memory of the JVM in the metrics")
+            for name in ("heap_used", "heap_max", "resident_memory"):
+                assert (metric(f"streamrt_jvm_{name}_bytes") or 0) > MEBIBYTE
             assert (app.status, client.status, client.desired_status) == (S.PAUSED, S.PAUSED, S.PAUSED)
             # The lag comes from Kafka, which is asked while the application is paused, too.
             kafka.produce(source, [4, 5])

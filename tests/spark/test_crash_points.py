@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from streamrt.app import definition_of
+from streamrt.control import Client
 from streamrt.kafka import ConnectionConfig, Consumer
 from streamrt.kafka.changelog import ChangelogReader
 from streamrt.kafka.client import partition_offsets
@@ -40,6 +41,8 @@ WHEN_OPENED = ("fenced", "checked", "restored")
 """Points that a resident task passes only when it opens its stores."""
 KINDS = ("exit", "raise")
 FROZEN_AT = ("fenced", "processed", "changelog-produced", "committed")
+WHILE_PAUSING = ("processed:exit", "changelog-produced:raise", "committed:exit")
+LISTENING = "control: listening at "
 ROUNDS = 6
 MOST_TRIES = 12
 Start = Callable[..., HostedProgram]
@@ -171,6 +174,43 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
             assert not psutil.wait_procs([zombie], timeout=10)[1]
             app = hosted(text)
             outputs.wait_for(flow.count + 1)
+        outputs.wait_for(flow.count)
+        assert app.end()[0] == 0
+        judge(flow, outputs)
+        judge_windows(flow, outputs)
+    finally:
+        outputs.close()
+        printed(app)
+
+
+def test_workers_that_die_or_raise_while_the_application_is_being_paused_do_no_harm(
+    kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
+) -> None:
+    source, target, group = kafka.topic("in", 2), kafka.topic("out", 2), unique("group")
+    flow, outputs = Flow(kafka.address, source, 3), Outputs(kafka.address, target)
+    text = program_source(kafka.address, source, target, tmp_path / "state", group)
+    app = hosted(text.replace("commit_interval=1.0,", 'commit_interval=1.0, control="0",'))
+    faults = Faults(app.fault)
+
+    def committed() -> list[int | None]:
+        return [kafka.committed(group, source, number) for number in range(2)]
+
+    try:
+        app.wait_for(LISTENING)
+        address = next(line for line in app.err if LISTENING in line).partition(LISTENING)[2].strip()
+        with flow.running(outputs, per_step=30, pause_s=0.1), Client(address) as client:
+            outputs.wait_for(1)
+            for fault in (f"{point}:{kind}" for point in POINTS for kind in KINDS) if LONG else WHILE_PAUSING:
+                faults.provoke(fault, app, processing_mode)
+                client.pause(timeout=120)
+                # Nothing is processed, and everything that was is committed.
+                before, count = committed(), flow.count
+                wait_until(lambda: flow.count > count + 60, what="more records")  # noqa: B023
+                assert committed() == before
+                client.resume(timeout=120)
+                # If the pause came first, the fault comes with the records that have waited.
+                faults.wait()
+                outputs.wait_for(flow.count)
         outputs.wait_for(flow.count)
         assert app.end()[0] == 0
         judge(flow, outputs)

@@ -1,5 +1,6 @@
 """Applications that are started, paused, committed and stopped by their own program, in both modes."""
 
+import shutil
 import threading
 import time
 from collections import Counter
@@ -130,24 +131,45 @@ def test_one_topic_is_paused(kafka: Kafka) -> None:
 
 
 def test_a_start_that_is_paused_and_a_restart(kafka: Kafka) -> None:
+    def count(value: int, state: State) -> list[int]:
+        number = state.get("n", 0) + 1
+        state.set("n", number)
+        return [value, number]
+
     source, out = kafka.topic("in"), kafka.topic("out")
-    kafka.produce(source, [1, 2])
-    app = kafka.app()
-    app.dataframe(app.topic(source)).to_topic(app.topic(out))
-    app.start(paused=True, timeout=180)
-    assert states(app) == (S.PAUSED, S.PAUSED)
-    assert app.progress().records == 0
-    with pytest.raises(ApplicationStateError, match=r"it is paused: resume\(\) continues it"):
-        app.start()
-    app.restart(timeout=180)
-    assert states(app)[0] == S.PAUSED
-    app.resume()
-    assert kafka.values(out, 2) == [1, 2]
-    app.restart(timeout=180)
-    assert states(app)[0] == S.RUNNING
-    kafka.produce(source, [3])
-    assert kafka.values(out, 3) == [1, 2, 3]
-    app.stop(wait=True)
+    kafka.produce(source, [0])
+    app = kafka.app(auto_offset_reset="latest")
+    app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(out))
+    try:
+        app.start(paused=True, timeout=180)
+        assert states(app) == (S.PAUSED, S.PAUSED)
+        # It is known by now where it begins: records that come from now on are not skipped.
+        assert kafka.committed(app.config.consumer_group, source) == 1
+        kafka.produce(source, [1, 2])
+        with pytest.raises(ApplicationStateError, match=r"it is paused: resume\(\) continues it"):
+            app.start()
+        app.restart(timeout=180)
+        assert states(app)[0] == S.PAUSED
+        assert app.progress().records == 0
+        app.resume()
+        assert kafka.values(out, 2) == [[1, 1], [2, 2]]
+        app.restart(timeout=180)
+        assert states(app)[0] == S.RUNNING
+        kafka.produce(source, [3])
+        assert kafka.values(out, 3) == [[1, 1], [2, 2], [3, 3]]
+        app.stop(wait=True)
+        # The state on this machine is gone: it is restored before the application counts as paused.
+        shutil.rmtree(kafka.state_dir)
+        kafka.produce(source, [4])
+        app.start(paused=True, timeout=180)
+        assert states(app)[0] == S.PAUSED
+        assert sum(app._progress.meters.snapshot().restores.values()) == 1
+        assert app.progress().records == 0
+        assert app.progress().positions == {TopicPartition(source, 0): 4}
+        app.resume()
+        assert kafka.values(out, 4)[3:] == [[4, 4]]
+    finally:
+        app.stop(wait=True)
 
 
 def test_a_failure_is_kept_and_raised(kafka: Kafka) -> None:

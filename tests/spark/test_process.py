@@ -1,6 +1,7 @@
 """Applications as programs: signals, exit codes, crashes, replicas, secrets."""
 
 import contextlib
+import ipaddress
 import os
 import signal
 import textwrap
@@ -208,6 +209,19 @@ def test_the_broker_may_restart_while_the_application_runs(tmp_path: Path) -> No
 CANARY = "canary-3f9a"
 
 
+def listening_beyond_loopback(program: psutil.Process) -> list[str]:
+    """Return where a program, with Java and the processes of its tasks, can be reached from other machines."""
+    found = []
+    for process in (program, *program.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            for each in process.net_connections("tcp"):
+                address = ipaddress.ip_address(each.laddr.ip)
+                mapped = getattr(address, "ipv4_mapped", None) or address
+                if each.status == psutil.CONN_LISTEN and not mapped.is_loopback:
+                    found.append(f"{process.name()} {each.laddr}")
+    return found
+
+
 @pytest.mark.only_mode("micro-batch", reason="one program shows both modes")
 def test_no_secret_is_seen_in_processes_logs_or_errors(program: Start, tmp_path: Path) -> None:
     jaas = (
@@ -246,16 +260,19 @@ run({PROCESSING_MODES[1]!r})
 """
         started = program(text, SECRET=CANARY)
         shown: list[str] = []
+        reachable: list[str] = []
         for outputs in (1, 2):
             wait_until(lambda: kafka.end(target) >= outputs or started.process.poll() is not None, what="the output")  # noqa: B023
             for process in psutil.process_iter(["pid"]):
                 with contextlib.suppress(psutil.Error):
                     shown += process.cmdline() if process.pid != os.getpid() else []
+            reachable += listening_beyond_loopback(psutil.Process(started.process.pid))
         assert started.wait() == 1
         assert any("failed as it must" in line and "ZeroDivisionError" in line for line in started.err)
         assert "ZeroDivisionError" in started.err[-1]
         for line in [*started.out, *started.err, *shown]:
             assert CANARY not in line
+        assert reachable == []
         for path in Path("/dev/shm").glob("streamrt-*/**/*"):
             # Other applications of this machine come and go.
             with contextlib.suppress(OSError):

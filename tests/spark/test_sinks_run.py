@@ -47,6 +47,9 @@ class FileSink(BatchingSink):
             for item in batch:
                 file.write(f"{time.time()} {item.key.decode()} {item.value}\n")
 
+    def close(self) -> None:
+        (self._directory / "closed").touch()
+
 
 def written(directory: Path, partition: int) -> list[tuple[float, str, int]]:
     """Return time, key and value of what a `FileSink` wrote for a partition."""
@@ -171,7 +174,9 @@ def test_a_sink_that_cannot_start_ends_the_application(kafka: Kafka, tmp_path: P
     assert kafka.committed(group, source) == 0
 
 
-def test_a_sink_may_stand_after_group_by_and_end_two_branches(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_sink_may_stand_after_group_by_and_end_two_branches(
+    kafka: Kafka, tmp_path: Path, processing_mode: str
+) -> None:
     source, group = kafka.topic("in", 2), unique("branches")
     for partition in (0, 1):
         kafka.produce(source, [{"who": who} for who in "abab"], partition=partition)
@@ -185,6 +190,9 @@ def test_a_sink_may_stand_after_group_by_and_end_two_branches(kafka: Kafka, tmp_
     with running(app):
         wait_until(lambda: len(written(tmp_path, 0)) + len(written(tmp_path, 1)) == 8, what="the counts")
         wait_until(lambda: len(seen) == 12, what="both branches")
+        assert not (tmp_path / "closed").exists()
+    # Spark ends the processes of micro-batches without a word.
+    assert (tmp_path / "closed").exists() or processing_mode == "micro-batch"
     # Each record of "a" reaches the sink twice, first by the branch that was defined first.
     for partition in (0, 1):
         rows = [(row["_offset"], row["who"]) for row in seen if row["_partition"] == partition]

@@ -66,6 +66,9 @@ class Crowded(Played):
             ),
             finished=False,
         )
+        # 3 s behind the event time of its task.
+        marks = {store[0]: {store[1]: now - 3_000 - 1_000 * store[0].partition} for store in stores}
+        self._progress.meters.watermarked(marks)
 
 
 def count(value: Any, state: Any) -> Any:

@@ -228,6 +228,22 @@ def test_mutants_of_the_offsets_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert any(lost(seed) for seed in range(2_000))
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_rest_without_records_is_passed_unless_it_was_deleted(first: int) -> None:
+    world, place = World(0), TopicPartition("in", 0)
+    world.busy = 0.0
+    world.group[place] = 0
+    world.logs[place].records = [None] * 3
+    world.logs[place].first = first
+    following = Completion(TOPOLOGY, {place: 3}, world, lambda: world.now)
+    assert not following.advance()
+    world.now += 2.0
+    # A task may be at work on what retention has deleted.
+    assert following.advance() == (first == 0)
+    world.group[place] = 3
+    assert following.advance()
+
+
 def test_levels() -> None:
     assert levels_below(TOPOLOGY, ["in"]) == [["in"], [FIRST], [SECOND]]
     assert levels_below(TOPOLOGY, ["side"]) == [["side"], [SECOND]]

@@ -12,10 +12,12 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwr
 
 from streamrt import ApplicationStatus
 from streamrt.connectors import CSVSource
+from streamrt.errors import StateNotOwnedError
 from tests.servers import free_port, program
 from tests.support import wait_until
 from tests.unit.crowded import HOSTILE, PARTITIONS, TOPICS, Crowded
 from tests.unit.played import Played, close_server, played
+from tests.unit.test_control_state import World
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=20_000)
@@ -300,6 +302,28 @@ def test_the_form_for_the_token_is_accessible(browser: Browser) -> None:
     with played(control_token=CANARY) as app, opened(browser, app.location, viewport=NARROW) as page:
         expect(page.locator("#token")).to_be_focused()
         assert Axe().run(page).response["violations"] == []
+
+
+def test_state_is_looked_up(browser: Browser) -> None:
+    with played() as app:
+        world = World(app)
+        with world.driver, world.serving, opened(browser, app.location) as page:
+            world.driver.pipe(world.topic, {"total": HOSTILE}, key="ann", timestamp=100)
+            page.locator("#lookup-store").select_option(label="default of orders")
+            # The topology is that of the application, and the stores are those of the test driver.
+            page.evaluate("document.querySelector('#lookup-store').selectedOptions[0].value = '[\"default\",\"in\"]'")
+            page.locator("#lookup-key").fill("ann")
+            page.keyboard.press("Enter")
+            expect(page.locator("#found-sum")).to_have_text("3 entries in partition 0. Position: in[0] at offset 1.")
+            expect(page.locator("#found tbody tr").nth(0)).to_contain_text(HOSTILE.replace('"', '\\"'))
+            assert Axe().run(page).response["violations"] == []
+            page.locator("#lookup-key").fill("nobody")
+            page.locator("#lookup button").click()
+            expect(page.locator("#found-sum")).to_have_text("No state in partition 0. Position: in[0] at offset 1.")
+            expect(page.locator("#found")).to_be_hidden()
+            world.refusal = StateNotOwnedError("in[0] belongs to another instance of the application")
+            page.locator("#lookup button").click()
+            expect(page.locator("#found-sum")).to_contain_text("In[0] belongs to another instance of the application")
 
 
 LAYOUT = """async () => {

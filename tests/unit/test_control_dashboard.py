@@ -107,6 +107,8 @@ def test_the_overview_of_a_busy_application() -> None:
         times = found["event_times"]
         assert (times[0]["stream"], times[0]["tasks"]) == ("orders", 4)
         assert times[0]["highest"] - times[0]["lowest"] == pytest.approx(3)
+        # The lowest of all tasks.
+        assert times[0]["lowest"] - times[0]["watermark"] == pytest.approx(3)
         assert sum(second[2] for second in found["seconds"]) == 7 * TOPICS * PARTITIONS
         assert sum(second[3] for second in found["seconds"]) == 5
         assert {trouble["kind"] for trouble in found["troubles"]} == {"interrupted", "sink paused"}

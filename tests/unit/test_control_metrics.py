@@ -9,7 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamrt.control import Client
 from streamrt.records import OffsetRange, TopicPartition
+from streamrt.runtime.driver import meters as meters_module
 from streamrt.runtime.driver.lag import Lag, ProgressWatch
+from streamrt.runtime.driver.meters import JvmMemory, Meters
 from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
 from streamrt.topology import TaskId
 from tests.unit.played import PARTITION, Played
@@ -37,6 +39,10 @@ def busy(app: Played) -> None:
             skipped=2,
             dead_letters=1,
             seconds=0.2,
+            commit_seconds=0.03,
+            read_bytes=500,
+            produced_bytes=80,
+            memory={"machine:7": 4096},
             stalled={task: Pause(1.0)},
             interrupted={task: "broker away"},
             locked={task: "in use"},
@@ -48,6 +54,9 @@ def busy(app: Played) -> None:
         )
     )
     app._progress.meters.restarted("query")
+    app._progress.meters.watermarked({task: {"default": 1_250}})
+    app._progress.meters.rebalanced()
+    app._progress.meters.jvm_memory(JvmMemory(1_000, 5_000, 9_000))
 
 
 def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
@@ -62,11 +71,22 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_batch_duration_seconds_bucket", ("0.25",)] == 1
     assert found["streamrt_batch_duration_seconds_bucket", ("+Inf",)] == 1
     assert found["streamrt_batch_duration_seconds_sum", ()] == 0.2
+    assert found["streamrt_commit_duration_seconds_bucket", ("0.025",)] == 0
+    assert found["streamrt_commit_duration_seconds_bucket", ("0.05",)] == 1
+    assert found["streamrt_commit_duration_seconds_sum", ()] == 0.03
+    assert found["streamrt_read_bytes_total", ()] == 500
+    assert found["streamrt_produced_bytes_total", ()] == 80
+    assert found["streamrt_rebalances_total", ()] == 1
+    assert found["streamrt_worker_resident_memory_bytes", ("machine:7",)] == 4096
+    assert found["streamrt_jvm_heap_used_bytes", ()] == 1_000
+    assert found["streamrt_jvm_heap_max_bytes", ()] == 5_000
+    assert found["streamrt_jvm_resident_memory_bytes", ()] == 9_000
     assert found["streamrt_restarts_total", ("query",)] == 1
     for name in ("sink_pauses", "task_interruptions", "store_lock_waits", "store_restores"):
         assert found[f"streamrt_{name}_total", ("orders",)] == 1
     assert found["streamrt_restore_remaining_offsets", ("0", "other", "orders")] == 7
     assert found["streamrt_event_time_seconds", ("0", "default", "orders")] == 1.5
+    assert found["streamrt_watermark_seconds", ("0", "default", "orders")] == 1.25
     assert found["streamrt_position_offset", ("0", "orders")] == 8
     assert found["streamrt_assigned_partitions", ()] == 1
     assert found["streamrt_status", ("running",)] == 1
@@ -79,6 +99,7 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_starts_total", ()] == 2
     assert found["streamrt_records_total", ()] == 5
     assert found["streamrt_topic_paused", ("orders",)] == 0
+    assert not any("memory" in name or "jvm" in name for name, _ in found if name.startswith("streamrt"))
 
 
 def test_counters_never_fall(app: Played) -> None:
@@ -88,6 +109,17 @@ def test_counters_never_fall(app: Played) -> None:
         meters.report(report, finished=True)
         counts = meters.snapshot()
         assert (counts.records, counts.produced, counts.skipped, counts.dead_letters) == (total,) * 4
+
+
+def test_a_process_that_reports_nothing_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, meters = [1_000.0], Meters()
+    monkeypatch.setattr(meters_module, "monotonic", lambda: now[0])
+    meters.report(Report(memory={"machine:7": 4096}), finished=True)
+    now[0] += 599
+    meters.report(Report(memory={"machine:8": 8192}), finished=False)
+    assert meters.snapshot().worker_memory == {"machine:7": 4096, "machine:8": 8192}
+    now[0] += 2
+    assert meters.snapshot().worker_memory == {"machine:8": 8192}
 
 
 def test_every_metric_is_in_the_table_of_the_documentation(app: Played, client: Client) -> None:

@@ -1,5 +1,6 @@
 """`on_error`: records that fail end the application, are skipped, or become dead letters."""
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from streamrt import Application, DeadLetters, State, TopicConfig
 from streamrt.connectors import BatchingSink, SinkBatch
 from streamrt.errors import ConfigurationError, SinkError, StreamRTError
 from streamrt.records import Headers
+from streamrt.secret import Secret, accept_secrets, collect_secrets
 from streamrt.testing import TopologyTestDriver
 from streamrt.topics import DeadLetter
 from streamrt.topics.dead_letters import attempts_of, without_error_headers
@@ -200,6 +202,28 @@ def test_replayed_records_count_their_attempts() -> None:
             assert DeadLetter.of(record.headers).attempt == attempts_of(record.headers) == attempt  # type: ignore[union-attr]
             headers = without_error_headers(record.headers, keep_attempt=True)
             assert headers == [("trace", b"x"), ("streamrt.error.attempt", str(attempt).encode())]
+
+
+def test_no_secret_is_in_the_headers_or_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    password = Secret("canary-77ab")
+    # As it comes to the processes of tasks.
+    with collect_secrets() as collected:
+        pickle.dumps(password)
+    accept_secrets(collected)
+
+    def log_in(order: Any) -> None:
+        raise ConnectionError(f"cannot log in with {password} {password.reveal()!r}")
+
+    app = application(DeadLetters())
+    app.dataframe(app.topic("orders")).apply(log_in)
+    with TopologyTestDriver(app) as driver:
+        driver.pipe("orders", {"id": 1})
+        (record,) = driver.read(LETTERS)
+    why = DeadLetter.of(record.headers)
+    assert why is not None
+    assert why.message == "cannot log in with Secret(***) '***'"
+    assert "canary" not in f"{record} {caplog.text}"
+    assert "cannot log in with Secret(***) '***'" in caplog.text
 
 
 def test_long_messages_are_cut_and_odd_ones_can_be_read() -> None:

@@ -214,6 +214,7 @@ def test_tasks_are_due_when_their_deadline_is_reached() -> None:
     see(event_time, FIRST, 1_000, deadline=2_000)
     see(event_time, SECOND, 1_999, deadline=None)
     assert event_time.due(0) == set()
+    assert event_time.latest == event_time.watermarks()
     see(event_time, FIRST, 2_500, deadline=2_000)
     see(event_time, SECOND, 2_000, deadline=None)
     assert event_time.due(0) == {FIRST}

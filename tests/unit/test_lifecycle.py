@@ -2,11 +2,15 @@
 
 import itertools
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from streamrt.errors import ApplicationStateError, RunnerError
+from streamrt import Offsets
+from streamrt.errors import ApplicationStateError, ApplicationTimeoutError, RunnerError
 from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl
+from streamrt.testing import TopologyTestDriver
+from tests.unit.played import Played
 
 S = ApplicationStatus
 STATES = [each for each in S if each is not S.UNREACHABLE]
@@ -85,6 +89,59 @@ def test_end(status: ApplicationStatus) -> None:
         assert life.error is error
         life.begin()
         assert life.error is None
+
+
+WHILE_IT_RUNS: dict[str, Callable[[Played], object]] = {
+    "be paused": lambda app: app.pause(timeout=0),
+    "be resumed": lambda app: app.resume(timeout=0),
+    "checkpoint": lambda app: app.checkpoint(timeout=0),
+}
+"""Calls that need an application that runs, by what the error says."""
+WAITS: dict[str, Callable[[Played], object]] = {
+    "wait_for": lambda app: app.wait_for(Offsets({("orders", 0): 1}), timeout=0),
+    "wait_for_idle": lambda app: app.wait_for_idle(idle_interval=0.01, timeout=0.02, poll_interval=0.01),
+    "wait_for_completion": lambda app: app.wait_for_completion(timeout=0),
+}
+WHILE_IT_IS_STOPPED: dict[str, Callable[[Played], object]] = {
+    "start": Played.start,
+    "run": Played.run,
+    "reset": Played.reset,
+}
+
+
+@pytest.mark.parametrize("status", STATES)
+@pytest.mark.parametrize("call", [*WHILE_IT_RUNS, *WAITS, *WHILE_IT_IS_STOPPED])
+def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: ApplicationStatus) -> None:
+    app = Played(control=None)
+    for each in WAYS[status]:
+        app._life.move(each)
+    runs = status.is_active and status is not S.STOPPING
+    if status is S.STOPPING:
+        app._stop_request.set()
+    if call in WHILE_IT_IS_STOPPED:
+        if not status.is_active:
+            return
+        with pytest.raises(ApplicationStateError, match=f"{status.value}|runs"):
+            WHILE_IT_IS_STOPPED[call](app)
+    elif not runs:
+        with pytest.raises(ApplicationStateError, match=f"the application is {status.value} and cannot"):
+            {**WHILE_IT_RUNS, **WAITS}[call](app)
+    elif call in WHILE_IT_RUNS:
+        # It is allowed, and nothing fulfils the wish here.
+        with pytest.raises(ApplicationTimeoutError):
+            WHILE_IT_RUNS[call](app)
+    assert app.status is status
+
+
+def test_an_application_in_the_test_driver_is_not_running() -> None:
+    app = Played(control=None)
+    with TopologyTestDriver(app) as driver:
+        for call in {**WHILE_IT_RUNS, **WAITS}.values():
+            with pytest.raises(ApplicationStateError, match=r"is stopped and cannot .*: start\(\) it first"):
+                call(app)
+        driver.pipe("orders", {"total": 1})
+        assert len(driver.read("large-orders")) == 1
+    assert (app.status, app.desired_status) == (S.STOPPED, S.STOPPED)
 
 
 def test_wait() -> None:

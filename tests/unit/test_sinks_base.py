@@ -7,8 +7,20 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from streamrt.connectors import BaseSink, BatchingSink, ListSink, SinkBackpressureError, SinkBatch, SinkItem, SparkSink
+from streamrt import Application
+from streamrt.connectors import (
+    BaseSink,
+    BatchingSink,
+    DriverSink,
+    ListSink,
+    SinkBackpressureError,
+    SinkBatch,
+    SinkItem,
+    SparkSink,
+)
 from streamrt.errors import ConfigurationError, InvalidOperationError, SinkError
+from streamrt.runtime.tasks.sinks import close_sink
+from streamrt.testing import TopologyTestDriver
 
 
 class Forgetful(BatchingSink):
@@ -259,3 +271,48 @@ class TestSpark:
     def test_wrong_parameters(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
             SparkSink(**arguments)
+
+
+class Closed(Forgetful):
+    """Notes when it is closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class TestClose:
+    def test_sinks_are_closed_at_the_end(self) -> None:
+        class Unclosable(Closed):
+            def close(self) -> None:
+                super().close()
+                raise OSError("the connection is gone")
+
+        class InDriver(DriverSink):
+            closed = 0
+
+            def write(self, batch: SinkBatch) -> None: ...
+
+            def close(self) -> None:
+                self.closed += 1
+
+        sinks: list[Any] = [Unclosable(), Closed(), InDriver()]
+        app = Application(broker_address="unused:9092", consumer_group="shop")
+        orders = app.dataframe(app.topic("orders"))
+        for sink in sinks:
+            orders.sink(sink)
+        with TopologyTestDriver(app) as driver:
+            driver.pipe("orders", {"n": 1})
+            assert [sink.closed for sink in sinks] == [0, 0, 0]
+        assert [sink.closed for sink in sinks] == [1, 1, 1]
+        driver.close()
+        assert [sink.closed for sink in sinks] == [1, 1, 1]
+
+    def test_an_error_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Unclosable(Forgetful):
+            def close(self) -> None:
+                raise OSError("the connection is gone")
+
+        close_sink(Unclosable())
+        assert caplog.messages == ["the sink Unclosable could not be closed: OSError: the connection is gone"]

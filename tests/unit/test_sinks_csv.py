@@ -144,9 +144,11 @@ class TestRefusals:
 
     def test_text_without_utf8(self, path: Path) -> None:
         sink = started(path)
+        put(sink, 1, 6, "text")
         put(sink, 1, 7, "\ud800")
-        with pytest.raises(SinkError, match="the records 7 to 7 of orders"):
+        with pytest.raises(SinkError, match="the records 6 to 7 of orders") as caught:
             sink.flush()
+        assert caught.value.record == ("orders", 0, 7)
         assert rows(path) == []
 
     def test_dialects(self, path: Path) -> None:

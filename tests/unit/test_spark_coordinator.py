@@ -3,13 +3,20 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamrt.config import ApplicationConfig
-from streamrt.errors import OffsetOutOfRangeError, ProcessingError, SinkError
+from streamrt.errors import (
+    OffsetOutOfRangeError,
+    ProcessingError,
+    SinkError,
+    StateNotOwnedError,
+    StateUnavailableError,
+)
 from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin
 from streamrt.models import OffsetRange, TopicPartition
 from streamrt.runtime.driver.display import Display
@@ -26,11 +33,14 @@ from streamrt.runtime.link import (
     LinkClosed,
     ProgressUpdate,
     StartPositions,
+    StateRead,
+    StateRows,
     Stop,
     Time,
     ToTask,
     Welcome,
 )
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart, StoreTime
 from streamrt.runtime.spec import TaskSpec
 from streamrt.spark.commits import RepartitionPurge
@@ -40,6 +50,7 @@ from streamrt.spark.offsets import Start, StartOffsets
 from streamrt.spark.report_handler import ReportHandler
 from streamrt.spark.settings import StopConditions
 from streamrt.spark.time_requests import TimeRequests
+from streamrt.state.reading import StoreRead
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator, TaskId, TopologyBuilder
 from tests.support import wait_until
@@ -547,3 +558,28 @@ def test_restores_that_another_instance_goes_on_with_are_shown_no_longer(make: C
     link.send(AssignmentRequest(3, frozenset({ZERO})))
     expect(link, StartPositions)
     assert driver.slots._restores is not display
+
+
+def test_a_read_goes_to_the_task_that_owns_the_partition(make: Callable[..., Driver]) -> None:
+    driver = make(formation_s=0.0)
+    read = TaskRead(TASK_ZERO, "default", StoreRead(b"\x01", b"\x02", 1))
+    with pytest.raises(StateUnavailableError, match="are moving"):
+        driver.slots.read(read)
+    first, second = driver.task(0, ZERO), driver.task(1)
+    with pytest.raises(StateUnavailableError):
+        driver.slots.read(replace(read, task=TASK_ONE))
+    second.send(AssignmentRequest(1, frozenset()))
+    expect(second, StartPositions)
+    with pytest.raises(StateNotOwnedError):
+        driver.slots.read(replace(read, task=TASK_ONE))
+    asked = driver.slots.read(read)
+    sent = expect(first, StateRead)
+    assert sent.read == read
+    first.send(StateRows(sent.number, TaskRows(None, trouble="moving")))
+    assert asked.result(SOON_S).trouble == "moving"
+    # The process of the task ends.
+    asked = driver.slots.read(read)
+    first.close()
+    assert "has ended" in asked.result(SOON_S).trouble
+    with pytest.raises(StateUnavailableError):
+        driver.slots.read(read)

@@ -37,6 +37,29 @@ def test_a_report_sums_up_the_work() -> None:
     assert (output.value, output.topic, output.partition, output.offset) == (7, "in", 0, 7)
 
 
+def test_a_report_has_sizes_and_the_time_of_commits() -> None:
+    stage = Stage()
+    stage.sdf.filter(lambda value: value != 6).to_topic(stage.out)
+    report = run(stage.app, numbers(3, start=5, keys=[b"ab", None, b"c"]))
+    assert (report.read_bytes, report.produced_bytes) == (3 + 3, 2 + 3)
+    assert 0 < report.commit_seconds < 60
+    assert run(stage.app).commit_seconds == 0
+
+
+def test_aborted_work_has_no_size() -> None:
+    stage = Stage(processing_guarantee="exactly-once")
+
+    def fail_at_6(value: int) -> int:
+        if value == 6:
+            raise ValueError
+        return value
+
+    stage.sdf.apply(fail_at_6).to_topic(stage.out)
+    report = run(stage.app, numbers(3, start=5))
+    assert report.failure is not None
+    assert (report.records, report.read_bytes, report.produced_bytes, report.commit_seconds) == (0, 0, 0, 0)
+
+
 def test_a_batch_may_hold_several_partitions_and_topics_in_several_chunks(processing_mode: str) -> None:
     app = application()
     for name in ("in", "second"):

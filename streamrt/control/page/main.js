@@ -2,6 +2,7 @@
 
 import { ask, hasToken, useToken } from "./api.js";
 import { byId, clock, el, setAttribute, setText } from "./dom.js";
+import { Lookup } from "./lookup.js";
 import { Views } from "./views.js";
 
 const EVERY_MS = 2_000;
@@ -10,6 +11,7 @@ const LOOK_MS = 500;
 const THEME = "streamrt-theme";
 
 const views = new Views();
+const lookup = new Lookup();
 let timer = null;
 let asking = false;
 let failures = 0;
@@ -27,7 +29,9 @@ async function refresh() {
     const found = await ask("GET", "/overview");
     // Another run may be of a program that has changed.
     if (starts !== found.process.starts || awaySince !== null) {
-      views.topology(await ask("GET", "/topology"));
+      const topology = await ask("GET", "/topology");
+      views.topology(topology);
+      lookup.stores(topology);
       starts = found.process.starts;
     }
     answered(found);

@@ -6,6 +6,7 @@ import { Graph } from "./graph.js";
 import { Table } from "./tables.js";
 
 const behind = (row) => (row.lag > 0 ? "behind" : null);
+const delayOf = (now, time) => (time === undefined || time === null ? null : Math.max(0, now - time));
 
 export class Views {
   constructor() {
@@ -32,6 +33,7 @@ export class Views {
         { title: "Store", value: (row) => row.store },
         { title: "Event time", value: (row) => row.lowest, text: (row) => (row.lowest === null ? "–" : moment(row.lowest)), look: "line" },
         { title: "Delay", value: (row) => row.delay, text: (row) => (row.delay === null ? "–" : duration(row.delay)), numeric: true },
+        { title: "Watermark delay", value: (row) => row.held, text: (row) => (row.held === null ? "–" : duration(row.held)), numeric: true },
       ],
     });
     this.sources = new Table(byId("sources"), {
@@ -179,7 +181,7 @@ export class Views {
     const times = new Map(found.event_times.map((row) => [`${row.stream}\n${row.store}`, row]));
     this.stores.update((this.declared ?? []).map((row) => {
       const time = times.get(`${row.stream}\n${row.store}`);
-      return { ...row, lowest: time?.lowest ?? null, delay: time ? Math.max(0, found.at - time.lowest) : null };
+      return { ...row, lowest: time?.lowest ?? null, delay: delayOf(found.at, time?.lowest), held: delayOf(found.at, time?.watermark) };
     }));
   }
 

@@ -165,7 +165,8 @@ class Completion:
             if stable[partition] >= rest[2]:
                 # Below the last stable offset nothing changes any more, so one look is enough.
                 self._looked_at.add(rest)
-                if not self._offsets.has_records(*rest):
+                # The first offset is asked for after the look: what retention has deleted may be at work in a task.
+                if not self._offsets.has_records(*rest) and self._offsets.bounds([partition])[partition][0] <= rest[1]:
                     del self._wanted[partition]
 
     def _descend(self, level: Collection[str]) -> None:

@@ -151,6 +151,9 @@ class EventTime:
         topology: the operators, resolved.
         partitions: number of partitions of each topic that a dataframe reads, repartition topics included.
 
+    Attributes:
+        latest: the watermarks when tasks were last looked for, for observers in other threads.
+
     Example:
         >>> from streamrt.topology import TopologyBuilder
         >>> EventTime(TopologyBuilder().build(), {}).wanted
@@ -184,6 +187,7 @@ class EventTime:
         self._before = {topic: stores for sends in self._sends.values() for topic, stores in sends.items()}
         self._tasks: dict[TaskId, _Task] = {}
         self._peers: dict[TaskId, _Task] = {}
+        self.latest: Mapping[TaskId, Mapping[str, int]] = {}
 
     @property
     def wanted(self) -> bool:
@@ -345,7 +349,7 @@ class EventTime:
         Args:
             now: wall clock, in milliseconds since the Unix epoch.
         """
-        watermarks = self.watermarks()
+        watermarks = self.latest = self.watermarks()
         found: set[TaskId] = set()
         for task, known in self._tasks.items():
             wall_clock = self._wall_clock[task.stream]

@@ -5,15 +5,35 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
+from typing import NamedTuple
 
 from streamrt.runtime.driver.recent import Recent
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.topology import TaskId
 
-__all__ = ["BATCH_BOUNDS_S", "Meters", "MetersSnapshot"]
+__all__ = ["BATCH_BOUNDS_S", "COMMIT_BOUNDS_S", "JvmMemory", "Meters", "MetersSnapshot"]
 
 BATCH_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets for durations of micro-batches, in seconds."""
+COMMIT_BOUNDS_S = (0.001, 0.0025, 0.005, *BATCH_BOUNDS_S)
+"""Upper bounds of the buckets for durations of commits, in seconds."""
+_SILENT_S = 600.0
+"""A process that has reported nothing for so long may have ended."""
+
+
+class JvmMemory(NamedTuple):
+    """The memory of Spark's JVM.
+
+    Attributes:
+        heap_used: bytes of the heap that objects take, those included that the next collection removes.
+        heap_max: bytes that the heap may have.
+        resident: resident memory of the process in bytes; None if it is unknown.
+    """
+
+    heap_used: int
+    heap_max: int
+    resident: int | None
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,14 @@ class MetersSnapshot:
         restores: stores that were restored, by stream.
         restoring: how far restores are, by task and store, while a store is restored.
         event_times: highest event time seen, in milliseconds, by task and store.
+        watermarks: watermarks, in milliseconds, by task and store.
+        rebalances: assignments that members of this instance got from the group.
+        read_bytes: size of the keys and values that were read.
+        produced_bytes: size of the keys and values that were sent to topics.
+        commit_buckets: number of commits up to each of `COMMIT_BOUNDS_S`, and longer ones.
+        commit_seconds: total duration of these commits.
+        worker_memory: resident memory of the processes that run tasks, in bytes, by name.
+        jvm: memory of Spark's JVM; None if it is unknown.
     """
 
     starts: int
@@ -53,6 +81,14 @@ class MetersSnapshot:
     restores: dict[str, int]
     restoring: dict[tuple[TaskId, str], RestoredPart]
     event_times: dict[tuple[TaskId, str], int]
+    watermarks: dict[tuple[TaskId, str], int]
+    rebalances: int
+    read_bytes: int
+    produced_bytes: int
+    commit_buckets: tuple[int, ...]
+    commit_seconds: float
+    worker_memory: dict[str, int]
+    jvm: JvmMemory | None
 
 
 @dataclass
@@ -86,6 +122,14 @@ class Meters:
     _restores: Counter[str] = field(default_factory=Counter)
     _restoring: dict[tuple[TaskId, str], RestoredPart] = field(default_factory=dict)
     _event_times: dict[tuple[TaskId, str], int] = field(default_factory=dict)
+    _watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    _rebalances: int = 0
+    _read_bytes: int = 0
+    _produced_bytes: int = 0
+    _commit_buckets: list[int] = field(default_factory=lambda: [0] * (len(COMMIT_BOUNDS_S) + 1))
+    _commit_seconds: float = 0.0
+    _memory: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _jvm: JvmMemory | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def started(self) -> None:
@@ -94,6 +138,28 @@ class Meters:
             self._starts += 1
             self._restoring.clear()
             self._event_times.clear()
+            self._watermarks = {}
+            self._memory.clear()
+            self._jvm = None
+
+    def rebalanced(self) -> None:
+        """Count an assignment that a member of this instance got."""
+        with self._lock:
+            self._rebalances += 1
+
+    def watermarked(self, watermarks: Mapping[TaskId, Mapping[str, int]]) -> None:
+        """Note the watermarks of this instance.
+
+        Args:
+            watermarks: milliseconds by task and store; nobody changes them any more.
+        """
+        with self._lock:
+            self._watermarks = watermarks
+
+    def jvm_memory(self, memory: JvmMemory | None) -> None:
+        """Note the memory of Spark's JVM; None if it is unknown."""
+        with self._lock:
+            self._jvm = memory
 
     def restarted(self, what: str) -> None:
         """Count a restart.
@@ -133,6 +199,13 @@ class Meters:
                 if report.seconds > 0:
                     self._buckets[bisect_left(BATCH_BOUNDS_S, report.seconds)] += 1
                     self._batch_seconds += report.seconds
+            if report.commit_seconds > 0:
+                self._commit_buckets[bisect_left(COMMIT_BOUNDS_S, report.commit_seconds)] += 1
+                self._commit_seconds += report.commit_seconds
+            self._read_bytes += self._forwards("read bytes", report.read_bytes)
+            self._produced_bytes += self._forwards("produced bytes", report.produced_bytes)
+            now = monotonic()
+            self._memory.update({name: (now, size) for name, size in report.memory.items()})
             self._sink_pauses.update(task.stream for task in report.stalled)
             self._interruptions.update(task.stream for task in report.interrupted)
             self._lock_waits.update(task.stream for task in report.locked)
@@ -152,7 +225,9 @@ class Meters:
 
     def snapshot(self) -> MetersSnapshot:
         """Return the counters."""
+        heard_since = monotonic() - _SILENT_S
         with self._lock:
+            self._memory = {name: known for name, known in self._memory.items() if known[0] >= heard_since}
             return MetersSnapshot(
                 self._starts,
                 self._records,
@@ -169,6 +244,14 @@ class Meters:
                 dict(self._restores),
                 dict(self._restoring),
                 dict(self._event_times),
+                {(task, store): at for task, stores in self._watermarks.items() for store, at in stores.items()},
+                self._rebalances,
+                self._read_bytes,
+                self._produced_bytes,
+                tuple(self._commit_buckets),
+                self._commit_seconds,
+                {name: size for name, (_, size) in self._memory.items()},
+                self._jvm,
             )
 
     def _forwards(self, what: str, number: int) -> int:

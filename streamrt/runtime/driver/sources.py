@@ -298,15 +298,10 @@ class SourceManager:
         with self._lock:
             self._paused.add(name)
             process.ask_to_stop()
-        deadline = time.monotonic() + _shutdown_timeout_of(process.source)
-        # Without the lock, which the run needs for its checks.
-        while process.is_alive() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        with self._lock:
-            process.wait_until_stopped()
+        self._finish_pause(process)
 
     def resume(self, name: str) -> None:
-        """Start a source again that was paused. One that runs goes on.
+        """Start a source again that was paused. One that runs goes on, and one that is being paused is paused first.
 
         Args:
             name: name of the source.
@@ -316,11 +311,24 @@ class SourceManager:
             SourceError: if the source cannot be sent to its process.
         """
         process = self._named(name)
+        self._finish_pause(process)
         with self._lock:
             if name in self._paused:
                 self._paused.discard(name)
                 if self._running:
                     process.start()
+
+    def _finish_pause(self, process: "SourceProcess") -> None:
+        """Return when a process that a pause has asked to stop has ended, or the pause is over."""
+        while True:
+            with self._lock:
+                if process.name not in self._paused or not process.is_stopping:
+                    return
+                if not process.is_alive() or process.is_overdue:
+                    process.wait_until_stopped()
+                    return
+            # Without the lock, which the run needs for its checks.
+            time.sleep(_LOOK_S)
 
     @property
     def paused(self) -> frozenset[str]:
@@ -481,6 +489,16 @@ class SourceProcess:
     def is_alive(self) -> bool:
         """Return whether the process is running."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop, and `wait_until_stopped` has not returned since."""
+        return self._asked_at is not None and self._pipe is not None
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it was asked to stop more than `shutdown_timeout` seconds ago."""
+        return self._asked_at is not None and time.monotonic() > self._asked_at + _shutdown_timeout_of(self.source)
 
     def stats(self, *, paused: bool) -> SourceStats:
         """Return the state of the source.

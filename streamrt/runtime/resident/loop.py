@@ -33,6 +33,7 @@ from streamrt.runtime.link import (
     Settle,
     Settled,
     StartPositions,
+    StateRead,
     Stop,
     Time,
     ToTask,
@@ -45,6 +46,7 @@ from streamrt.runtime.resident.membership import NO_ASSIGNMENT, Membership
 from streamrt.runtime.resident.outbox import Outbox
 from streamrt.runtime.resident.parking import Parked, keeps_its_changelogs
 from streamrt.runtime.resident.pausing import GatedFeed, Pausing
+from streamrt.runtime.resident.reads import StateReads
 from streamrt.runtime.resident.settings import ResidentSettings
 from streamrt.runtime.resident.turns import Turns
 from streamrt.runtime.resident.upkeep import Upkeep
@@ -126,6 +128,7 @@ class ResidentLoop:
         self._halted = False
         self._passed_at = 0.0
         self._outbox = Outbox(link, tasks, clock)
+        self._reads = StateReads(link, clock)
         self._upkeep = Upkeep(clock) if upkeep is None else upkeep
 
     def run(self) -> None:
@@ -165,7 +168,11 @@ class ResidentLoop:
         """Run the loop once; wait a moment if there is nothing to do."""
         self._hear(0.0)
         self._fulfil()
-        if self._stop is not None or not self._follow():
+        if self._stop is not None:
+            return
+        follows = self._follow()
+        self._reads.answer(self._owned(), lambda read: self._tasks.assigned.get(read.read.task))
+        if not follows:
             return
         if self._halted or self._outbox.full:
             self._hear(_WAIT_S)
@@ -200,6 +207,8 @@ class ResidentLoop:
             generation, kept = self._membership.assignment.generation, frozenset(self._partitions())
             if not self._answered and (message.generation, message.kept) == (generation, kept):
                 self._begin(message)
+        elif isinstance(message, StateRead):
+            self._reads.add(message)
         elif isinstance(message, Settle):
             self._pausing.wish = message
         elif isinstance(message, Welcome):
@@ -222,7 +231,7 @@ class ResidentLoop:
             self._link.send(Settled(wish.number))
 
     def _tell(self, *, at_once: bool = False) -> None:
-        self._outbox.see(self._cycle, self._ends, self._is_quiet, at_once=at_once)
+        self._outbox.see(self._cycle, self._ends, self._is_quiet, self._is_open, at_once=at_once)
 
     def _ends(self) -> dict[TopicPartition, int]:
         """Return the end offsets of the partitions that are read to their ends, with all records processed."""
@@ -237,9 +246,11 @@ class ResidentLoop:
 
     def _is_quiet(self) -> bool:
         """Return whether all partitions are read to their ends, with all records processed."""
-        tasks = self._tasks.assigned.values()
-        busy = not self._answered or self._turns or not all(task.is_open for task in tasks)
-        return not busy and self._feed.ends().keys() >= self._partitions()
+        return self._is_open() and not self._turns and self._feed.ends().keys() >= self._partitions()
+
+    def _is_open(self) -> bool:
+        """Return whether the start positions of all tasks are known, and their stores are open."""
+        return self._answered and all(task.is_open for task in self._tasks.assigned.values())
 
     # -- The group -----------------------------------------------------------------------------------------------------
 
@@ -269,6 +280,14 @@ class ResidentLoop:
             self._tell()
             self._hear(_WAIT_S if self._answered else _JOIN_S)
         return current is not None and bool(self._tasks.assigned)
+
+    def _owned(self) -> GroupAssignment | None:
+        """Return the assignment that the task works on; None if it may be over."""
+        group = self._membership
+        if group.lost or group.wanted_back or not self._answered or self._halted:
+            return None
+        current = group.current()
+        return current if current == group.assignment else None
 
     def _park(self) -> None:
         """Commit the processed work, and park the tasks that may come back with the next assignment."""
@@ -450,6 +469,7 @@ class ResidentLoop:
             wait = min(wait, self._due - now)
         if self._turns or self._ready():
             wait = 0.0
+        wait = self._reads.longest_wait(wait)
         records = self._turns.room
         try:
             polled = self._feed.poll(0.0, records)

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from streamrt.common.memory import own_memory
 from streamrt.errors import StateError
 from streamrt.records import TopicPartition
-from streamrt.runtime.link import BatchDone, IdleChanged, Link, ProgressUpdate
+from streamrt.runtime.link import BatchDone, IdleChanged, Link, Opened, ProgressUpdate
 from streamrt.runtime.report import Report, StoreTime
 from streamrt.runtime.sent import Sent
 from streamrt.runtime.tasks.stream_task import Progress, StreamTask
@@ -21,6 +22,8 @@ logger = logging.getLogger("streamrt")
 
 _TELL_S = 0.1
 _ACK_S = 30.0
+_MEASURE_S = 60.0
+"""How often a process without work reports its memory."""
 _MOST_UNACKNOWLEDGED = 4
 
 
@@ -63,7 +66,8 @@ class Outbox:
         # The tasks at their ends, as the driver knows them.
         self._ended: frozenset[TaskId] | None = None
         self._told_at = 0.0
-        self._quiet = False
+        self._measured_at = self._clock()
+        self._quiet = self._opened = False
 
     @property
     def waiting(self) -> bool:
@@ -89,7 +93,8 @@ class Outbox:
             sent: event times sent into exchanges up to these offsets, by input partition.
         """
         report.records -= self._records
-        self._records = 0
+        report.memory = own_memory()
+        self._records, self._measured_at = 0, self._clock()
         for (task_id, store), found in report.times.items():
             if (task := self._tasks.assigned.get(task_id)) is not None:
                 task.reported.times[store] = found
@@ -132,6 +137,7 @@ class Outbox:
         cycle: WorkCycle | None,
         ends: Callable[[], Mapping[TopicPartition, int]],
         is_quiet: Callable[[], bool],
+        is_open: Callable[[], bool],
         *,
         at_once: bool = False,
     ) -> None:
@@ -141,6 +147,7 @@ class Outbox:
             cycle: the current cycle.
             ends: returns the end offsets of the partitions that are read to their ends, with all records processed.
             is_quiet: returns whether all partitions are read to their ends, with all records processed.
+            is_open: returns whether the stores of all assigned tasks are open.
             at_once: whether to send it now, regardless of the frequency.
         """
         now = self._clock()
@@ -151,27 +158,33 @@ class Outbox:
         if cycle is not None:
             report.records = cycle.report.records - self._records
             self._records += report.records
+        if now - self._measured_at >= _MEASURE_S:
+            report.memory, self._measured_at = own_memory(), now
         seen = ProgressUpdate(report)
         if self._watched:
             tasks = [task for task in self._tasks.assigned.values() if task.is_open]
             report.times = self._new_times(tasks)
             report.sent = self._new_sent(tasks)
             seen = self._progress(report, cycle, tasks, ends())
-        if report.shown or report.records or report.times or report.sent or seen.ended is not None or seen.positions:
+        news = report.shown or report.records or report.times or report.sent or report.memory
+        if news or seen.ended is not None or seen.positions:
             self._link.send(seen)
         quiet = is_quiet()
         if quiet is not self._quiet:
             self._quiet = quiet
             self._link.send(IdleChanged(quiet))
+        if not self._opened and is_open():
+            self._opened = True
+            self._link.send(Opened())
 
     def forget(self) -> None:
-        """Forget everything about released partitions. The next `Wanted` resets the driver's idle flag."""
+        """Forget everything about released partitions. The next `AssignmentRequest` resets the driver's flags."""
         self._unacknowledged.clear()
         for task in self._tasks.assigned.values():
             task.reported = Progress()
         self._ended = None
         self._records = 0
-        self._quiet = False
+        self._quiet = self._opened = False
 
     def _new_sent(self, tasks: Iterable[StreamTask]) -> dict[tuple[TaskId, str], int]:
         """Return the unreported event times that are durable in exchanges; none with exactly-once before the commit."""

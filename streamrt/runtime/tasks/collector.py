@@ -97,6 +97,7 @@ class OutputCollector:
     def reset(self) -> None:
         """Reset counters and collected outputs."""
         self.produced = 0
+        self.produced_bytes = 0
         self.outputs = 0
         self.collected: list[Output] = []
         self._rows: dict[int, deque[Any]] = {node: deque(maxlen=size) for node, size in self._tables.items()}
@@ -139,6 +140,7 @@ class OutputCollector:
                     raise OutputRefused(clear) from error
             else:
                 self.produced += 1
+                self.produced_bytes += len(data or b"") + len(raw_key or b"")
 
         def send_timed(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             send(value, key, timestamp, headers)

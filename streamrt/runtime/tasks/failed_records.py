@@ -10,6 +10,7 @@ from streamrt.kafka.writer import WriterFailedError
 from streamrt.records import RawRecord, TopicPartition
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import RecordWriter
+from streamrt.secret import masked
 from streamrt.topics import DeadLetter, ErrorStage
 
 __all__ = ["DeadLetterRefused", "FailedRecords", "RejectedRecords"]
@@ -81,7 +82,7 @@ class FailedRecords:
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         where = record.topic(), record.partition(), record.offset()
-        letter = DeadLetter(stage, f"{module}{kind.__qualname__}", str(error), operator, *where, self._group)
+        letter = DeadLetter(stage, f"{module}{kind.__qualname__}", masked(str(error)), operator, *where, self._group)
         topic = self._policies.topics[stage]
         try:
             writer.produce(
@@ -111,7 +112,7 @@ class FailedRecords:
             record.offset(),
             f"{operator}: " if operator else "",
             type(error).__name__,
-            error,
+            masked(str(error)),
             consequence,
             f"; {since} more since the last message like this" if since else "",
         )

@@ -181,6 +181,13 @@ class TaskSinks:
             for batch in sink.take_batches(partitions)
         ]
 
+    def close(self) -> None:
+        """Close the sinks that were started: no task works after that."""
+        used, self._used = self._used, {}
+        for sink in used.values():
+            if not isinstance(sink, DriverSink):
+                close_sink(sink)
+
 
 def _partitioned(sink: BaseSink) -> BatchingSink | None:
     """Return a sink if it separates the records of partitions; None if its class overrides that behaviour."""
@@ -201,6 +208,14 @@ def start_sink(sink: BaseSink) -> None:
         raise SinkError(f"the sink {type(sink).__name__} cannot start: {_words(error)}") from error
 
 
+def close_sink(sink: BaseSink) -> None:
+    """Close a sink. What it has flushed is durable, so an error is logged and changes nothing."""
+    try:
+        sink.close()
+    except Exception as error:  # noqa: BLE001 - the code of users
+        logger.warning("the sink %s could not be closed: %s", type(sink).__name__, _words(error))
+
+
 def pause_of(error: SinkBackpressureError) -> float:
     """Return the pause in seconds that a sink asks for, within limits."""
     asked = error.retry_after
@@ -216,6 +231,7 @@ class DriverSinks:
 
     def __init__(self, topology: Topology) -> None:
         self._sinks = {node: sink for node, sink in topology.sinks.items() if isinstance(sink, DriverSink)}
+        self._started: list[DriverSink] = []
 
     def start(self, session: DataFrameFactory | None = None) -> None:
         """Start the sinks.
@@ -230,6 +246,13 @@ class DriverSinks:
             if isinstance(sink, SparkSink) and session is not None:
                 sink.use(session)
             start_sink(sink)
+            self._started.append(sink)
+
+    def close(self) -> None:
+        """Close the sinks that were started."""
+        started, self._started = self._started, []
+        for sink in started:
+            close_sink(sink)
 
     def write(self, sunk: Iterable[tuple[int, SinkBatch]], stop: threading.Event) -> None:
         """Write the batches that tasks collected. While a sink pauses, no further records are processed.

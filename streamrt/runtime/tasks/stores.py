@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from streamrt.errors import ChangelogError, StateError, StoreCorruptedError
 from streamrt.records import TopicPartition
 from streamrt.runtime.placement import ChangelogSettings, StorePlacement, placement_of, topic_ids
+from streamrt.runtime.reads import TaskRows
 from streamrt.runtime.report import StoreTime
 from streamrt.runtime.tasks.clients import RecordWriter, TaskClients
 from streamrt.runtime.tasks.foreign import defend, epoch_headers, refuse_later_owner, set_right
@@ -27,6 +28,7 @@ from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.state import RocksDBOptions, Stamp, Store, StoreIdentity, StorePartition
 from streamrt.state.base import Transaction
 from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
+from streamrt.state.reading import StoreRead, read_rows
 from streamrt.topology import TaskId, TaskStore
 
 logger = logging.getLogger("streamrt")
@@ -172,6 +174,20 @@ class TaskStores:
     def transaction(self, name: str) -> Transaction:
         """Return the open transaction of a store."""
         return self._open[name].transaction
+
+    def read(self, name: str, read: StoreRead) -> TaskRows:
+        """Read committed state, between two commits.
+
+        Args:
+            name: name of the store in the task.
+            read: the range of keys.
+
+        Raises:
+            StateError: if the data is damaged.
+        """
+        store = self._open[name]
+        found = read_rows(store.partition, read)
+        return TaskRows(found, store.placement.split(found.stamp))
 
     @property
     def dirty(self) -> bool:

@@ -70,7 +70,9 @@ class Work:
     Attributes:
         records: number of processed records.
         outputs: number of outputs of the last operators.
+        read_bytes: size of the keys and values of the processed records.
         produced: number of records sent to topics.
+        produced_bytes: size of their keys and values.
         skipped: number of records that failed and were skipped.
         dead_letters: number of records that failed and were written to the topic for dead letters.
         collected: the collected outputs.
@@ -81,7 +83,9 @@ class Work:
 
     records: int = 0
     outputs: int = 0
+    read_bytes: int = 0
     produced: int = 0
+    produced_bytes: int = 0
     skipped: int = 0
     dead_letters: int = 0
     collected: list[Output] = field(default_factory=list)

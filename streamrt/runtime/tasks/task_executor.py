@@ -2,19 +2,23 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 from streamrt.common.logs import log_context
+from streamrt.common.memory import own_memory
+from streamrt.errors import StateError, TransactionError
+from streamrt.kafka import KafkaRequestError
 from streamrt.records import TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
+from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.report import Report, RestoredPart
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.clients import TaskClients
 from streamrt.runtime.tasks.store_catalog import StoreCatalog
-from streamrt.runtime.tasks.stores import RestoreInterrupted
+from streamrt.runtime.tasks.stores import RestoreInterrupted, TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.task_registry import TaskRegistry
 from streamrt.runtime.tasks.troubles import HANDLED_ERRORS, note_close_error, note_trouble
@@ -27,6 +31,8 @@ PRINTED = -1
 """Node id of lines that no operator showed."""
 
 _DRAIN_S = 0.3
+_READ_S = 1.0
+"""How long a read of state may restore: records wait meanwhile."""
 
 
 class TaskExecutor:
@@ -113,6 +119,7 @@ class TaskExecutor:
         finally:
             cycle.close()
         report.seconds = time.monotonic() - begun
+        report.memory = own_memory()
         return report
 
     # -- Resident tasks ------------------------------------------------------------------------------------------------
@@ -226,8 +233,33 @@ class TaskExecutor:
                 note_close_error(report, task, task.abort())
         return False, None
 
+    def read(self, task_id: TaskId, reads: Sequence[TaskRead], context: BatchContext) -> list[TaskRows]:
+        """Read committed state of a task that is not at work, at the ends of its changelogs.
+
+        The stores are opened and restored as before processing, but nothing is taken over from other processes.
+
+        Args:
+            task_id: the task.
+            reads: the reads.
+            context: committed offsets and claims.
+        """
+        start = {each: context.position(each) for each in self.inputs(task_id)}
+        stores = self._registry.stores(task_id, context)
+        with log_context(self._registry.log_fields(task_id)):
+            try:
+                stores.open(start, stateful=context.stateful, deadline=time.monotonic() + _READ_S)
+                return [_rows(stores, read) for read in reads]
+            except RestoreInterrupted:
+                trouble = f"the state of {task_id} is being restored"
+            except (StateError, TransactionError, KafkaRequestError) as error:
+                trouble = f"the state of {task_id} cannot be read now: {error}"
+            finally:
+                with contextlib.suppress(StateError):
+                    stores.close()
+        return [TaskRows.refused(trouble)] * len(reads)
+
     def close(self) -> None:
-        """Close the operators, and export the spans that are left. No task works after that."""
+        """Close operators and sinks, and export the spans that are left. No task works after that."""
         self._registry.close()
 
     def warm_up(self) -> None:
@@ -244,6 +276,13 @@ class TaskExecutor:
                 self._registry.chain(stream)
             if any(map(topology.task_stores, topology.streams)):
                 load_rocksdb()
+
+
+def _rows(stores: TaskStores, read: TaskRead) -> TaskRows:
+    try:
+        return stores.read(read.store, read.read)
+    except StateError as error:
+        return TaskRows.refused(f"the state of {read.task} cannot be read: {error}", lasting=True)
 
 
 def _feed(chunks: Iterable[Chunk], cycle: WorkCycle) -> None:

@@ -97,9 +97,10 @@ class TaskRegistry:
         return chain
 
     def close(self) -> None:
-        """Close the operators, and export the spans that are left."""
+        """Close operators and sinks, and export the spans that are left."""
         for chain in self._chains.values():
             chain.close()
+        self.sinks.close()
         if self.spans is not None:
             self.spans.close()
 
@@ -171,16 +172,24 @@ class TaskRegistry:
             context: claims and number of the attempt.
             deadline: value of `time.monotonic()` at which a restore is interrupted.
         """
-        stores = TaskStores(
+        task.open(self.stores(task.id, context), deadline=deadline)
+
+    def stores(self, task_id: TaskId, context: BatchContext) -> TaskStores:
+        """Return the stores of an attempt at a task; they are not open.
+
+        Args:
+            task_id: the task.
+            context: claims and number of the attempt.
+        """
+        return TaskStores(
             self._catalog,
-            self.spec.topology.task_stores(task.id.stream),
-            task.id,
+            self.spec.topology.task_stores(task_id.stream),
+            task_id,
             self.clients,
             transactional=self.spec.transactional,
             claims=context.claims,
             attempt=context.attempt,
         )
-        task.open(stores, deadline=deadline)
 
     def remove(self, task: StreamTask) -> StateError | None:
         """Close a task and forget it; see `StreamTask.close`."""

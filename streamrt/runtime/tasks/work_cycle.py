@@ -4,6 +4,7 @@ In micro-batch mode, tasks live as long as the cycle. Resident tasks stay open f
 """
 
 import bisect
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 
@@ -70,6 +71,8 @@ class WorkCycle:
         # Chunks for tasks with several inputs: the first record can be chosen only after all chunks are here.
         self._gathered: dict[TaskId, dict[TopicPartition, list[Chunk]]] = {}
         self._cut = False
+        self._commit_s = 0.0
+        self._committed = False
 
     def has_unprocessed(self, chunk: Chunk) -> bool:
         """Return whether a chunk has unprocessed records."""
@@ -200,9 +203,12 @@ class WorkCycle:
             if task.is_working:
                 self._finish(task)
         self._settle_prepared()
+        if self._committed:
+            self.report.commit_seconds = self._commit_s
 
     def _settle_prepared(self) -> None:
         prepared, self._prepared = self._prepared, []
+        begun = time.monotonic()
         try:
             if self._registry.spec.transactional:
                 for task, publish in zip(prepared, self._publishing(prepared), strict=True):
@@ -228,6 +234,7 @@ class WorkCycle:
             for task in prepared:
                 if task.status in (TaskStatus.PREPARED, TaskStatus.PUBLISHED):
                     self._release(task)
+            self._commit_s += time.monotonic() - begun
 
     def _publishing(self, prepared: list[StreamTask]) -> list[Callable[[], None]]:
         """Return one function per task that commits its transaction, or waits for its started commit."""
@@ -303,10 +310,11 @@ class WorkCycle:
         chain, work = self._chain(task), _work_of(task)
         collector, (skipped, dead_letters) = chain.collector, chain.failed.take()
         work.produced += collector.produced
+        work.produced_bytes += collector.produced_bytes
         work.skipped += skipped
         work.dead_letters += dead_letters
         work.collected += collector.collected
-        collector.produced, collector.collected = 0, []
+        collector.produced, collector.produced_bytes, collector.collected = 0, 0, []
         self._active = None
 
     def _begin(self, task_id: TaskId) -> StreamTask | None:
@@ -427,7 +435,7 @@ class WorkCycle:
         whole = self._registry.spec.transactional or bool(chain.stores)
         # The first offset and the next offset, by input partition.
         done: dict[TopicPartition, tuple[int, int]] = {}
-        records, finished = 0, True
+        records, size, finished = 0, 0, True
         chain.collector.unfinished = False
         try:
             for chunk, start, stop in runs:
@@ -444,7 +452,9 @@ class WorkCycle:
                     note_failure(report, failed.failure)
                     end, finished = failed.failure.offset or chunk.offsets[start], False
                 done[partition] = done.get(partition, (chunk.offsets[start], end))[0], end
-                records += bisect.bisect_left(chunk.offsets, end) - start
+                count = bisect.bisect_left(chunk.offsets, end) - start
+                records += count
+                size += _size(chunk, start, start + count)
                 finished = finished and last == stop
                 if not finished or records >= room or self._over(chain, limits):
                     break
@@ -467,8 +477,10 @@ class WorkCycle:
         report.complete = report.complete and finished
         outputs = chain.collector.outputs - before
         work.records += records
+        work.read_bytes += size
         work.outputs += outputs
         report.records += records
+        report.read_bytes += size
         report.outputs += outputs
         return finished and records < room and not self._over(chain, limits)
 
@@ -482,6 +494,7 @@ class WorkCycle:
         """Prepare or commit the work of a task; return whether another task may follow."""
         if task is self._active:
             self._leave(task)
+        begun = time.monotonic()
         with self._at_work(task.id):
             try:
                 return self._end(task)
@@ -490,6 +503,7 @@ class WorkCycle:
                 raise
             finally:
                 self._forget(task)
+                self._commit_s += time.monotonic() - begun
 
     def _end(self, task: StreamTask) -> bool:
         end = {partition: self.report.ranges[partition].end for partition in task.inputs}
@@ -553,6 +567,7 @@ class WorkCycle:
         except HANDLED_ERRORS as trouble:
             self._meet(task, trouble, repair=False)
             return False
+        self._committed = True
         self._registry.note_committer(task, self.report)
         self._note_times(task)
         self._gather(task)
@@ -583,6 +598,7 @@ class WorkCycle:
         if work.span is not None:
             work.span.committed(work.counts(), ((each, self.report.ranges[each].end) for each in task.inputs))
         self.report.produced += work.produced
+        self.report.produced_bytes += work.produced_bytes
         self.report.skipped += work.skipped
         self.report.dead_letters += work.dead_letters
         for partition in task.inputs:
@@ -633,6 +649,7 @@ class WorkCycle:
         if work.span is not None:
             work.span.aborted(work.counts(), "aborted" if failure is None else f"failed: {failure.kind}")
         report.records -= work.records
+        report.read_bytes -= work.read_bytes
         report.outputs -= work.outputs
         task.work = None
         for partition, start in task.start.items():
@@ -650,6 +667,19 @@ def _work_of(task: StreamTask) -> Work:
     if task.work is None:
         raise RuntimeError(f"task {task.id} has not worked since its last commit")
     return task.work
+
+
+def _size(chunk: Chunk, start: int, stop: int) -> int:
+    """Return the size of the keys and values of some records of a chunk, in bytes."""
+    return _length(chunk.keys[start:stop]) + _length(chunk.values[start:stop])
+
+
+def _length(column: list[bytes | None]) -> int:
+    try:
+        # Twice as fast as with the filter, and almost every column has only values, or none.
+        return sum(map(len, column))  # type: ignore[arg-type]
+    except TypeError:
+        return sum(map(len, filter(None, column)))
 
 
 def _note(task: StreamTask, step: str) -> None:

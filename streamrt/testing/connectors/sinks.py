@@ -98,6 +98,22 @@ class BatchingSinkConformance:
         sink.start()
         assert heard == [problem]
 
+    def test_a_closed_sink_writes_again_after_its_next_start(self) -> None:
+        """`close` may come without `start`, and twice; it writes nothing."""
+        self.make().close()
+        sink, before = self.started(), self.written()
+        self._add(sink, 0, 1)
+        sink.flush()
+        self._add(sink, 1, 2)
+        sink.close()
+        sink.close()
+        self._same(self.written()[len(before) :], [(0, 0)])
+        sink.on_paused()
+        sink.start()
+        self._add(sink, 1, 3)
+        sink.flush()
+        self._same(self.written()[len(before) :], [(0, offset) for offset in range(3)])
+
     def test_nothing_is_written_before_flush(self) -> None:
         """Added values belong to a commit that may be abandoned."""
         sink, before = self.started(), self.written()

@@ -1,0 +1,149 @@
+"""The routes for state queries."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import orjson
+
+from streamrt.common.texts import one_line
+from streamrt.control.calls import Answer, Call, bad_request
+from streamrt.control.controlled import Controlled
+from streamrt.control.problems import MEDIA_TYPE, Problem
+from streamrt.control.state_answers import dict_of_answer, shown_text
+from streamrt.errors import ArgumentValueError, StateNotOwnedError, StateQueryError, StateUnavailableError
+from streamrt.runtime.driver.state_queries import MOST_ENTRIES
+from streamrt.runtime.driver.stored_state import no_state_key
+
+__all__ = ["KEY_PARAMETERS", "SCAN_PARAMETERS", "StateRoutes"]
+
+_WAIT_S = 5.0
+_SCAN_LIMIT = 100
+KEY_PARAMETERS = ("state_key", "key_format", "topic", "partition", "from", "to", "limit", "cursor", "wait", "redirect")
+SCAN_PARAMETERS = ("prefix", "start", "end", "key_format", "topic", "partition", "limit", "cursor", "wait", "redirect")
+
+
+class StateRoutes:
+    """The handlers of `/state` and what is below it.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: Controlled) -> None:
+        self._app = app
+
+    def stores(self, call: Call) -> Answer:
+        """Return the stores."""
+        return _answered(call, lambda: {"stores": [dict(vars(each)) for each in self._app.state_stores()]})
+
+    def key(self, call: Call) -> Answer:
+        """Return the state of one message key."""
+        query = call.query
+        state_key: Any = no_state_key()
+        if "state_key" in query:
+            state_key = _state_key(query["state_key"])
+
+        def found() -> dict[str, Any]:
+            store, topic = call.path["store"], query.get("topic")
+            key = self._app.state_key_of_text(store, topic, call.path["key"], query.get("key_format", "text"))
+            return dict_of_answer(
+                self._app.query_state(
+                    store,
+                    key,
+                    state_key,
+                    topic=topic,
+                    partition=_number(query, "partition"),
+                    from_ms=_number(query, "from"),
+                    to_ms=_number(query, "to"),
+                    limit=_number(query, "limit") or MOST_ENTRIES,
+                    cursor=query.get("cursor"),
+                    timeout=_timeout(call),
+                )
+            )
+
+        return _answered(call, found)
+
+    def scan(self, call: Call) -> Answer:
+        """Return the state of several message keys of a partition."""
+        query = call.query
+
+        def found() -> dict[str, Any]:
+            store, topic = call.path["store"], query.get("topic")
+            form = query.get("key_format", "text")
+            bounds = {
+                name: self._app.state_key_of_text(store, topic, query[name], form)
+                for name in ("prefix", "start", "end")
+                if name in query
+            }
+            return dict_of_answer(
+                self._app.scan_state(
+                    store,
+                    _number(query, "partition") or 0,
+                    topic=topic,
+                    **bounds,
+                    limit=_number(query, "limit") or _SCAN_LIMIT,
+                    cursor=query.get("cursor"),
+                    timeout=_timeout(call),
+                )
+            )
+
+        return _answered(call, found)
+
+
+def _answered(call: Call, found: Callable[[], dict[str, Any]]) -> Answer:
+    try:
+        return Answer(orjson.dumps(found(), default=shown_text), content_type="application/json")
+    except StateNotOwnedError as foreign:
+        return _elsewhere(call, foreign)
+    except StateUnavailableError as error:
+        seconds = str(max(1, math.ceil(error.retry_after_s)))
+        problem = _problem(503, error, "ask again after the seconds of the header Retry-After", retriable=True)
+        return Answer(orjson.dumps(problem), 503, MEDIA_TYPE, {"Retry-After": seconds})
+    except StateQueryError as error:
+        raise Problem(422, type(error).__name__, str(error), "query another store") from None
+    except ArgumentValueError as error:
+        _raise_argument(error)
+
+
+def _raise_argument(error: ArgumentValueError) -> NoReturn:
+    unknown = "has no store" in str(error) or "no partition" in str(error) or "has no topic" in str(error)
+    status = 404 if unknown else 400
+    raise Problem(status, type(error).__name__, str(error), "see GET /state for the stores") from None
+
+
+def _elsewhere(call: Call, foreign: StateNotOwnedError) -> Answer:
+    """Return the answer for a key of another instance: a redirect to it, or that this is the wrong one."""
+    problem = {**_problem(421, foreign, "ask the owner", retriable=True), "owner": foreign.owner}
+    # A page in a browser may not follow to another address.
+    if foreign.owner is None or not call.flag("redirect", default=True):
+        return Answer(orjson.dumps(problem), 421, MEDIA_TYPE)
+    headers = {"Location": foreign.owner + call.target}
+    return Answer(orjson.dumps(problem), 307, MEDIA_TYPE, headers)
+
+
+def _problem(status: int, error: Exception, advice: str, *, retriable: bool) -> dict[str, Any]:
+    return Problem(status, type(error).__name__, str(error), advice, retriable=retriable).as_dict()
+
+
+def _timeout(call: Call) -> float:
+    wait_s = call.wait_s
+    return _WAIT_S if wait_s is None else wait_s
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f"{name} must be a whole number, got {one_line(text)!r}") from None
+
+
+def _state_key(text: str) -> Any:
+    """Return a key in the state: JSON, or else the text itself."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text
