@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from streamrt.errors import StateError
 from streamrt.state.base import BEFORE_ALL, Change
+from streamrt.state.identity import Stamp
 from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import BYTES_KEY, NO_KEY, SHORT_BYTES_HEADS, split_prefix
 from streamrt.state.options import RocksDBOptions
@@ -43,14 +44,18 @@ class ProcessTransaction(StoreTransaction):
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> None:
         super().__init__(partition, options, changelog)
-        stamp = partition.stamp
         self.event_time = self.clock
-        self.clock = BEFORE_ALL if stamp is None or stamp.observed is None else stamp.observed
+        expiry_clock = self.expiry_clock(partition.stamp)
+        self.clock = BEFORE_ALL if expiry_clock is None else expiry_clock
         self.delay_ms: int | None = None
         kept: Any = (None, None) if self._cache is None else self._cache
         self._cache = None
         self.event_timers = Timers(partition, EVENT_TIME, kept[0])
         self.processing_timers = Timers(partition, PROCESSING_TIME, kept[1])
+
+    @staticmethod
+    def expiry_clock(stamp: Stamp | None) -> int | None:  # noqa: D102
+        return None if stamp is None else stamp.observed
 
     @property
     def dirty(self) -> bool:  # noqa: D102
