@@ -43,10 +43,11 @@ class StateTtl:
         ttl: time to live.
         update: "write": the time counts from the last write. "read-and-write": a read counts, too. Each key that is read
             is then written again, to the changelog as well, once for each commit.
+        time: the kind of time that counts: "event", the only one. The wall clock is refused.
 
     Raises:
         StateError: if `ttl` is not positive.
-        ConfigurationError: if `update` is unknown.
+        ConfigurationError: if `update` or `time` is another value.
 
     Example:
         >>> from datetime import timedelta
@@ -56,6 +57,7 @@ class StateTtl:
 
     ttl: timedelta
     update: TtlUpdate = "write"
+    time: Literal["event"] = "event"
 
     def __post_init__(self) -> None:
         milliseconds_of(self.ttl)
@@ -63,6 +65,12 @@ class StateTtl:
             raise argument_error(
                 f"StateTtl(update={self.update!r}): it must be 'write' or 'read-and-write'",
                 of_type=isinstance(self.update, str),
+            )
+        if self.time != "event":
+            raise argument_error(
+                f"StateTtl(time={self.time!r}): state expires by event time only, so that replays give the same results; to "
+                "delete state by the wall clock, register a timer of processing time in a process function",
+                of_type=isinstance(self.time, str),
             )
 
 

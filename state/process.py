@@ -4,8 +4,9 @@ from typing import Any, ClassVar
 
 from streamrt.errors import StateError
 from streamrt.state.base import BEFORE_ALL, Change
+from streamrt.state.identity import Stamp
 from streamrt.state.keyed_state import KeyedState
-from streamrt.state.layout import BYTES_KEY, NO_KEY, split_prefix
+from streamrt.state.layout import BYTES_KEY, NO_KEY, SHORT_BYTES_HEADS, split_prefix
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
@@ -43,14 +44,18 @@ class ProcessTransaction(StoreTransaction):
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> None:
         super().__init__(partition, options, changelog)
-        stamp = partition.stamp
         self.event_time = self.clock
-        self.clock = BEFORE_ALL if stamp is None or stamp.observed is None else stamp.observed
+        expiry_clock = self.expiry_clock(partition.stamp)
+        self.clock = BEFORE_ALL if expiry_clock is None else expiry_clock
         self.delay_ms: int | None = None
         kept: Any = (None, None) if self._cache is None else self._cache
         self._cache = None
         self.event_timers = Timers(partition, EVENT_TIME, kept[0])
         self.processing_timers = Timers(partition, PROCESSING_TIME, kept[1])
+
+    @staticmethod
+    def expiry_clock(stamp: Stamp | None) -> int | None:  # noqa: D102
+        return None if stamp is None else stamp.observed
 
     @property
     def dirty(self) -> bool:  # noqa: D102
@@ -79,12 +84,22 @@ class ProcessTransaction(StoreTransaction):
         """Return the state of a record key, without moving any clock.
 
         Args:
-            prefix: prefix of the record key, without a space.
+            prefix: result of `data_prefix_of` for the record key.
             timestamp: event time for aggregators.
         """
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot provide state")
-        return KeyedState(self, b"\x01" + prefix, timestamp)
+        return KeyedState(self, prefix, timestamp)
+
+    def data_prefix_of(self, key: Any) -> bytes:
+        """Return the beginning of all keys of data of a record key: the space of data and the prefix.
+
+        Raises:
+            SerializationError: if the key has no JSON form.
+        """
+        if type(key) is bytes and len(key) < 128:
+            return SHORT_BYTES_HEADS[len(key)] + key
+        return self._prefix(key)
 
     def prefix_of(self, key: Any) -> bytes:
         """Return the prefix of a record key, without a space.
@@ -98,11 +113,6 @@ class ProcessTransaction(StoreTransaction):
         """Return the record key of a prefix: None, bytes, or the decoded JSON."""
         tag, key = split_prefix(prefix)
         return None if tag == NO_KEY else key if tag == BYTES_KEY else self.decode("record key", key)
-
-    @property
-    def running(self) -> bool:
-        """Whether the transaction may be used."""
-        return self._status is TransactionStatus.STARTED
 
     @property
     def _used(self) -> int:

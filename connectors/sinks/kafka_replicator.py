@@ -167,7 +167,9 @@ class KafkaReplicatorSink(BatchingSink):
         # First, because a batch of which a part is sent would be repeated.
         messages = [(item, self._serialized(item, batch)) for item in batch]
         if self._producer is None:
-            self._producer = Producer(self._other(), logger, extra_config={"linger.ms": 5, **self._extra_options()})
+            # Successful deliveries need no call into Python.
+            options = {"linger.ms": 5, "delivery.report.only.error": True, **self._extra_options()}
+            self._producer = Producer(self._other(), logger, extra_config=options)
         failures: list[tuple[SinkItem, KafkaError]] = []
         try:
             for item, message in messages:

@@ -109,6 +109,11 @@ class Transaction(abc.ABC):
         """The highest event time, in milliseconds, of the records that advance watermarks; None if there are none."""
         return None
 
+    @staticmethod
+    def expiry_clock(stamp: Stamp | None) -> int | None:
+        """Return the stream time, in milliseconds, by which entries expire, from a stamp; None before the first record."""
+        return None if stamp is None else stamp.stream_time
+
     @property
     def next_deadline(self) -> int | None:
         """The earliest event time at which a tick finds work, in milliseconds; None if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from streamrt.dataframe.branch import Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
@@ -62,10 +62,7 @@ def process(
         alarms = sdf.process(Sessions(), clock="partition")
         ```
     """
-    if not isinstance(function, ProcessFunction):
-        given = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
-        raise ArgumentTypeError(f"process() needs an object of a subclass of ProcessFunction, got {given}")
-    _check_outputs(function)
+    _check_function(function)
     require_name("process", name)
     own = type(function).__name__.strip("_") if name is None else name
     if not _NAME.fullmatch(own):
@@ -92,8 +89,11 @@ def process(
     return self._with(branch.add(operator))
 
 
-def _check_outputs(function: ProcessFunction) -> None:
-    outputs = function.outputs
+def _check_function(function: Any) -> None:
+    if not isinstance(function, ProcessFunction):
+        given = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
+        raise ArgumentTypeError(f"process() needs an object of a subclass of ProcessFunction, got {given}")
+    outputs: Any = function.outputs
     if not isinstance(outputs, tuple) or not all(isinstance(tag, str) and tag for tag in outputs):
         raise ArgumentTypeError(
             f"{type(function).__name__}.outputs must be a tuple of names, such as ('late',), got {outputs!r}"

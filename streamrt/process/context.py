@@ -129,11 +129,11 @@ class Context:
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().event_timers.delete(self._prefix, _checked_time(timestamp))
+        self._running().event_timers.delete(self._prefix[1:], _checked_time(timestamp))
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().processing_timers.delete(self._prefix, _checked_time(timestamp))
+        self._running().processing_timers.delete(self._prefix[1:], _checked_time(timestamp))
 
     def output(self, tag: str, value: Any, *, timestamp: int | None = None) -> None:
         """Put a value out to a side output, with the key and the headers of this call.
@@ -164,7 +164,7 @@ class Context:
             raise InvalidOperationError(
                 f"{self._call.function} registers a timer, but has no on_timer: define on_timer(self, timestamp, ctx)"
             )
-        timers.register(self._prefix, _checked_time(timestamp))
+        timers.register(self._prefix[1:], _checked_time(timestamp))
 
     def _running(self) -> ProcessTransaction:
         transaction = self._transaction

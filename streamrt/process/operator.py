@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from types import GeneratorType
+from typing import Any, ClassVar, Final, cast
 
 from streamrt.process.context import Call, Context, TaskContext, TimeDomain, TimerContext
 from streamrt.process.function import ProcessFunction
@@ -13,6 +14,9 @@ from streamrt.state.timers import Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 
 __all__ = ["Process"]
+
+_COMMON: Final = frozenset((GeneratorType, list, tuple))
+"""Types of results that need no check."""
 
 
 @dataclass(frozen=True)
@@ -111,17 +115,22 @@ class _Execution:
             if not self._opened:
                 self._open()
             transaction = running()
-            transaction.advance(timestamp)
-            context = Context(call, transaction, transaction.prefix_of(key), key, timestamp, headers)
+            if timestamp > transaction.clock:
+                transaction.clock = timestamp
+            context = Context(call, transaction, transaction.data_prefix_of(key), key, timestamp, headers)
             try:
                 results = function.process_element(value, context)
                 if results is not None:
-                    for result in _items(results, call.function, "process_element"):
+                    if type(results) not in _COMMON:
+                        _check(results, call.function, "process_element")
+                    for result in results:
                         child(result, key, timestamp, headers)
             finally:
                 context._end()
             if by_partition:
-                transaction.event_time = time = max(transaction.event_time, transaction.clock)
+                time = transaction.event_time
+                if timestamp > time:
+                    transaction.event_time = time = timestamp
                 if has_timers and transaction.event_timers.due_from <= time - delay:
                     self._fire(transaction, transaction.event_timers, time - delay, TimeDomain.EVENT_TIME)
 
@@ -153,12 +162,14 @@ class _Execution:
             timers.fire(timer)
             time, prefix = timer
             key = transaction.key_of(prefix)
-            context = TimerContext(self._call, transaction, prefix, key, time, None)
+            context = TimerContext(self._call, transaction, b"\x01" + prefix, key, time, None)
             context.time_domain = domain
             try:
                 results = self._function.on_timer(time, context)
                 if results is not None:
-                    for result in _items(results, self._call.function, "on_timer"):
+                    if type(results) not in _COMMON:
+                        _check(results, self._call.function, "on_timer")
+                    for result in results:
                         self._child(result, key, time, None)
             finally:
                 context._end()
@@ -169,11 +180,10 @@ class _Execution:
         self._opened = True
 
 
-def _items(results: Any, function: str, method: str) -> Iterable[Any]:
-    """Return the results of a call; a dict or a text would be taken apart."""
+def _check(results: Any, function: str, method: str) -> None:
+    """Refuse results that are no iterable, and a dict or a text, which would be taken apart."""
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
         raise TypeError(
             f"{function}.{method} must return an iterable of results or None, but returned {type(results).__name__}: "
             "yield each result, or return a list"
         )
-    return results

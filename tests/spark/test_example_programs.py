@@ -122,6 +122,12 @@ TOGETHER = {
         Input("clicks", b'{"page": "/cup"}', b"ann", timestamp=at)
         for at in (1_700_000_000_000, 1_700_000_300_000, 1_700_010_000_000)
     ],
+    "unpaid_orders": [
+        Input(
+            "order-events", b'{"type": "%s", "total": 20.0}' % kind, key, timestamp=1_700_000_000_000 + minute * 60_000
+        )
+        for kind, key, minute in ((b"order", b"1", 0), (b"payment", b"1", 1), (b"order", b"2", 2), (b"order", b"3", 30))
+    ],
     "asof_readings": [
         Input("room-temperatures", b'{"celsius": 21.5}', b"hall", timestamp=1_700_000_000_000),
         Input("meter-readings", b'{"watts": 230}', b"hall", timestamp=1_700_000_001_000),

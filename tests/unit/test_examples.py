@@ -118,6 +118,28 @@ def test_seasons(month: int, season: str) -> None:
     assert load("late_flights").season(month) == season
 
 
+def test_unpaid_orders() -> None:
+    driver = make_driver("unpaid_orders")
+    minute = 60_000
+    for key, kind, total, at in (
+        ("1", "order", 20.0, 0),
+        ("2", "order", 30.0, minute),
+        ("1", "payment", 20.0, 2 * minute),
+        ("2", "payment", 3.0, 3 * minute),
+        ("3", "order", 5.0, 20 * minute),
+    ):
+        driver.pipe("order-events", {"type": kind, "total": total}, key=key, timestamp=at)
+    assert [(record.key, record.value) for record in driver.read("paid-orders")] == [
+        (b"1", {"total": 20.0, "seconds": 120.0})
+    ]
+    assert [(record.key, record.value) for record in driver.read("wrong-payments")] == [
+        (b"2", {"paid": 3.0, "due": 30.0})
+    ]
+    assert [(record.key, record.value, record.timestamp) for record in driver.read("unpaid-orders")] == [
+        (b"2", {"total": 30.0}, 16 * minute)
+    ]
+
+
 def test_routing() -> None:
     driver = make_driver("routing")
     driver.pipe("orders", {"country": "FR", "total": 20}, key="ann")

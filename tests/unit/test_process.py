@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streamrt import Application, Context, ProcessFunction, TaskContext, TimeDomain, TimerContext
+from streamrt import Application, Context, ProcessFunction, RocksDBOptions, TaskContext, TimeDomain, TimerContext
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import (
     ArgumentTypeError,
@@ -18,6 +18,7 @@ from streamrt.errors import (
     StateError,
 )
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.partitioner import partition_for
 from streamrt.state import MemoryStore
 from streamrt.testing import TopologyTestDriver
 from tests.unit.apps import Stage, application
@@ -240,17 +241,18 @@ def test_the_context_of_calls(clock: Any) -> None:
         ("a", 110, None, 199, TimeDomain.EVENT_TIME),
         "closed",
     ]
+    uses: list[Callable[[Context], Any]] = [
+        lambda context: context.state,
+        lambda context: context.output("side", 1),
+        lambda context: context.register_event_time_timer(1),
+        lambda context: context.delete_processing_time_timer(1),
+        lambda context: context.current_watermark,
+        lambda context: context.current_processing_time,
+    ]
     for context in kept:
-        for use in (
-            lambda context=context: context.state,
-            lambda context=context: context.output("side", 1),
-            lambda context=context: context.register_event_time_timer(1),
-            lambda context=context: context.delete_processing_time_timer(1),
-            lambda context=context: context.current_watermark,
-            lambda context=context: context.current_processing_time,
-        ):
+        for use in uses:
             with pytest.raises(StateError, match=r"the context of Looks was used after its call"):
-                use()
+                use(context)
 
 
 def test_timers_wait_for_all_partitions_unless_they_are_idle() -> None:
@@ -310,6 +312,22 @@ def test_state_expires_by_the_records_of_the_partition(clock: Any) -> None:
     play = Play(New(), clock=clock)
     found = play.pipe(*(("k", minute, minute * 60_000) for minute in (0, 59, 60, 61)))
     assert [value for _, value, _ in found] == [0, 60]
+
+
+def test_queries_see_what_has_expired_by_the_records_of_the_partition() -> None:
+    class Short(ProcessFunction):
+        def process_element(self, value: Any, ctx: Context) -> None:
+            ctx.state.value(value, ttl=timedelta(seconds=1)).update(1)
+
+    app = application(rocksdb_options=RocksDBOptions(max_evictions_per_flush=1))
+    topic = app.topic("in", key_deserializer="str", config=TopicConfig(2, 1))
+    app.dataframe(topic).process(Short())
+    driver = TopologyTestDriver(app)
+    # The other partition has no records yet, so there is no watermark; and some entries stay after they have expired.
+    for value, timestamp in (("first", 1_000), ("second", 1_000), ("third", 1_999), ("fourth", 2_000)):
+        driver.pipe(topic, value, key="k", timestamp=timestamp, partition=partition_for(b"k", 2))
+    found = driver.query_state("process_Short", "k")
+    assert [found.get(name) for name in ("first", "second", "third", "fourth")] == [None, None, 1, 1]
 
 
 def test_a_timer_that_fails_is_not_fired_again() -> None:

@@ -320,9 +320,11 @@ def test_wrong_times_to_live(ttl: Any) -> None:
         StateTtl(ttl)
 
 
-def test_a_wrong_update() -> None:
+def test_wrong_options_of_a_time_to_live() -> None:
     with pytest.raises(ArgumentValueError, match="'write' or 'read-and-write'"):
         StateTtl(SECOND, update="read")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentValueError, match="state expires by event time only"):
+        StateTtl(SECOND, time="processing")  # type: ignore[arg-type]
 
 
 def test_values_without_a_json_form() -> None:
@@ -331,7 +333,7 @@ def test_values_without_a_json_form() -> None:
         lambda: state.value("v").update({1, 2}),
         lambda: state.list("l").add_all([1, {2}]),
         lambda: state.map("m").put_all({"a": 1, "b": {2}}),
-        lambda: state.map("m").get({1}),  # type: ignore[arg-type]
+        lambda: state.map("m").get({1}),
         lambda: state.aggregating("a", Earliest()).add({1}),
     ):
         with pytest.raises(SerializationError):

@@ -96,7 +96,7 @@ class Model:
         elif op.kind == "clear":
             for each in (values, self.lists, self.maps):
                 for owner in [owner for owner in each if owner[0] == op.key]:
-                    del each[owner]  # type: ignore[attr-defined]
+                    del each[owner]
         return None
 
 

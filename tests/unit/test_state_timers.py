@@ -66,7 +66,7 @@ class Model:
         elif op.name == "next":
             return min(own)[0] if own else None
         elif op.name == "fire":
-            fired = []
+            fired: list[tuple[int, bytes]] = []
             while own and min(own)[0] <= op.time and len(fired) < 20:
                 timer = min(own)
                 fired.append(timer)
@@ -272,4 +272,4 @@ def test_nothing_is_left_after_the_end() -> None:
     transaction.discard()
     assert transaction.event_timers.size == 0
     with pytest.raises(StateError, match="cannot provide state"):
-        transaction.state_at(transaction.prefix_of(b"k"), 0)
+        transaction.state_at(transaction.data_prefix_of(b"k"), 0)

@@ -427,7 +427,7 @@ class StoredState:
         if store.window is not None:
             yield from self._windows(store, store.window, found)
             return
-        clock = None if found.stamp is None else found.stamp.stream_time
+        clock = store.spec.transaction.expiry_clock(found.stamp)
         for full, data in found.rows:
             value = decode_value(data)
             if isinstance(value, Expiring):
