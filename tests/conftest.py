@@ -1,4 +1,5 @@
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,10 @@ from hypothesis import HealthCheck, settings
 from streamrt.testing.plugin import KafkaBroker
 from tests.hosts import HostedProgram, Hosts
 from tests.support import PROCESSING_MODES, Kafka, Program
+
+# Programs that are started in the background of a script ignore Ctrl+C, and so do those that they start. Tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long a case takes is the machine's business.
 settings.register_profile("streamrt", deadline=None, suppress_health_check=[HealthCheck.too_slow])

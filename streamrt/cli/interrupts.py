@@ -13,7 +13,8 @@ Item = TypeVar("Item")
 class UntilInterrupted(Generic[Item]):
     """Items, up to Ctrl+C. It ends them, and interrupts nothing that is done with an item.
 
-    Pressed again, it interrupts everything. Only for the main thread.
+    Pressed again, it interrupts everything. Only for the main thread. Where it is ignored, as in programs that a script has
+    started in the background, it stays ignored.
 
     Args:
         items: the items.
@@ -28,7 +29,11 @@ class UntilInterrupted(Generic[Item]):
         self.interrupted = False
 
     def __iter__(self) -> Iterator[Item]:
-        before = signal.signal(signal.SIGINT, self._interrupt)
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.SIG_IGN:
+            yield from self._items
+            return
+        signal.signal(signal.SIGINT, self._interrupt)
         try:
             while True:
                 try:

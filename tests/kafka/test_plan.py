@@ -46,7 +46,8 @@ def plan_of(world: World, build: Callable[[World, Application], None], **setting
 
     def all_there_is() -> tuple[Any, ...]:
         offsets = admin.committed_stable(world.group, places)
-        return sorted(name for name in admin.list_topics(30) if world.group in name), offsets, admin.list_groups(30)
+        groups = {name: group for name, group in admin.list_groups(30).items() if world.group in name}
+        return sorted(name for name in admin.list_topics(30) if world.group in name), offsets, groups
 
     before = all_there_is()
     plan = plan_deployment(definition_of(app), environment_of(app))

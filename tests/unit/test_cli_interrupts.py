@@ -39,3 +39,14 @@ def test_without_it_all_items_come_and_it_works_as_before_afterwards() -> None:
     items = UntilInterrupted([1, 2])
     assert (list(items), items.interrupted) == ([1, 2], False)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_where_it_is_ignored_it_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        items = UntilInterrupted([1, 2])
+        for _ in items:
+            signal.raise_signal(signal.SIGINT)
+        assert not items.interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
