@@ -201,7 +201,7 @@ def _pause_nothing(self: Pausing) -> None:
 
 def _release_without_closing(self: TaskExecutor, task: StreamTask) -> None:
     self.clients.release(task.id)
-    self._registry.remove(task)
+    self._registry.tasks.pop(task.id, None)
 
 
 def _go_on_after_any_generation(self: Parked, assignment: Any) -> bool:
