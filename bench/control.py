@@ -170,7 +170,7 @@ def main() -> int:
         "--sample-ratio", type=float, default=SAMPLE_RATIO, help="share of the records that begin a trace"
     )
     options.add_argument("--timeout", type=float, default=120.0, help="seconds without output after which a run fails")
-    options.add_argument("--check", action="store_true", help=f"fail if less than {TARGET:.0%} of the rate is left")
+    options.add_argument("--check", action="store_true", help=f"fail if less than {TARGET:.0%}% of the rate is left")
     chosen = options.parse_args()
     rows: list[list[object]] = []
     missed: list[str] = []
