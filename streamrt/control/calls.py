@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from streamrt.common.texts import one_line
-from streamrt.control.guard import client_of, problem_response
+from streamrt.control.guard import client_of, path_for_logs, problem_response
 from streamrt.control.problems import Problem, problem_of
 
 __all__ = ["Answer", "Call", "Calls", "bad_request", "http_problem"]
@@ -141,7 +141,8 @@ class Calls:
         except Exception as error:
             problem = problem_of(error)
             if problem.status == 500:
-                logger.error("control: %s %r failed: %s", request.method, request.url.path, type(error).__name__)
+                path = path_for_logs(request.url.path)
+                logger.error("control: %s %r failed: %s", request.method, path, type(error).__name__)
                 logger.debug("control: the error was", exc_info=error)
             if audited:
                 _audit(request, f"{problem.status}: {problem.message}")

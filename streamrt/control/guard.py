@@ -22,7 +22,7 @@ from streamrt.connectors.credentials import Credential
 from streamrt.control.dashboard import PAGE_PATHS
 from streamrt.control.problems import MEDIA_TYPE, Problem, problem_of
 
-__all__ = ["Guard", "client_of", "problem_response"]
+__all__ = ["Guard", "client_of", "path_for_logs", "problem_response"]
 
 logger = logging.getLogger("streamrt")
 
@@ -78,7 +78,7 @@ class Guard:
                     "control: %s %s %r: refused with %d: %s",
                     client_of(scope)[1],
                     scope["method"],
-                    scope["path"],
+                    path_for_logs(scope["path"]),
                     problem.status,
                     problem.message,
                 )
@@ -115,6 +115,17 @@ def problem_response(problem: Problem) -> JSONResponse:
     """Return the answer for a problem."""
     headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None
     return JSONResponse(problem.as_dict(), problem.status, headers, MEDIA_TYPE)
+
+
+def path_for_logs(path: str) -> str:
+    """Return a path without the key of a record, which may be personal data.
+
+    Example:
+        >>> path_for_logs("/state/default/ann@example.org"), path_for_logs("/topics/orders/pause")
+        ('/state/default/...', '/topics/orders/pause')
+    """
+    parts = path.split("/")
+    return "/".join([*parts[:3], "..."]) if parts[1:2] == ["state"] and len(parts) > 3 else path
 
 
 def client_of(scope: Scope) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from typing_extensions import Self
 
-from streamrt.errors import ArgumentValueError
+from streamrt.errors import ArgumentValueError, InvalidOperationError
 from streamrt.operators import Apply
 from streamrt.operators.expression import METADATA, Call, Expression, Input, InState
 from streamrt.state import RocksDBStore
@@ -66,6 +66,28 @@ class Branch:
     def store(self, name: str, transaction: type[Transaction] = StoreTransaction) -> StoreSpec:
         """Return a store of the type that is registered for the sources."""
         return StoreSpec(name, self.builder.store_type_of(self.sources) or RocksDBStore, transaction)
+
+    def own_store(self, name: str, what: str, cure: str) -> str:
+        """Return the name of a store that only one operator of the frame may use.
+
+        Args:
+            name: name of the store, without that of the groupings upstream.
+            what: the operator, for the error, such as "a window".
+            cure: a call that gives the operator another name.
+
+        Raises:
+            InvalidOperationError: if another operator uses it.
+        """
+        store = ".".join((name, *self.groups))
+        topology = self.builder.build()
+        for node in topology.nodes:
+            used = any(other.name == store for other in node.operator.stores())
+            if used and topology.scope(node) == self.stream_id:
+                raise InvalidOperationError(
+                    f"this dataframe already has {what} with its state in the store {store!r}, defined at "
+                    f"{node.location}: use the frame that it returned, or give one of the two a name, such as {cure}"
+                )
+        return store
 
     def add(self, operator: Operator) -> Branch:
         """Add an operator."""

@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
-from streamrt.dataframe import grouping, joining, processing, windowing
+from streamrt.dataframe import grouping, joining, processing, reducing, windowing
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
@@ -48,10 +48,10 @@ class StreamingDataFrame:
     usually dicts, and `sdf["column"]` works on their items. Any other value that the topic's deserializer returns is
     allowed, too.
 
-    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`, `process`, `concat`,
-    `join_asof`, `join_interval` and windows return a new frame: assign it. `update`, `to_topic`, `drop`, `fill`, `print`,
-    `print_table`, `join_lookup` and `sdf["x"] = ...` change the frame in place and return it. `sink` ends a branch. Two
-    operations on the same frame make two branches; each branch works on its own copy of the value.
+    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`, `reduce`, `process`,
+    `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame: assign it. `update`, `to_topic`,
+    `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...` change the frame in place and return it. `sink`
+    ends a branch. Two operations on the same frame make two branches; each branch works on its own copy of the value.
 
     Example:
         ```python
@@ -439,6 +439,7 @@ class StreamingDataFrame:
 
     group_by = grouping.group_by
     process = processing.process
+    reduce = reducing.reduce
 
     # -- Windows: see `streamrt.dataframe.windowing` -----------------------------------------------------------------
 

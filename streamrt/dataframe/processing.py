@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeVar, get_args
 
 from streamrt.dataframe.branch import Frame
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_name
 from streamrt.process import ProcessFunction
@@ -70,16 +70,7 @@ def process(
             f"process(name=...): {own!r} cannot be part of a store's name: use at most 60 letters, digits, '_' and '-'"
         )
     branch = self._branch
-    store = ".".join((f"process_{own}", *branch.groups))
-    topology = branch.builder.build()
-    for node in topology.nodes:
-        other = node.operator
-        if isinstance(other, Process) and other.store.name == store and topology.scope(node) == branch.stream_id:
-            raise InvalidOperationError(
-                f"this dataframe already has a process function with its state in the store {store!r}, defined at "
-                f"{node.location}: use the frame that it returned, or give one of the two a name, such as "
-                "process(..., name='...')"
-            )
+    store = branch.own_store(f"process_{own}", "a process function", "process(..., name='...')")
     watermark = _watermark(clock, idle_timeout_ms, when_all_idle)
     # A watermark is below all later records, so a timer is due when the clock has passed it.
     delay = milliseconds("process(grace_ms=...)", grace_ms) + 1

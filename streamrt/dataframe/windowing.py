@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWindowDefinition
-from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
+from streamrt.errors import ArgumentValueError, argument_error
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
 from streamrt.state.spec import StoreSpec
@@ -286,16 +286,7 @@ def _add_window(frame: F, store: str, operator: WindowOperator) -> F:
         InvalidOperationError: if the dataframe already has a window with the same store.
     """
     branch = frame._branch
-    store = ".".join((store, *branch.groups))
-    topology = branch.builder.build()
-    for node in topology.nodes:
-        other = node.operator
-        if isinstance(other, WindowOperator) and other.store.name == store and topology.scope(node) == branch.stream_id:
-            raise InvalidOperationError(
-                f"this dataframe already has a window with its state in the store {store!r}, defined at "
-                f"{node.location}: use the frame that it returned, or give one of the two a name, such as "
-                "tumbling_window(..., name='...')"
-            )
+    store = branch.own_store(store, "a window", "tumbling_window(..., name='...')")
     return frame._with(branch.add(replace(operator, store=branch.store(store, TimedTransaction))))
 
 

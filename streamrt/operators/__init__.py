@@ -6,6 +6,7 @@ from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
 from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
+from streamrt.operators.reduce import Reduce
 from streamrt.operators.show import Print, PrintTable
 from streamrt.operators.sink import SinkOperator
 from streamrt.operators.to_topic import ToTopic
@@ -22,6 +23,7 @@ __all__ = [
     "Print",
     "PrintTable",
     "Project",
+    "Reduce",
     "Rekey",
     "Repartition",
     "SetHeaders",

@@ -178,6 +178,13 @@ def test_changes_are_logged_with_who_made_them(
     assert not any("\n" in line for line in lines)
 
 
+def test_keys_of_records_are_in_no_log(http: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "streamrt")
+    assert http.get("/state/default/ann@example.org", headers={"Host": "evil.example"}).status_code == 403
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("control: ")]
+    assert [line.partition(" GET ")[2].split(":")[0] for line in lines] == ["'/state/default/...'"]
+
+
 def test_secrets_are_in_no_answer_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secrets = {name: f"{CANARY}-{name}" for name in ("password", "token", "producer", "spark", "wrong")}
