@@ -4,7 +4,7 @@ import base64
 import functools
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
@@ -33,7 +33,7 @@ from streamrt.kafka import (
 from streamrt.kafka.client import error_in, is_retriable
 from streamrt.kafka.connection import as_connection, field_of
 from streamrt.secret import Secret
-from streamrt.serializers import SerializerType
+from streamrt.serializers import MessageField, SerializerType
 from streamrt.topics import Topic
 
 __all__ = ["KafkaReplicatorSink"]
@@ -42,6 +42,9 @@ logger = logging.getLogger("streamrt.connectors")
 
 _REQUEST_S = 15.0
 _RETRY_S = 5.0
+
+_Message = tuple[bytes | str | None, bytes | str | None, Any]
+"""Value, key and headers, as a producer takes them."""
 
 
 class KafkaReplicatorSink(BatchingSink):
@@ -165,21 +168,22 @@ class KafkaReplicatorSink(BatchingSink):
             SinkError: if they refuse a record, or a value cannot be serialized.
         """
         # First, because a batch of which a part is sent would be repeated.
-        messages = [(item, self._serialized(item, batch)) for item in batch]
+        serialize = self._serializer()
+        messages = [(item, self._serialized(serialize, item, batch)) for item in batch]
         if self._producer is None:
             # Successful deliveries need no call into Python.
             options = {"linger.ms": 5, "delivery.report.only.error": True, **self._extra_options()}
             self._producer = Producer(self._other(), logger, extra_config=options)
         failures: list[tuple[SinkItem, KafkaError]] = []
         try:
-            for item, message in messages:
+            for item, (value, key, headers) in messages:
                 self._producer.produce(
                     self._topic.name,
-                    message.value,
-                    message.key,
-                    message.headers,
-                    None if message.key is not None else batch.partition % self._count,
-                    message.timestamp,
+                    value,
+                    key,
+                    headers,
+                    None if key is not None else batch.partition % self._count,
+                    item.timestamp,
                     poll_timeout=self._flush_timeout,
                     buffer_error_max_tries=1,
                     on_delivery=functools.partial(_note_failure, failures, item),
@@ -201,9 +205,28 @@ class KafkaReplicatorSink(BatchingSink):
                 f"{self._flush_timeout:g} s",
             )
 
-    def _serialized(self, item: SinkItem, batch: SinkBatch) -> Any:
+    def _serializer(self) -> Callable[[SinkItem], _Message]:
+        """Return the function that serializes an item."""
+        topic = self._topic
+        if any(each.writes_headers or each.extra_headers for each in (topic.key_serializer, topic.value_serializer)):
+
+            def with_headers(item: SinkItem) -> _Message:
+                message = topic.serialize(item.key, item.value, item.headers, item.timestamp)
+                return message.value, message.key, message.headers
+
+            return with_headers
+        to_value = topic.value_serializer.bind(topic.name, MessageField.VALUE)
+        to_key = topic.key_serializer.bind(topic.name, MessageField.KEY)
+
+        def plain(item: SinkItem) -> _Message:
+            key, headers = item.key, item.headers
+            return to_value(item.value, headers), None if key is None else to_key(key, headers), headers
+
+        return plain
+
+    def _serialized(self, serialize: Callable[[SinkItem], _Message], item: SinkItem, batch: SinkBatch) -> _Message:
         try:
-            return self._topic.serialize(item.key, item.value, item.headers, item.timestamp)
+            return serialize(item)
         except SerializationError as error:
             raise SinkError(
                 f"offset {item.offset} of {batch.topic}[{batch.partition}] cannot be written to topic {self._topic.name} at "
