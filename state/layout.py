@@ -74,6 +74,7 @@ __all__ = [
     "POSITION_SPACE",
     "TIMER_SPACE",
     "Expiring",
+    "after_prefix",
     "collection_prefix",
     "decode_value",
     "encode_value",
@@ -164,13 +165,8 @@ def split_key(key: bytes) -> tuple[int, bytes, bytes]:
         >>> split_key(record_prefix(BYTES_KEY, b"ab") + b'"total"')
         (1, b'ab', b'"total"')
     """
-    at, length, shift = 2, 0, 0
-    while True:
-        length |= (key[at] & 0x7F) << shift
-        at += 1
-        if key[at - 1] <= 0x7F:
-            return key[1], key[at : at + length], key[at + length :]
-        shift += 7
+    begin, end = _record_key(key)
+    return key[1], key[begin:end], key[end:]
 
 
 def record_prefix(tag: int, key: bytes) -> bytes:
@@ -206,11 +202,18 @@ def owner_of(key: bytes) -> bytes:
         >>> owner_of(collection_prefix(MAP_SPACE, key_prefix(BYTES_KEY, b"ab"), "m") + b"5")
         b'\x01\x02ab'
     """
-    length, shift, at = 0, 0, 2
-    while key[at] > 0x7F:
+    return key[1 : _record_key(key)[1]]
+
+
+def _record_key(key: bytes) -> tuple[int, int]:
+    """Return where the bytes of the record key begin and end in a store key."""
+    at, length, shift = 2, 0, 0
+    while True:
         length |= (key[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-    return key[1 : at + 1 + (length | key[at] << shift)]
+        at += 1
+        if key[at - 1] <= 0x7F:
+            return at, at + length
+        shift += 7
 
 
 def following(prefix: bytes) -> bytes:
@@ -222,6 +225,16 @@ def following(prefix: bytes) -> bytes:
     """
     prefix = prefix.rstrip(b"\xff")
     return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    r"""Return the same as `following`; None if no key is after all keys with the prefix.
+
+    Example:
+        >>> after_prefix(b"ab"), after_prefix(b"\xff")
+        (b'ac', None)
+    """
+    return following(prefix) if prefix.rstrip(b"\xff") else None
 
 
 def encode_value(value: "bytes | Expiring") -> bytes:

@@ -10,10 +10,10 @@ from itertools import islice
 
 from streamrt.errors import StateError
 from streamrt.state.identity import Stamp
-from streamrt.state.layout import HEAD_SPACE, ITEM_SPACE, JSON_KEY, key_prefix, split_key
+from streamrt.state.layout import HEAD_SPACE, ITEM_SPACE, JSON_KEY, after_prefix, key_prefix, split_key
 from streamrt.state.store import StorePartition
 
-__all__ = ["KeyRange", "StoreRead", "StoredRows", "after_prefix", "read_rows"]
+__all__ = ["KeyRange", "StoreRead", "StoredRows", "read_rows"]
 
 _MOST_VISITED = 2_000
 """Keys that one read may look at: some milliseconds of the task."""
@@ -21,17 +21,6 @@ _MOST_BYTES = 1 << 20
 _MOST_ITEMS = 10_000
 
 Row = tuple[bytes, bytes]
-
-
-def after_prefix(prefix: bytes) -> bytes | None:
-    r"""Return the first key after all keys with a prefix; None if there is none.
-
-    Example:
-        >>> after_prefix(b"ab"), after_prefix(b"a\xff"), after_prefix(b"\xff")
-        (b'ac', b'b', None)
-    """
-    rest = prefix.rstrip(b"\xff")
-    return rest[:-1] + bytes((rest[-1] + 1,)) if rest else None
 
 
 @dataclass(frozen=True)

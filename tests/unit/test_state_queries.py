@@ -29,8 +29,8 @@ from streamrt.runtime.driver.state_queries import QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StateAnswer, no_state_key
 from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.state import MemoryStore, Stamp, State, StoreIdentity
-from streamrt.state.layout import BYTES_KEY, JSON_KEY, record_prefix
-from streamrt.state.reading import KeyRange, StoreRead, after_prefix, read_rows
+from streamrt.state.layout import BYTES_KEY, JSON_KEY, after_prefix, record_prefix
+from streamrt.state.reading import KeyRange, StoreRead, read_rows
 from streamrt.state.store import StorePartition
 from streamrt.testing import TopologyTestDriver
 from streamrt.topics import Topic

@@ -13,8 +13,8 @@ from streamrt.runtime.link import Settle, StateRead, StateRows
 from streamrt.runtime.reads import TaskRead, TaskRows
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.spark.reads import BatchReads, Owned, SlotReads
-from streamrt.state.layout import BYTES_KEY, record_prefix
-from streamrt.state.reading import StoredRows, StoreRead, after_prefix
+from streamrt.state.layout import BYTES_KEY, after_prefix, record_prefix
+from streamrt.state.reading import StoredRows, StoreRead
 from streamrt.topology import TaskId
 from tests.unit.resident_world import BOTH, FIRST, FIRST_TASK, GUARANTEES, SECOND, World, committed, seen
 

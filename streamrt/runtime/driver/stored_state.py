@@ -41,11 +41,12 @@ from streamrt.state.layout import (
     NO_KEY,
     NO_KEY_PREFIX,
     Expiring,
+    after_prefix,
     decode_value,
     record_prefix,
     split_key,
 )
-from streamrt.state.reading import KeyRange, StoredRows, StoreRead, after_prefix
+from streamrt.state.reading import KeyRange, StoredRows, StoreRead
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.state.transaction import StoreTransaction
