@@ -4,7 +4,7 @@ import contextlib
 import gzip
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrt.connectors.argument_checks import checked_count, checked_flag, checked_text
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
@@ -13,8 +13,6 @@ from streamrt.connectors.failures import PassingError
 from streamrt.connectors.http import PASSING_STATUSES
 from streamrt.connectors.libraries import require_library
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks.base import BatchingSink
-from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.line_protocol import (
     FieldsSetter,
     LineProtocol,
@@ -23,8 +21,8 @@ from streamrt.connectors.sinks.line_protocol import (
     TagsSetter,
     TimePrecision,
     TimeSetter,
-    write_items,
 )
+from streamrt.connectors.sinks.line_sink import LineSink
 from streamrt.errors import ArgumentValueError, SinkError
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ _COMPRESSION = 6
 _PRECISIONS = {"s": "s", "ms": "ms", "us": "u", "ns": "n"}
 
 
-class InfluxDB1Sink(BatchingSink):
+class InfluxDB1Sink(LineSink):
     """Writes values, which must be dicts, as points of an InfluxDB 1 database. Needs the extra `influxdb1`.
 
     A point is identified by measurement, tags and time: InfluxDB replaces the fields of a point that it has. So each point
@@ -77,6 +75,8 @@ class InfluxDB1Sink(BatchingSink):
         sdf.sink(InfluxDB1Sink("influx", "sensors", "temperature", fields_keys=["celsius"], tags_keys=["room"]))
         ```
     """
+
+    _owner: ClassVar[str] = _OWNER
 
     def __init__(
         self,
@@ -170,31 +170,13 @@ class InfluxDB1Sink(BatchingSink):
             _close(self._client)
         self._client = None
 
-    def write(self, batch: SinkBatch) -> None:
-        """Write the points of one partition.
-
-        Args:
-            batch: the values.
-
-        Raises:
-            SinkError: if a value cannot be a point, or the server refuses it.
-            SinkBackpressureError: if the server is busy or cannot be reached.
-        """
-        for chunk in batch.iter_chunks(self._batch_size):
-            write_items(_OWNER, list(chunk), batch, lambda items: self._write_points(items, batch), self._target)
-
-    def _write_points(self, items: list[SinkItem], batch: SinkBatch) -> None:
-        lines = "\n".join(self._lines.line(item, batch) for item in items)
+    def _request_for(self, lines: str) -> Callable[[], object]:
         # The library compresses at the highest level, which takes longer than all the rest.
         content = gzip.compress(f"{lines}\n".encode(), _COMPRESSION)
         headers = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
         client, parameters = self._client, {"db": self._database, "precision": _PRECISIONS[self._lines.precision]}
         assert client is not None  # noqa: S101 - setup made it
-        self._retries.write(
-            lambda: self._request(lambda: client.request("write", "POST", parameters, content, False, 204, headers)),
-            passing=(PassingError,),
-            what=f"{_OWNER}: writing to {self._target}",
-        )
+        return lambda: self._request(lambda: client.request("write", "POST", parameters, content, False, 204, headers))
 
     def _request(self, request: Callable[[], Any]) -> Any:
         """Send a request; its errors are without the text of the server, which repeats values."""

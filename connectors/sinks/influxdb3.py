@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamrt.connectors.argument_checks import checked_count, checked_flag, checked_text
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
@@ -12,7 +13,6 @@ from streamrt.connectors.failures import PassingError
 from streamrt.connectors.http import PASSING_STATUSES, checked_url, retry_after
 from streamrt.connectors.libraries import require_library
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks.base import BatchingSink
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.line_protocol import (
     FieldsSetter,
@@ -22,8 +22,8 @@ from streamrt.connectors.sinks.line_protocol import (
     TagsSetter,
     TimePrecision,
     TimeSetter,
-    write_items,
 )
+from streamrt.connectors.sinks.line_sink import LineSink
 from streamrt.errors import SinkBackpressureError, SinkError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ logger = logging.getLogger("streamrt.connectors")
 _OWNER = "InfluxDB3Sink"
 
 
-class InfluxDB3Sink(BatchingSink):
+class InfluxDB3Sink(LineSink):
     """Writes values, which must be dicts, as points of an InfluxDB 3 database. Needs the extra `influxdb3`.
 
     A point is identified by measurement, tags and time: InfluxDB replaces the fields of a point that it has. So each point
@@ -88,6 +88,8 @@ class InfluxDB3Sink(BatchingSink):
         )
         ```
     """
+
+    _owner: ClassVar[str] = _OWNER
 
     def __init__(
         self,
@@ -178,25 +180,12 @@ class InfluxDB3Sink(BatchingSink):
             _close(self._client)
         self._client = None
 
-    def write(self, batch: SinkBatch) -> None:
-        """Write the points of one partition.
+    def _request_for(self, lines: str) -> Callable[[], object]:
+        return lambda: self._send(lines)
 
-        Args:
-            batch: the values.
-
-        Raises:
-            SinkError: if a value cannot be a point, or the server refuses it.
-            SinkBackpressureError: if the server is busy or cannot be reached.
-        """
-        for chunk in batch.iter_chunks(self._batch_size):
-            write_items(_OWNER, list(chunk), batch, lambda items: self._write_points(items, batch), self._target)
-
-    def _write_points(self, items: list[SinkItem], batch: SinkBatch) -> None:
-        lines = "\n".join(self._lines.line(item, batch) for item in items)
+    def _write_items(self, items: list[SinkItem], batch: SinkBatch) -> None:
         try:
-            self._retries.write(
-                lambda: self._send(lines), passing=(PassingError,), what=f"{_OWNER}: writing to {self._target}"
-            )
+            super()._write_items(items, batch)
         except RefusedWriteError as error:
             if error.status != 422 or "retention" not in error.text.lower() or self._raise_on_retention:
                 raise

@@ -24,7 +24,6 @@ __all__ = [
     "TimePrecision",
     "TimeSetter",
     "explained",
-    "write_items",
 ]
 
 TimePrecision = Literal["ms", "ns", "us", "s"]
@@ -295,39 +294,3 @@ def explained(text: str) -> str:
     if "type" in text and ("conflict" in text or "cast error" in text or "invalid column" in text):
         return f": {field} has another type there; see convert_ints_to_floats"
     return ": it is older than the retention period" if "retention" in text else ""
-
-
-def write_items(
-    owner: str, items: list[SinkItem], batch: SinkBatch, write: Callable[[list[SinkItem]], object], target: str
-) -> None:
-    """Write items in one request; if the server refuses it, in halves, up to the first item that it refuses.
-
-    Points are the same when they are written again. A request may also be refused because it is too large as a whole.
-
-    Args:
-        owner: the sink.
-        items: the items.
-        batch: the batch that they are from.
-        write: writes items.
-        target: the database, for the message.
-
-    Raises:
-        SinkError: if the server refuses an item.
-    """
-    try:
-        write(items)
-        return
-    except RefusedWriteError as error:
-        # Credentials and missing databases concern all items.
-        if len(items) == 1 or error.status in (401, 403, 404):
-            first, last = items[0].offset, items[-1].offset
-            offsets = f"offset {first}" if len(items) == 1 else f"offsets {first} to {last}"
-            where = f"{batch.topic}[{batch.partition}] {offsets}"
-            is_about_value = len(items) == 1 and error.status in (400, 413, 422)
-            raise SinkError(
-                f"{owner} cannot write {where} to {target}: {error}{explained(error.text)}",
-                batch.record_of(items[0]) if is_about_value else None,
-            ) from error
-    half = len(items) // 2
-    write_items(owner, items[:half], batch, write, target)
-    write_items(owner, items[half:], batch, write, target)

@@ -6,7 +6,7 @@ import json
 import re
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
 from streamrt.connectors.argument_checks import checked_count, checked_flag, checked_seconds, checked_text
@@ -16,8 +16,6 @@ from streamrt.connectors.failures import PassingError
 from streamrt.connectors.http import HTTPSettings, checked_url, may_pass, origin, request, retry_after
 from streamrt.connectors.libraries import require_library
 from streamrt.connectors.retries import Retries
-from streamrt.connectors.sinks.base import BatchingSink
-from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.line_protocol import (
     FieldsSetter,
     LineProtocol,
@@ -25,8 +23,8 @@ from streamrt.connectors.sinks.line_protocol import (
     TagsSetter,
     TimePrecision,
     TimeSetter,
-    write_items,
 )
+from streamrt.connectors.sinks.line_sink import LineSink
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, SinkBackpressureError, SinkError
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ SupertableSetter = str | Callable[[dict[str, Any]], str]
 SubtableNameSetter = str | Callable[[dict[str, Any]], str]
 
 
-class TDengineSink(BatchingSink):
+class TDengineSink(LineSink):
     """Writes values, which must be dicts, as rows of TDengine, over the REST API of taosAdapter. Needs the extra `http`.
 
     TDengine creates supertables, subtables and columns that are missing. The time is the key of a row in its subtable:
@@ -104,6 +102,8 @@ class TDengineSink(BatchingSink):
         )
         ```
     """
+
+    _owner: ClassVar[str] = _OWNER
 
     def __init__(
         self,
@@ -192,21 +192,8 @@ class TDengineSink(BatchingSink):
             self._transport.close()
         self._transport = None
 
-    def write(self, batch: SinkBatch) -> None:
-        """Write the rows of one partition.
-
-        Args:
-            batch: the values.
-
-        Raises:
-            SinkError: if a value cannot be a row, or the server refuses it.
-            SinkBackpressureError: if the server is busy or cannot be reached.
-        """
-        for chunk in batch.iter_chunks(self._batch_size):
-            write_items(_OWNER, list(chunk), batch, lambda items: self._write_rows(items, batch), self._target)
-
-    def _write_rows(self, items: list[SinkItem], batch: SinkBatch) -> None:
-        content = "\n".join(self._lines.line(item, batch) for item in items).encode()
+    def _request_for(self, lines: str) -> Callable[[], object]:
+        content = lines.encode()
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         if self._gzip:
             content, headers["Content-Encoding"] = gzip.compress(content, 6), "gzip"
@@ -215,11 +202,7 @@ class TDengineSink(BatchingSink):
             "precision": _PRECISIONS[self._lines.precision],
             "table_name_key": _SUBTABLE,
         }
-        self._retries.write(
-            lambda: self._send("/influxdb/v1/write", parameters, content, headers),
-            passing=(PassingError,),
-            what=f"{_OWNER}: writing to {self._target}",
-        )
+        return lambda: self._send("/influxdb/v1/write", parameters, content, headers)
 
     def _send(self, path: str, parameters: dict[str, str], content: bytes, headers: dict[str, str]) -> dict[str, Any]:
         """Send a request, and return the answer; errors are without the text of the server, which repeats values."""
