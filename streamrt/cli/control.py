@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamrt.cli.output import JsonOption
 from streamrt.common.addresses import DEFAULT_CONTROL_URL
 from streamrt.errors import ConfigurationError, ControlUnavailableError
 
 if TYPE_CHECKING:
     from streamrt.control import Client
 
-__all__ = ["connected", "register"]
+__all__ = ["TokenFileOption", "connected", "register"]
 
 _URL = Annotated[
     str,
     typer.Option("--url", envvar="STREAMRT_CONTROL_URL", help="The control address of the application."),
 ]
-_TOKEN_FILE = Annotated[
+TokenFileOption = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
-        envvar="STREAMRT_CONTROL_TOKEN_FILE",
+        envvar="STREAMRT_CONTROLTokenFileOption",
         dir_okay=False,
         help="File with the token. Without it, the variable STREAMRT_CONTROL_TOKEN has the token, if there is one.",
     ),
 ]
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _WAIT = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait until it is done.")]
 _TOPIC = Annotated[str | None, typer.Argument(help="An input topic; without it, the whole application.")]
 _SOURCE = Annotated[str | None, typer.Option("--source", help="A source, instead of topics.")]
@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
         app.command(command.__name__)(command)
 
 
-def status(url: _URL = DEFAULT_CONTROL_URL, token_file: _TOKEN_FILE = None, as_json: _JSON = False) -> None:
+def status(url: _URL = DEFAULT_CONTROL_URL, token_file: TokenFileOption = None, as_json: JsonOption = False) -> None:
     """Show the state of an application.
 
     The exit code is 0 if it works, paused or not, and 1 if it does not, or does not answer.
@@ -81,8 +81,8 @@ def pause(
     source: _SOURCE = None,
     wait: _WAIT = 30.0,
     url: _URL = DEFAULT_CONTROL_URL,
-    token_file: _TOKEN_FILE = None,
-    as_json: _JSON = False,
+    token_file: TokenFileOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Pause an application, one of its topics, or a source; return when everything that was read is committed.
 
@@ -96,8 +96,8 @@ def resume(
     source: _SOURCE = None,
     wait: _WAIT = 30.0,
     url: _URL = DEFAULT_CONTROL_URL,
-    token_file: _TOKEN_FILE = None,
-    as_json: _JSON = False,
+    token_file: TokenFileOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Resume an application, one of its topics, or a source.
 
@@ -112,8 +112,8 @@ def stop(
     ] = False,
     wait: _WAIT = 60.0,
     url: _URL = DEFAULT_CONTROL_URL,
-    token_file: _TOKEN_FILE = None,
-    as_json: _JSON = False,
+    token_file: TokenFileOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Stop an application, with a commit, and wait until it has stopped.
 
@@ -126,7 +126,10 @@ def stop(
 
 
 def checkpoint(
-    wait: _WAIT = 300.0, url: _URL = DEFAULT_CONTROL_URL, token_file: _TOKEN_FILE = None, as_json: _JSON = False
+    wait: _WAIT = 300.0,
+    url: _URL = DEFAULT_CONTROL_URL,
+    token_file: TokenFileOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Commit everything that was processed, and show the committed offsets.
 

@@ -1,13 +1,12 @@
 """`streamrt state stores`, `get` and `scan`: the state of a running application, through its control address."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streamrt.cli.control import connected
-from streamrt.cli.output import examples
+from streamrt.cli.control import TokenFileOption, connected
+from streamrt.cli.output import JsonOption, examples
 from streamrt.common.addresses import DEFAULT_CONTROL_URL
 
 if TYPE_CHECKING:
@@ -21,16 +20,6 @@ _URL = Annotated[
         "--url", envvar="STREAMRT_CONTROL_URL", help="The control address of any instance of the application."
     ),
 ]
-_TOKEN_FILE = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        envvar="STREAMRT_CONTROL_TOKEN_FILE",
-        dir_okay=False,
-        help="File with the token. Without it, the variable STREAMRT_CONTROL_TOKEN has the token, if there is one.",
-    ),
-]
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _STORE = Annotated[str, typer.Argument(help="The name of the store.")]
 _TOPIC = Annotated[
     str | None, typer.Option("--topic", help="The topic of the store, if several have one of this name.")
@@ -60,7 +49,7 @@ def register(app: typer.Typer) -> None:
     app.command("scan", epilog=examples("streamrt state scan default --partition 0 --prefix customer-"))(scan)
 
 
-def stores(url: _URL = DEFAULT_CONTROL_URL, token_file: _TOKEN_FILE = None, as_json: _JSON = False) -> None:
+def stores(url: _URL = DEFAULT_CONTROL_URL, token_file: TokenFileOption = None, as_json: JsonOption = False) -> None:
     """List the stores of a running application."""
     with connected(url, token_file) as client:
         found = client.state_stores()
@@ -89,8 +78,8 @@ def get(
     wait: _WAIT = 10.0,
     follow: _FOLLOW = True,
     url: _URL = DEFAULT_CONTROL_URL,
-    token_file: _TOKEN_FILE = None,
-    as_json: _JSON = False,
+    token_file: TokenFileOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the committed state of a message key, with its position.
 
@@ -118,8 +107,8 @@ def scan(
     wait: _WAIT = 10.0,
     follow: _FOLLOW = True,
     url: _URL = DEFAULT_CONTROL_URL,
-    token_file: _TOKEN_FILE = None,
-    as_json: _JSON = False,
+    token_file: TokenFileOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the committed state of several message keys of a partition, in the order of the store."""
     query: dict[str, Any] = {"key_format": key_format, "topic": topic, "partition": partition}
