@@ -152,7 +152,7 @@ class TopologyTestDriver:
         self._event_time.at_end()
         self._event_time.processed(dict.fromkeys(partitions, 0))
         self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._handle)
-        stored = StoredState(topology, self._declared, self._partitions, state.options)
+        stored = StoredState(topology, self._declared, self._partitions, state.options, self._clients.now)
         self._queries = StateQueries()
         self._served = self._queries.serving(QueryTarget(stored, topology.inputs, self._read_state, None))
         self._served.__enter__()
@@ -291,7 +291,7 @@ class TopologyTestDriver:
         scope, spec = self._find_store(name, store)
         if partition is None:
             partition = self._partition(scope, key)
-        return StateView(self._catalog.store(scope, spec), partition, key, spec.transaction)
+        return StateView(self._catalog.store(scope, spec), partition, key, spec.transaction, self._clients.now)
 
     def query_state(
         self,
