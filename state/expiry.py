@@ -139,8 +139,10 @@ class ExpiryIndex:
         Returns:
             Keys and sizes of the payloads of the entries to delete, and the number of keys looked at.
         """
+        if now == BEFORE_ALL:
+            return [], 0
         first, after = self.start, min(max(now + 1, 0), LATEST_EXPIRY + 1)
-        if first >= after or now == BEFORE_ALL:
+        if first >= after:
             return [], 0
         done = {key for key, _ in own}
         space = self.kind.space

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, cast
 
 from streamrt.process.context import Call, Context, TaskContext, TimeDomain, TimerContext
 from streamrt.process.function import ProcessFunction
@@ -14,9 +14,6 @@ from streamrt.state.timers import Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 
 __all__ = ["Process"]
-
-_COMMON: Final = frozenset((GeneratorType, list, tuple))
-"""Types of results that need no check."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,8 @@ class _Execution:
             tag: context.side_output(tag) for tag in operator.function.outputs
         }
         name = type(operator.function).__qualname__.rsplit("<locals>.", 1)[-1]
-        self._call = Call(name, self._delay, operator.has_timers, outputs)
+        self._access = context.access(operator.store)
+        self._call = Call(name, self._delay, operator.has_timers, outputs, self._access.metrics)
         self._opened = False
         # The node in a default argument, for errors.
         self.process: RecordHandler = self._process_of(node)
@@ -108,25 +106,31 @@ class _Execution:
             self._function.close()
 
     def _process_of(self, node: Node) -> RecordHandler:
-        function, call, running, child = self._function, self._call, self._running, self._child
+        call, running, child = self._call, self._running, self._child
+        process_element = self._function.process_element
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
+        # One object for all records: to make one for each costs more than all else here.
+        context = Context(call)
 
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if not self._opened:
                 self._open()
-            transaction = running()
+            context._transaction = transaction = running()
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
-            context = Context(call, transaction, transaction.data_prefix_of(key), key, timestamp, headers)
+            context.key = key
+            context.timestamp = timestamp
+            context.headers = headers
             try:
-                results = function.process_element(value, context)
+                results = process_element(value, context)
                 if results is not None:
-                    if type(results) not in _COMMON:
+                    kind = type(results)
+                    if kind is not GeneratorType and kind is not list and kind is not tuple:
                         _check(results, call.function, "process_element")
                     for result in results:
                         child(result, key, timestamp, headers)
             finally:
-                context._end()
+                context._transaction = context._state = None
             if by_partition:
                 time = transaction.event_time
                 if timestamp > time:
@@ -154,6 +158,8 @@ class _Execution:
         Ticks continue with the rest, before the next record. Timers that are registered meanwhile and are due fire, too.
         """
         must_stop: Callable[[], bool] | None = None
+        context = TimerContext(self._call)
+        context.headers, context.time_domain = None, domain
         while (timer := timers.due(bound)) is not None:
             if must_stop is None:
                 must_stop = self._begin_portion()
@@ -161,22 +167,22 @@ class _Execution:
                 return False
             timers.fire(timer)
             time, prefix = timer
-            key = transaction.key_of(prefix)
-            context = TimerContext(self._call, transaction, b"\x01" + prefix, key, time, None)
-            context.time_domain = domain
+            context.key = key = transaction.key_of(prefix)
+            context.timestamp = time
+            context._transaction, context._timer_prefix = transaction, prefix
             try:
                 results = self._function.on_timer(time, context)
                 if results is not None:
-                    if type(results) not in _COMMON:
+                    if type(results) not in (GeneratorType, list, tuple):
                         _check(results, self._call.function, "on_timer")
                     for result in results:
                         self._child(result, key, time, None)
             finally:
-                context._end()
+                context._transaction = context._state = None
         return True
 
     def _open(self) -> None:
-        self._function.open(TaskContext(self._store, self._topics))
+        self._function.open(TaskContext(self._store, self._topics, self._access))
         self._opened = True
 
 

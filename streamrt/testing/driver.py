@@ -30,6 +30,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.driver.function_metrics import FunctionMetrics
 from streamrt.runtime.driver.state_queries import MOST_ENTRIES, QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StateAnswer, StoredState, no_state_key
 from streamrt.runtime.placement import StateSettings, placement_of
@@ -47,7 +48,7 @@ from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic
-from streamrt.topology import stream_id
+from streamrt.topology import Measured, stream_id
 
 _ALL = no_state_key()
 _SLICE_S = 1.0
@@ -157,6 +158,7 @@ class TopologyTestDriver:
         self._served = self._queries.serving(QueryTarget(stored, topology.inputs, self._read_state, None))
         self._served.__enter__()
         self._display = Display(spec.topology)
+        self._functions = FunctionMetrics()
         self._offsets: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._read: dict[str, int] = {}
@@ -380,6 +382,28 @@ class TopologyTestDriver:
             cursor=cursor,
         )
 
+    def metrics(self, operator: str) -> dict[str, float | Measured]:
+        """Return what the metrics of a process function have measured, by name.
+
+        Args:
+            operator: name of its store, such as `process_Orders`.
+
+        Returns:
+            The numbers of counters; of gauges, the last value of the highest partition that has set one. For distributions,
+            an object with `count`, `total`, `least` and `greatest`.
+
+        Example:
+            ```python
+            assert driver.metrics("process_Orders")["rejected"] == 2
+            ```
+        """
+        values = sorted(self._functions.values().items(), key=lambda item: (item[0].stream, item[0].partition or 0))
+        return {
+            name.name: measured if measured.kind == "distribution" else measured.total
+            for name, measured in values
+            if name.operator == operator
+        }
+
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""
         outputs, self._outputs = self._outputs, []
@@ -510,6 +534,7 @@ class TopologyTestDriver:
         self._event_time.report(report.times, report.sent)
         self._event_time.processed(positions)
         self._positions.update(positions)
+        self._functions.add(report.metrics)
         for trouble in (*report.interrupted.values(), *report.locked.values()):
             raise RunnerError(trouble)
         self._outputs += report.collected

@@ -3,6 +3,7 @@
 from streamrt.topology.builder import TopologyBuilder, caller
 from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
+from streamrt.topology.metrics import Measured, MetricId, Metrics, merged
 from streamrt.topology.node import (
     ExchangeOperator,
     MergeOperator,
@@ -18,11 +19,15 @@ from streamrt.topology.node import (
     WatermarkStrategy,
     WhenAllIdle,
 )
+from streamrt.topology.task_access import TaskAccess
 from streamrt.topology.task_id import TaskId
 
 __all__ = [
     "ExchangeOperator",
+    "Measured",
     "MergeOperator",
+    "MetricId",
+    "Metrics",
     "Node",
     "Operator",
     "OperatorContext",
@@ -31,6 +36,7 @@ __all__ = [
     "SideOutput",
     "SourceOperator",
     "StateAccess",
+    "TaskAccess",
     "TaskContext",
     "TaskId",
     "TaskStore",
@@ -40,5 +46,6 @@ __all__ = [
     "WhenAllIdle",
     "caller",
     "compose_stream",
+    "merged",
     "stream_id",
 ]

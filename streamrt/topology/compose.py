@@ -10,6 +10,7 @@ from streamrt.records import Headers, Tick
 from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
 from streamrt.topology.node import MergeOperator, Node, RecordHandler, SideOutput, StateAccess, TaskContext
+from streamrt.topology.task_access import TaskAccess
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
@@ -92,6 +93,9 @@ class _NodeContext:
 
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         return self._context.store(self._own(store))
+
+    def access(self, store: "StoreSpec") -> TaskAccess:
+        return self._context.access(self._own(store))
 
     def sink(self, sink: "BaseSink") -> RecordHandler:
         return self._context.sink(sink)
