@@ -11,7 +11,7 @@ from tests.sim.simulation import Faults, Simulation
 from tests.sim.test_crash_points import CASES, Plan
 from tests.support import LONG
 
-SEEDS = 3_000 if LONG else 20
+SEEDS = 3_000 if LONG else 12
 KINDS = pytest.mark.parametrize("kind", [Simulation, ResidentSimulation])
 
 
@@ -44,7 +44,7 @@ def test_whatever_goes_wrong_timers_and_collections_are_as_in_the_model(
     assert faults > 3 * SEEDS
 
 
-@pytest.mark.parametrize("fault", ["crash", "exception", "takeover"])
+@pytest.mark.parametrize("fault", ["crash", "exception", "takeover"] if LONG else ["crash"])
 @pytest.mark.parametrize(("transactional", "point"), CASES)
 @KINDS
 def test_a_fault_at_a_point_of_the_commit(kind: type[Simulation], transactional: bool, point: str, fault: str) -> None:
