@@ -209,6 +209,11 @@ def test_workers_that_die_or_raise_while_the_application_is_being_paused_do_no_h
         printed(app)
 
 
+@pytest.mark.only_mode(
+    "resident",
+    reason="two instances take long; make test-long shows the other mode",
+    always=False,
+)
 def test_a_frozen_instance_that_wakes_up_does_no_harm(
     quick_kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
 ) -> None:
