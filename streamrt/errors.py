@@ -30,6 +30,9 @@ __all__ = [
     "ProcessingTimeoutError",
     "ProducerError",
     "RunnerError",
+    "SchemaError",
+    "SchemaEvolutionError",
+    "SchemaMismatchError",
     "SchemaRegistryError",
     "SchemaRegistryUnavailableError",
     "SerializationError",
@@ -188,6 +191,18 @@ class KeySerializationError(SerializationError):
 
 class ValueSerializationError(SerializationError):
     """The value of a record could not be serialized."""
+
+
+class SchemaError(StreamRTError, ValueError):
+    """A schema cannot be used: a text that is none, a type that columns cannot have, a name twice."""
+
+
+class SchemaMismatchError(SchemaError):
+    """A row does not fit its schema; the message names column, type and rule, and no value."""
+
+
+class SchemaEvolutionError(SchemaError):
+    """A schema cannot take the place of another one: rows that exist would not fit."""
 
 
 class SchemaRegistryError(StreamRTError):
