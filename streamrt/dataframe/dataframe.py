@@ -453,6 +453,7 @@ class StreamingDataFrame:
 
     # -- Other dataframes, and data outside Kafka: see `streamrt.dataframe.joining` ----------------------------------
 
+    broadcast = connecting.broadcast
     connect = connecting.connect
     concat = joining.concat
     join_asof = joining.join_asof

@@ -129,15 +129,3 @@ class BroadcastProcessFunction(TimedFunction, abc.ABC):
         Returns:
             The results; None for none. They come from each partition.
         """
-
-    def on_timer(self, timestamp: int, ctx: BroadcastTimerContext) -> Iterable[Any] | None:  # type: ignore[override]
-        """Process a timer of a key. It is deleted before.
-
-        Args:
-            timestamp: the time for which it was registered, in milliseconds.
-            ctx: its key, the state of the key, timers, side outputs, and broadcast state to read.
-
-        Returns:
-            The results; None for none.
-        """
-        return None

@@ -33,8 +33,6 @@ class TimedOperator(Operator):
 
     timer_context: ClassVar[type[TimerContext]] = TimerContext
     """The class of the contexts of timers."""
-    without_timers: ClassVar[Callable[..., object]] = TimedFunction.on_timer
-    """The `on_timer` of functions that do not define it."""
     function: TimedFunction
     store: ProcessStoreSpec
     watermark: WatermarkStrategy | None
@@ -44,7 +42,7 @@ class TimedOperator(Operator):
     @property
     def has_timers(self) -> bool:
         """Whether the function may register timers."""
-        return type(self.function).on_timer not in (TimedFunction.on_timer, self.without_timers)
+        return type(self.function).on_timer is not TimedFunction.on_timer
 
     def describe(self) -> str:  # noqa: D102
         return f"{type(self.function).__qualname__.rsplit('<locals>.', 1)[-1]}, {self.store.name}"

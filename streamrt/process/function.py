@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from streamrt.process.context import Context, TaskContext, TimerContext
+from streamrt.process.context import Context, TaskContext
 
 __all__ = ["CoProcessFunction", "ProcessFunction", "TimedFunction"]
 
@@ -21,12 +21,13 @@ class TimedFunction:
     def open(self, context: TaskContext) -> None:
         """Prepare the function; called in each process that runs tasks, before the first record or timer."""
 
-    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
         """Process a timer of a key. It is deleted before.
 
         Args:
             timestamp: the time for which it was registered, in milliseconds.
-            ctx: its key, the state of the key, timers and side outputs.
+            ctx: a `TimerContext`, in a `BroadcastProcessFunction` a `BroadcastTimerContext`: its key, the state of the key,
+                timers and side outputs.
 
         Returns:
             The results; None for none.

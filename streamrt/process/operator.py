@@ -1,19 +1,16 @@
 """The operators that run process functions, of one frame and of two."""
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from streamrt.common.throttle import log_once
-from streamrt.process.broadcast import (
-    BroadcastContext,
-    BroadcastProcessFunction,
-    BroadcastTimerContext,
-    BroadcastWriteContext,
-)
+from streamrt.process.broadcast import BroadcastContext, BroadcastTimerContext, BroadcastWriteContext
 from streamrt.process.context import TimerContext
 from streamrt.process.execution import Execution, TimedOperator
 from streamrt.records import Headers
 from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
+
+logger = logging.getLogger("streamrt")
 
 __all__ = ["BroadcastProcess", "CoProcess", "Process"]
 
@@ -64,7 +61,6 @@ class BroadcastProcess(CoProcess):
 
     by_key: ClassVar[bool] = False
     timer_context: ClassVar[type[TimerContext]] = BroadcastTimerContext
-    without_timers: ClassVar[Any] = BroadcastProcessFunction.on_timer
 
     def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
         execution = Execution(self, child, node, context)
@@ -93,11 +89,8 @@ class _Measured:
         self._handler = handler
         # All copies are equal, so what tasks of several partitions write counts together.
         self._written = 0
-        self._warn = log_once(
-            "%s keeps more than 64 MiB of broadcast state; each partition has a copy of it, on disk and in its changelog: "
-            "broadcast fewer or smaller values, delete old ones, or look them up with join_lookup()",
-            node,
-        )
+        self._node = node
+        self._warned = False
 
     def __call__(self, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
         self._handler(value, key, timestamp, headers)
@@ -105,6 +98,11 @@ class _Measured:
         self._written += transaction.broadcast_bytes
         transaction.broadcast_bytes = 0
         if self._written >= _MEASURED_BYTES:
-            if self._written + transaction.broadcast_size() >= _LARGE_BYTES:
-                self._warn()
+            if not self._warned and self._written + transaction.broadcast_size() >= _LARGE_BYTES:
+                self._warned = True
+                logger.warning(
+                    "%s keeps more than 64 MiB of broadcast state; each partition has a copy of it, on disk and in its "
+                    "changelog: broadcast fewer or smaller values, delete old ones, or use join_lookup()",
+                    self._node,
+                )
             self._written = 0
