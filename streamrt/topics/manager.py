@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import Self
 
 from streamrt.common.texts import option_text
+from streamrt.config import AutoOffsetReset
 from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
 from streamrt.kafka import TopicConfig
 from streamrt.serializers import DeserializerType, SerializerType
@@ -111,6 +112,7 @@ class TopicManager:
         key_serializer: SerializerType = "bytes",
         config: TopicConfig | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
+        auto_offset_reset: AutoOffsetReset | None = None,
     ) -> Topic:
         """Declare a topic.
 
@@ -122,6 +124,7 @@ class TopicManager:
             key_serializer: name of a serializer, or an object.
             config: settings in the cluster; by default those of `topic_config()`.
             timestamp_extractor: function that replaces the broker's timestamp of records.
+            auto_offset_reset: where to start in partitions without a committed offset, if not as the application says.
 
         Raises:
             ConfigurationError: if the name is invalid, a serializer is unknown, or the topic was declared before with
@@ -136,6 +139,7 @@ class TopicManager:
                 value_serializer=value_serializer,
                 key_serializer=key_serializer,
                 timestamp_extractor=timestamp_extractor,
+                auto_offset_reset=auto_offset_reset,
             )
         )
 
