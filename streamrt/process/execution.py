@@ -17,6 +17,7 @@ __all__ = ["Execution", "TimedOperator"]
 
 _COMMON: Final = frozenset((GeneratorType, list, tuple))
 """Types of results that need no check."""
+_EVENT_TIME: Final = TimeDomain.EVENT_TIME
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Execution:
         self._call = Call(name, self._delay, operator.has_timers, outputs)
         self._timer_context = operator.timer_context
         self._opened = False
+        # Whether the portion was over with timers of event time left, which the rest of the record must find fired.
+        self._interrupted = False
         context.on_close(self.close)
         if operator.has_timers or operator.watermark is not None:
             context.on_tick(node, self._tick)
@@ -132,6 +135,11 @@ class Execution:
             if not self._opened:
                 self._open()
             transaction = running()
+            if self._interrupted:
+                self._interrupted = False
+                self._fire(
+                    transaction, transaction.event_timers, transaction.event_time - delay, _EVENT_TIME, whole=True
+                )
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
             prefix = b"" if keyless else transaction.data_prefix_of(key)
@@ -150,7 +158,8 @@ class Execution:
                 if timestamp > time:
                     transaction.event_time = time = timestamp
                 if has_timers and transaction.event_timers.due_from <= time - delay:
-                    self._fire(transaction, transaction.event_timers, time - delay, TimeDomain.EVENT_TIME)
+                    fired = self._fire(transaction, transaction.event_timers, time - delay, _EVENT_TIME)
+                    self._interrupted = not fired
 
         return process
 
@@ -163,19 +172,31 @@ class Execution:
             transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, -(1 << 63)))
         if self._call.has_timers:
             bound = transaction.event_time - self._delay
-            if self._fire(transaction, transaction.event_timers, bound, TimeDomain.EVENT_TIME):
+            self._interrupted = False
+            if self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
                 self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
 
-    def _fire(self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain) -> bool:
+    def _fire(
+        self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain, *, whole: bool = False
+    ) -> bool:
         """Fire the timers that are due, in the order of their times; return False if the portion is over before.
 
         Ticks continue with the rest, before the next record. Timers that are registered meanwhile and are due fire, too.
+
+        Args:
+            transaction: the transaction.
+            timers: its timers of one kind of time.
+            bound: the time up to which they are due.
+            domain: the kind of time.
+            whole: whether all of them must fire now.
         """
         # For errors: what fails here is no input.
         _node = self._node
         must_stop: Callable[[], bool] | None = None
         while (timer := timers.due(bound)) is not None:
-            if must_stop is None:
+            if whole:
+                pass
+            elif must_stop is None:
                 must_stop = self._begin_portion()
             elif must_stop():
                 return False
