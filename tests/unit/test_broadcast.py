@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from streamrt import (
     Context,
     CoProcessFunction,
 )
+from streamrt.app import definition_of
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import (
     ArgumentTypeError,
@@ -23,7 +24,12 @@ from streamrt.errors import (
     ProcessingError,
     TopicConfigurationError,
 )
-from streamrt.kafka import TopicConfig
+from streamrt.kafka import ConnectionConfig, TopicConfig
+from streamrt.kafka.committed import CommittedOffset
+from streamrt.models import TopicPartition
+from streamrt.runtime.driver.outline import Outline
+from streamrt.runtime.driver.state_setup import refuse_grown
+from streamrt.spark.offsets import StartOffsets
 from streamrt.testing import TopologyTestDriver
 from streamrt.topology import Topology
 from tests.unit.apps import application
@@ -340,3 +346,33 @@ def test_an_internal_topic_of_another_size_is_refused() -> None:
     app.topic(BC.format(app.config.consumer_group), config=TopicConfig(2, 1))
     with pytest.raises(TopicConfigurationError, match="has 2"):
         TopologyTestDriver(app)
+
+
+@pytest.mark.parametrize(("orders", "rules"), [(2, 1), (1, 2)])
+def test_state_of_a_broadcast_in_memory_is_not_left_behind(orders: int, rules: int) -> None:
+    app, left, right = frames()
+    left.connect(right.broadcast()).process(Rules())
+    text = '{"streamrt":1,"stores":{"orders--rules":{"process_Rules.--broadcast":"x1"}}}'
+    committed = {TopicPartition(name, 0): CommittedOffset(7, text) for name in ("orders", "rules")}
+    refuse_grown(app.topology, {"orders": 1, "rules": 1}, committed)
+    with pytest.raises(TopicConfigurationError, match=r"behind its group_by\(\) or broadcast\(\) was made"):
+        refuse_grown(app.topology, {"orders": orders, "rules": rules}, committed)
+
+
+def test_topics_begin_where_they_say() -> None:
+    app = application(auto_offset_reset="latest")
+    rules = app.dataframe(app.topic("rules", auto_offset_reset="earliest"))
+    app.dataframe(app.topic("orders")).connect(rules.broadcast()).process(Rules())
+    spec: Any = definition_of(app).task_spec()
+    offsets = StartOffsets(app.config, ConnectionConfig(), spec, cast("Any", None), lambda partitions: None)
+    found = {name: offsets._rules(TopicPartition(name, 0), CommittedOffset(None)).reset for name in ("rules", "orders")}
+    assert found == {"rules": "earliest", "orders": "latest"}
+
+
+def test_an_outline_names_where_partitions_come_from() -> None:
+    app, orders, rules = frames()
+    orders.group_by("g").connect(rules.broadcast()).process(Rules())
+    topics = {topic.name: topic.settings for topic in Outline.of(definition_of(app), "").topics}
+    group = app.config.consumer_group
+    assert topics[BC.format(group)] == "like orders; none if orders and rules have 1 partition"
+    assert topics[f"repartition__{group}--orders--g"] == "like orders; none if that has 1 partition"

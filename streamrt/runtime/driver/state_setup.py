@@ -178,7 +178,7 @@ def warn_of_values_of_time(topology: Topology) -> None:
 def refuse_grown(
     topology: Topology, counts: Mapping[str, int], committed: Mapping[TopicPartition, CommittedOffset]
 ) -> None:
-    """Raise if an input with state behind a `group_by` had one partition when this state was made, and has more now.
+    """Raise if an input with state behind a `group_by` or broadcast had one partition when this state was made, and has more now.
 
     Such state belongs to the input topic. With more partitions, it would be expected at a repartition topic instead.
 
@@ -200,7 +200,7 @@ def refuse_grown(
             if lost is not None and counts[partition.topic] > 1:
                 raise TopicConfigurationError(
                     f"topic {partition.topic!r} has {counts[partition.topic]} partitions now, and had 1 when the state "
-                    f"behind its group_by() was made (store {lost!r}): keys would not find their state; copy the topic to "
+                    f"behind its group_by() or broadcast() was made (store {lost!r}): keys would not find their state; copy the topic to "
                     "one with 1 partition, or start over with another consumer_group"
                 )
 
