@@ -359,12 +359,26 @@ def test_state_of_a_broadcast_in_memory_is_not_left_behind(orders: int, rules: i
         refuse_grown(app.topology, {"orders": orders, "rules": rules}, committed)
 
 
+def test_state_beside_a_broadcast_topic_is_not_left_behind() -> None:
+    app, orders, rules = frames()
+    orders.group_by("g").connect(rules.broadcast()).process(Rules())
+    text = '{"streamrt":1,"stores":{"orders--%s":{"process_Rules.g--broadcast":"x1"}}}' % BC.format(
+        app.config.consumer_group
+    )
+    committed = {TopicPartition("orders", 0): CommittedOffset(7, text)}
+    refuse_grown(app.topology, {"orders": 1, "rules": 3}, committed)
+    with pytest.raises(TopicConfigurationError, match="'orders' has 2 partitions now"):
+        refuse_grown(app.topology, {"orders": 2, "rules": 3}, committed)
+
+
 def test_topics_begin_where_they_say() -> None:
     app = application(auto_offset_reset="latest")
     rules = app.dataframe(app.topic("rules", auto_offset_reset="earliest"))
     app.dataframe(app.topic("orders")).connect(rules.broadcast()).process(Rules())
     spec: Any = definition_of(app).task_spec()
-    offsets = StartOffsets(app.config, ConnectionConfig(), spec, cast("Any", None), lambda partitions: None)
+    offsets = StartOffsets(
+        app.config, ConnectionConfig(bootstrap_servers="unused:9092"), spec, cast("Any", None), lambda partitions: None
+    )
     found = {name: offsets._rules(TopicPartition(name, 0), CommittedOffset(None)).reset for name in ("rules", "orders")}
     assert found == {"rules": "earliest", "orders": "latest"}
 
