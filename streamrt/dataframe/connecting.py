@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.processing import TimerClock, check_function, run_with
-from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.operators import Broadcast
 from streamrt.operators.functions import require_name
 from streamrt.process import BroadcastProcessFunction, CoProcessFunction
@@ -133,8 +133,15 @@ class BroadcastFrame:
         Raises:
             InvalidOperationError: if a broadcast of this name goes to frames of other topics.
         """
-        if self._arrived is not None and self._arrived[0] == other.sources:
-            return self._arrived[1]
+        if self._arrived is not None:
+            sources, arrived = self._arrived
+            if sources == other.sources:
+                return arrived
+            known = " and ".join(map(topic_of, sources))
+            raise InvalidOperationError(
+                f"the broadcast {self._name!r} of {self._branch.stream_id} is connected with a frame of {known}, and cannot "
+                f"reach {other.stream_id}, too: call broadcast(name='...') again with another name"
+            )
         # A topic that is no broadcast itself comes first, because sources of broadcasts are added after it.
         like = topic_of(other.sources[0])
         branch = self._branch

@@ -282,22 +282,23 @@ class TopicManager:
             value_serializer=value_serializer,
             key_serializer=key_serializer,
         )
+        method = "group_by(..., " if like is None else "broadcast("
+        what, advice = method.partition("(")[0], f"such as {method}name='...')"
         former = self._repartitions.get(name)
         if former is not None and (former.input, former.operation, former.like) == (topic_name, operation, like):
             different = former.topic.differences(topic)
             if not different:
                 return former.topic
             raise ConfigurationError(
-                f"group_by {operation!r} of topic {topic_name} is declared twice with different {', '.join(different)}: "
-                "set another name for one of them, such as group_by(..., name='...')"
+                f"{what} {operation!r} of topic {topic_name} is declared twice with different {', '.join(different)}: "
+                f"set another name for one of them, {advice}"
             )
         repartition = Repartition(topic, topic_name, operation, like)
         for other in self.non_changelog_topics:
             if self._mistakable(name, repartition, other):
                 raise ConfigurationError(
-                    f"the repartition topic of group_by {operation!r} on topic {topic_name} would be {name}, which "
-                    f"collides with topic {other} in the names of internal topics and stores: choose another name, "
-                    "such as group_by(..., name='...')"
+                    f"the repartition topic of {what} {operation!r} on topic {topic_name} would be {name}, which "
+                    f"collides with topic {other} in the names of internal topics and stores: choose another name, {advice}"
                 )
         self._repartitions[name] = repartition
         return topic

@@ -1,5 +1,6 @@
 """Broadcast frames: records that reach all partitions, and state that each partition has a copy of; in both modes."""
 
+import json
 from collections.abc import Iterator
 from itertools import product
 from typing import Any, ClassVar, cast
@@ -20,6 +21,7 @@ from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    ConfigurationError,
     InvalidOperationError,
     ProcessingError,
     TopicConfigurationError,
@@ -243,8 +245,12 @@ def test_a_broadcast_frame_goes_to_one_place() -> None:
     second = gathered(orders.filter(lambda value: value["total"] > 5).connect(shared).process(Rules(), name="second"))
     with pytest.raises(InvalidOperationError, match=r"broadcast\(\.\.\., name='\.\.\.'\)"):
         orders.connect(rules.broadcast()).process(Rules(), name="third")
-    with pytest.raises(Exception, match="broadcast"):
+    with pytest.raises(
+        InvalidOperationError, match="is connected with a frame of orders, and cannot reach others, too"
+    ):
         others.connect(shared).process(Rules())
+    with pytest.raises(ConfigurationError, match=r"of broadcast 'broadcast' on topic rules .*broadcast\(name='...'\)"):
+        others.connect(rules.broadcast()).process(Rules())
     third = gathered(others.connect(rules.broadcast("again")).process(Rules()))
     driver = TopologyTestDriver(app)
     rule(driver, "any", 0, 1)
@@ -362,9 +368,8 @@ def test_state_of_a_broadcast_in_memory_is_not_left_behind(orders: int, rules: i
 def test_state_beside_a_broadcast_topic_is_not_left_behind() -> None:
     app, orders, rules = frames()
     orders.group_by("g").connect(rules.broadcast()).process(Rules())
-    text = '{"streamrt":1,"stores":{"orders--%s":{"process_Rules.g--broadcast":"x1"}}}' % BC.format(
-        app.config.consumer_group
-    )
+    scope = "orders--" + BC.format(app.config.consumer_group)
+    text = json.dumps({"streamrt": 1, "stores": {scope: {"process_Rules.g--broadcast": "x1"}}})
     committed = {TopicPartition("orders", 0): CommittedOffset(7, text)}
     refuse_grown(app.topology, {"orders": 1, "rules": 3}, committed)
     with pytest.raises(TopicConfigurationError, match="'orders' has 2 partitions now"):
@@ -379,8 +384,8 @@ def test_topics_begin_where_they_say() -> None:
     offsets = StartOffsets(
         app.config, ConnectionConfig(bootstrap_servers="unused:9092"), spec, cast("Any", None), lambda partitions: None
     )
-    found = {name: offsets._rules(TopicPartition(name, 0), CommittedOffset(None)).reset for name in ("rules", "orders")}
-    assert found == {"rules": "earliest", "orders": "latest"}
+    resets = [offsets._rules(TopicPartition(name, 0), CommittedOffset(None)).reset for name in ("rules", "orders")]
+    assert resets == ["earliest", "latest"]
 
 
 def test_an_outline_names_where_partitions_come_from() -> None:
@@ -390,3 +395,10 @@ def test_an_outline_names_where_partitions_come_from() -> None:
     group = app.config.consumer_group
     assert topics[BC.format(group)] == "like orders; none if orders and rules have 1 partition"
     assert topics[f"repartition__{group}--orders--g"] == "like orders; none if that has 1 partition"
+
+
+def test_a_dataframe_under_test_has_all_in_memory() -> None:
+    _, orders, rules = frames(3, 2)
+    frame = orders.connect(rules.broadcast()).process(Rules(), clock="partition")
+    assert frame.test({"id": "big", "minimum": 5}, topic=rules.topics[0]) == []
+    assert [output[0] for output in frame.test({"total": 7}, topic=orders.topics[0])] == [["big"]]

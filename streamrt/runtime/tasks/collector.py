@@ -112,7 +112,7 @@ class OutputCollector:
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         """Return the function that serializes a record and hands it to the writer, for one partition or for several."""
         name = topic.name
-        partitions = tuple(range(copies)) or (-1,)
+        records = copies or 1
         to_value = topic.value_serializer.bind(name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(name, MessageField.KEY)
         extra = {**topic.key_serializer.extra_headers, **topic.value_serializer.extra_headers}
@@ -131,8 +131,11 @@ class OutputCollector:
                 raw_key = None if key is None else to_key(key, headers)
                 # Kafka has no empty list of headers.
                 sent = checked_headers(headers) or None if headers else None
-                for partition in partitions:
-                    self.writer.produce(name, data, raw_key, timestamp, sent, partition)
+                if copies:
+                    for partition in range(copies):
+                        self.writer.produce(name, data, raw_key, timestamp, sent, partition)
+                else:
+                    self.writer.produce(name, data, raw_key, timestamp, sent)
             except (SchemaRegistryError, TransactionError, WriterFailedError):
                 # The cause is not this record: the whole range is processed again.
                 raise
@@ -141,8 +144,8 @@ class OutputCollector:
                 if not self._on_error(clear, value, key, timestamp, headers):
                     raise OutputRefused(clear) from error
             else:
-                self.produced += len(partitions)
-                self.produced_bytes += len(partitions) * (len(data or b"") + len(raw_key or b""))
+                self.produced += records
+                self.produced_bytes += records * (len(data or b"") + len(raw_key or b""))
 
         def send_timed(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             send(value, key, timestamp, headers)
