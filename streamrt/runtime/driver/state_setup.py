@@ -202,8 +202,8 @@ def refuse_grown(
             lost = next((store for store in gone if note.names(scope, store)), None)
             if lost is not None and counts[partition.topic] > 1:
                 raise TopicConfigurationError(
-                    f"topic {partition.topic!r} has {counts[partition.topic]} partitions now, and had 1 when the state behind "
-                    f"its group_by() or broadcast() was made (store {lost!r}): keys would not find their state; copy "
+                    f"topic {partition.topic!r} has {counts[partition.topic]} partitions now, and had 1 when the state "
+                    f"behind its group_by() or broadcast() was made (store {lost!r}): keys would not find their state; copy "
                     "the topic to one with 1 partition, or start over with another consumer_group"
                 )
 
