@@ -117,7 +117,7 @@ def broadcast(  # noqa: D417 - a method
 class BroadcastFrame:
     """A dataframe whose records reach all partitions of another one. `StreamingDataFrame.broadcast` makes it.
 
-    It can only be connected, and with one dataframe or with frames of the same topics: its internal topic has as many
+    It can only be connected, and with one dataframe or with frames that have its topic, too: its internal topic has as many
     partitions as these.
     """
 
@@ -125,7 +125,7 @@ class BroadcastFrame:
         self._branch = branch
         self._name = name
         self._serializers = serializers
-        self._arrived: tuple[tuple[Node, ...], Branch] | None = None
+        self._arrived: tuple[Node, Branch] | None = None
 
     def _to(self, other: Branch) -> Branch:
         """Return the position of the records in the partitions of another frame.
@@ -134,20 +134,21 @@ class BroadcastFrame:
             InvalidOperationError: if a broadcast of this name goes to frames of other topics.
         """
         if self._arrived is not None:
-            sources, arrived = self._arrived
-            if sources == other.sources:
+            source, arrived = self._arrived
+            # Topics that one function with state reads have equal numbers of partitions.
+            if source in other.sources:
                 return arrived
-            known = " and ".join(map(topic_of, sources))
             raise InvalidOperationError(
-                f"the broadcast {self._name!r} of {self._branch.stream_id} is connected with a frame of {known}, and cannot "
-                f"reach {other.stream_id}, too: call broadcast(name='...') again with another name"
+                f"the broadcast {self._name!r} of {self._branch.stream_id} is connected with a frame of {topic_of(source)}, "
+                f"and cannot reach {other.stream_id}, too: call broadcast(name='...') again with another name"
             )
         # A topic that is no broadcast itself comes first, because sources of broadcasts are added after it.
-        like = topic_of(other.sources[0])
+        source = other.sources[0]
+        like = topic_of(source)
         branch = self._branch
         topic = branch.topic_manager.repartition_topic(self._name, branch.stream_id, **self._serializers, like=like)
         arrived = branch.exchange(Broadcast(topic, self._name, like), self._name)
-        self._arrived = other.sources, arrived
+        self._arrived = source, arrived
         return arrived
 
     def __repr__(self) -> str:

@@ -240,9 +240,7 @@ class TopicManager:
         together = "--".join(names)
         if len(names) > 1:
             self._merged[together] = MergedTopics(tuple(names), grouping)
-        # Each repartition topic may turn out to be needless.
-        for chosen in product(*({frozenset({name}), self._origins(name)} for name in names)):
-            inputs = sorted(frozenset().union(*chosen))
+        for inputs in map(sorted, self._unpartitioned(together)):
             if len(inputs) > 1:
                 # Frames that merge these inputs directly declare their own groupings.
                 self._merged.setdefault("--".join(inputs), MergedTopics(tuple(inputs), ""))
@@ -552,6 +550,18 @@ class TopicManager:
         if name in self._merged:
             return frozenset().union(*map(self._origins, self._merged[name].topics))
         return self._origins(self._repartitions[name].input) if name in self._repartitions else frozenset({name})
+
+    def _unpartitioned(self, name: str) -> set[frozenset[str]]:
+        """Return the topics that may stand for a topic if it would have one partition.
+
+        A `group_by` is in memory then. A broadcast is, if its input has one partition, too.
+        """
+        if name in self._merged:
+            members = map(self._unpartitioned, self._merged[name].topics)
+            return {frozenset().union(*chosen) for chosen in product(*members)}
+        each = self._repartitions.get(name)
+        kept = {frozenset({name})} if each is None or each.like is not None else set()
+        return kept if each is None else kept | self._unpartitioned(each.input)
 
     def _inspect(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig | None]:
         return self._admin.inspect_topics(list(names), timeout=self._timeout if timeout is None else timeout)

@@ -402,3 +402,29 @@ def test_a_dataframe_under_test_has_all_in_memory() -> None:
     frame = orders.connect(rules.broadcast()).process(Rules(), clock="partition")
     assert frame.test({"id": "big", "minimum": 5}, topic=rules.topics[0]) == []
     assert [output[0] for output in frame.test({"total": 7}, topic=orders.topics[0])] == [["big"]]
+
+
+@pytest.mark.parametrize("orders_count", [1, 3])
+def test_functions_and_groupings_behind_one_another(orders_count: int) -> None:
+    app, orders, rules = frames(orders_count, 2)
+    shared = rules.broadcast()
+
+    class More(Rules):
+        def process_element(self, value: Any, ctx: BroadcastContext) -> Iterator[Any]:
+            yield {"total": 0, "g": [*value, *ctx.broadcast_state("rules").keys()]}
+
+    twice = orders.connect(shared).process(Rules()).connect(shared).process(More())
+    grouped = twice.group_by(lambda value: "+".join(value["g"]), name="all")
+    again = (
+        grouped.connect(rules.broadcast("again"))
+        .process(Rules())
+        .apply(lambda value, state: [*value, _next(state)], stateful=True)
+    )
+    results = gathered(again)
+    driver = TopologyTestDriver(app)
+    rule(driver, "a", 0, 1)
+    rule(driver, "b", 100, 2, 1)
+    for number in range(3):
+        order(driver, 7, 3 + number, number % orders_count)
+    assert [(key, value) for key, value, _ in results] == [("a+a+b", ["a", count]) for count in (1, 2, 3)]
+    assert driver.state(again.stream_id, "a+a+b", store="default").get("count") == 3
