@@ -352,14 +352,6 @@ class Topology:
             each.topic.name for each in operators if isinstance(each, ExchangeOperator) and each.sized_by is not None
         )
 
-    def origins(self, scope: str) -> set[str]:
-        """Return the input topics of the records of a scope, across all repartition topics."""
-        found: set[str] = set()
-        for topic in self.scopes[scope]:
-            exchange = self.exchanges.get(topic)
-            found |= {topic} if exchange is None else self.origins(self.scope(exchange))
-        return found
-
     def resolved_scope(self, scope: str, resolved: "Topology") -> str:
         """Return the name that a scope has in the resolved topology.
 
