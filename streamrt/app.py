@@ -331,6 +331,7 @@ class Application(QueriedApplication):
         key_serializer: SerializerType = "bytes",
         config: TopicConfig | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
+        auto_offset_reset: AutoOffsetReset | None = None,
     ) -> Topic:
         """Define a topic to read from or to write to.
 
@@ -345,6 +346,8 @@ class Application(QueriedApplication):
             config: partitions, replication factor and settings, for creation and validation.
             timestamp_extractor: function from value, headers, timestamp and timestamp type to the record's timestamp in
                 milliseconds.
+            auto_offset_reset: where to start in partitions of this topic without a committed offset, if not as the
+                application says.
 
         Raises:
             ConfigurationError: if the topic name is invalid or a serializer is unknown.
@@ -354,15 +357,8 @@ class Application(QueriedApplication):
             flights = app.topic("flights", key_deserializer="str")
             ```
         """
-        return self._definition.topics.topic(
-            name,
-            value_deserializer=value_deserializer,
-            key_deserializer=key_deserializer,
-            value_serializer=value_serializer,
-            key_serializer=key_serializer,
-            config=config,
-            timestamp_extractor=timestamp_extractor,
-        )
+        serializers = value_deserializer, key_deserializer, value_serializer, key_serializer
+        return self._definition.topics.topic(name, *serializers, config, timestamp_extractor, auto_offset_reset)
 
     def dataframe(self, topic: Topic | None = None, source: BaseSource | None = None) -> StreamingDataFrame:
         """Make a dataframe that reads a topic.

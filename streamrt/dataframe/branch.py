@@ -115,21 +115,25 @@ class Branch:
         sources = {source.id: source for branch in (self, *others) for source in branch.sources}
         return replace(self, sources=tuple(sources[number] for number in sorted(sources)))
 
+    def meeting(self, others: Sequence[Branch]) -> Branch:
+        """Return this position with the sources and the groupings that it would have below a merge with other branches."""
+        branches = (self, *others)
+        groups = self.groups
+        if any((branch.sources, branch.groups) != (self.sources, self.groups) for branch in others):
+            # On topics of one partition, frames before and after the merge may share the stores of the same topics.
+            paths = [".".join(branch.groups) for branch in branches]
+            groups = ("--".join(paths),) if any(paths) else ()
+        return replace(self.with_sources_of(others), groups=groups)
+
     def merge(self, others: Sequence[Branch], operator: MergeOperator) -> Branch:
         """Add an operator whose inputs are this branch and others of the topology, in this order.
 
         Raises:
             InvalidOperationError: if the name of the merged topics collides with another topic.
         """
-        branches = (self, *others)
-        node = self.builder.add_merge([branch.node for branch in branches], operator)
-        groups = self.groups
-        if any((branch.sources, branch.groups) != (self.sources, self.groups) for branch in others):
-            # On topics of one partition, frames before and after the merge may share the stores of the same topics.
-            paths = [".".join(branch.groups) for branch in branches]
-            groups = ("--".join(paths),) if any(paths) else ()
-        merged = replace(self.with_sources_of(others), node=node, groups=groups)
-        self.topic_manager.merged_topics(*merged.topics, grouping=".".join(groups))
+        node = self.builder.add_merge([branch.node for branch in (self, *others)], operator)
+        merged = replace(self.meeting(others), node=node)
+        self.topic_manager.merged_topics(*merged.topics, grouping=".".join(merged.groups))
         return merged
 
     def absorb(self, other: Branch) -> Expression:

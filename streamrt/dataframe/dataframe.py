@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
-from streamrt.dataframe import grouping, joining, processing, reducing, windowing
+from streamrt.dataframe import connecting, grouping, joining, processing, reducing, windowing
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
@@ -453,6 +453,8 @@ class StreamingDataFrame:
 
     # -- Other dataframes, and data outside Kafka: see `streamrt.dataframe.joining` ----------------------------------
 
+    broadcast = connecting.broadcast
+    connect = connecting.connect
     concat = joining.concat
     join_asof = joining.join_asof
     join_interval = joining.join_interval

@@ -81,7 +81,7 @@ class TrialContext:
         """Replace the context; None restores the context of the record."""
         self._current = context or self._own
 
-    def sender(self, topic: Topic) -> RecordHandler:
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         """Return a function that serializes a record as a task does, and drops the bytes."""
         to_value = topic.value_serializer.bind(topic.name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(topic.name, MessageField.KEY)

@@ -1,6 +1,7 @@
 """Operators: frozen descriptions of the operations of dataframes."""
 
 from streamrt.operators.apply import Apply
+from streamrt.operators.broadcast import Broadcast
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
@@ -15,6 +16,7 @@ from streamrt.operators.update import Update
 __all__ = [
     "Apply",
     "Assign",
+    "Broadcast",
     "ColumnKey",
     "Concat",
     "Drop",

@@ -47,7 +47,6 @@ from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic
-from streamrt.topology import stream_id
 
 _ALL = no_state_key()
 _SLICE_S = 1.0
@@ -425,7 +424,7 @@ class TopologyTestDriver:
         stores, scope = self._topology, topic
         if topic not in self._topology.scopes:
             # If all records are in one partition, the part after a group_by belongs to the input's task.
-            stores, scope = self._declared, stream_id(self._declared.origins(topic))
+            stores, scope = self._declared, self._declared.resolved_scope(topic, self._topology)
         known = stores.stores(topic)
         found = [spec for spec in known if spec.name == store]
         found = found or [spec for spec in known if spec.name.partition(".")[0] == store]
@@ -437,7 +436,8 @@ class TopologyTestDriver:
 
     def _partition(self, topic: str, key: Any) -> int:
         """Return the partition of the records of a key."""
-        grouped = [name for name in self._topology.scopes[topic] if name in self._topology.exchanges]
+        exchanges = self._topology.exchanges.keys() - self._topology.broadcasts
+        grouped = [name for name in self._topology.scopes[topic] if name in exchanges]
         if not grouped or key is None:
             return 0
         serialized = self._topic(grouped[0]).key_serializer.bind(grouped[0], MessageField.KEY)(key, None)
@@ -493,14 +493,16 @@ class TopologyTestDriver:
             raise
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
-        """Return the records that group_by has forwarded since the last call."""
+        """Return the records that group_by and broadcast have forwarded since the last call."""
         found: list[tuple[TopicPartition, WrittenRecord]] = []
         for name in self._topology.exchanges:
             written = self._clients.written(name)
             fresh = written[self._repartitioned.get(name, 0) :]
             self._repartitioned[name] = len(written)
             for record in fresh:
-                number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
+                number = record.partition
+                if number < 0:
+                    number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
                 found.append((TopicPartition(name, number), record))
         return found
 

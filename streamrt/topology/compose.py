@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamrt.common.copies import copier
 from streamrt.records import Headers, Tick
-from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
 from streamrt.topology.node import MergeOperator, Node, RecordHandler, SideOutput, StateAccess, TaskContext
 
@@ -82,7 +81,7 @@ class _NodeContext:
         self._context = context
         self._names = names
         self.side_output: Callable[[str], RecordHandler | None] = sides.get
-        self.sender: Callable[[Topic], RecordHandler] = context.sender
+        self.sender: Callable[..., RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show
         self.on_close: Callable[[Callable[[], None]], None] = context.on_close
         self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion

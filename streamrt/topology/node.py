@@ -30,8 +30,13 @@ StateAccess = Callable[[Any, int], "State"]
 class TaskContext(Protocol):
     """The services of a task for all of its operators."""
 
-    def sender(self, topic: Topic) -> RecordHandler:
-        """Return the function that serializes a record and produces it to `topic`."""
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
+        """Return the function that serializes a record and produces it to `topic`.
+
+        Args:
+            topic: the topic.
+            copies: number of partitions that each get a copy; 0 for one record in the partition of its key.
+        """
 
     def state(self, store: "StoreSpec") -> StateAccess:
         """Return the function that returns the state of a record's key in one of the task's stores."""
@@ -149,6 +154,15 @@ class ExchangeOperator(Operator):
 
     regroups: ClassVar[bool] = True
     topic: Topic
+
+    @property
+    def sized_by(self) -> str | None:
+        """The topic that decides on the number of partitions; None for the input of the exchange."""
+        return None
+
+    def sized(self, partitions: int, like: str) -> "ExchangeOperator":
+        """Return the operator for a topic with a number of partitions, and the name of a topic that has as many."""
+        return self
 
     @abc.abstractmethod
     def in_memory(self) -> Operator:

@@ -96,7 +96,7 @@ class Surroundings:
         self.left: list[Output] = []
         self.transactions: dict[str, StoreTransaction] = {}
 
-    def sender(self, topic: Topic) -> RecordHandler:
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         return lambda *record: self.sent.append((topic.name, *record))
 
     def state(self, store: StoreSpec) -> StateAccess:

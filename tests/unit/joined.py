@@ -63,7 +63,7 @@ class Joined:
     def state(self, store: StoreSpec) -> Callable[[Any, int], State]:
         raise AssertionError("joins have no State")
 
-    def sender(self, topic: Topic) -> RecordHandler:
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         raise AssertionError("joins send nothing")
 
     def sink(self, sink: Any) -> RecordHandler:

@@ -118,6 +118,21 @@ def test_seasons(month: int, season: str) -> None:
     assert load("late_flights").season(month) == season
 
 
+def test_discounts() -> None:
+    driver = make_driver("discounts")
+    driver.pipe("priced-orders", {"total": 120.0}, key=b"ann", timestamp=1_000)
+    for name, discount in (("big", {"minimum": 100.0, "percent": 5}), ("any", {"minimum": 0, "percent": 1})):
+        driver.pipe("discounts", discount, key=name.encode(), timestamp=2_000)
+    for total in (120.0, 20.0):
+        driver.pipe("priced-orders", {"total": total}, key=b"ann", timestamp=3_000)
+    driver.pipe("discounts", {"percent": 0}, key=b"big", timestamp=4_000)
+    driver.pipe("priced-orders", {"total": 120.0}, key=b"bob", timestamp=5_000)
+    found = [
+        (record.raw_key, record.value["percent"], record.value["pay"]) for record in driver.read("discounted-orders")
+    ]
+    assert found == [(b"ann", 0, 120.0), (b"ann", 5, 114.0), (b"ann", 1, 19.8), (b"bob", 1, 118.8)]
+
+
 def test_unpaid_orders() -> None:
     driver = make_driver("unpaid_orders")
     minute = 60_000

@@ -97,7 +97,7 @@ class Buffered:
     def state(self, store: StoreSpec) -> Any:
         raise AssertionError("there is no State")
 
-    def sender(self, topic: Any) -> RecordHandler:
+    def sender(self, topic: Any, copies: int = 0) -> RecordHandler:
         raise AssertionError("nothing is sent")
 
     def sink(self, sink: Any) -> RecordHandler:

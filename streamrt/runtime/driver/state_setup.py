@@ -178,7 +178,7 @@ def warn_of_values_of_time(topology: Topology) -> None:
 def refuse_grown(
     topology: Topology, counts: Mapping[str, int], committed: Mapping[TopicPartition, CommittedOffset]
 ) -> None:
-    """Raise if an input with state behind a `group_by` had one partition when this state was made, and has more now.
+    """Raise if an input with state behind a `group_by` or broadcast had one partition at that time, and has more now.
 
     Such state belongs to the input topic. With more partitions, it would be expected at a repartition topic instead.
 
@@ -190,8 +190,11 @@ def refuse_grown(
     Raises:
         TopicConfigurationError: if there is such an input.
     """
-    now, before = topology.resolve(counts), topology.resolve(dict.fromkeys(counts, 1))
-    for partition, entry in committed.items():
+    now = topology.resolve(counts)
+    # Of the inputs of a broadcast, one may have had several partitions before.
+    grown = [{**counts, name: 1} for name, count in counts.items() if count > 1] if topology.broadcasts else []
+    former = [topology.resolve(each) for each in (dict.fromkeys(counts, 1), *grown)]
+    for (partition, entry), before in itertools.product(committed.items(), former):
         note = CommittedMetadata.decode(entry.metadata)
         for scope in (name for name, topics in before.scopes.items() if partition.topic in topics):
             kept = {store.name for store in now.stores(scope)} if scope in now.scopes else set()
@@ -200,8 +203,8 @@ def refuse_grown(
             if lost is not None and counts[partition.topic] > 1:
                 raise TopicConfigurationError(
                     f"topic {partition.topic!r} has {counts[partition.topic]} partitions now, and had 1 when the state "
-                    f"behind its group_by() was made (store {lost!r}): keys would not find their state; copy the topic to "
-                    "one with 1 partition, or start over with another consumer_group"
+                    f"behind its group_by() or broadcast() was made (store {lost!r}): keys would not find their state; copy "
+                    "the topic to one with 1 partition, or start over with another consumer_group"
                 )
 
 

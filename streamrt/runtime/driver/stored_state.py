@@ -51,7 +51,7 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
-from streamrt.topology import SourceOperator, TaskId, Topology, stream_id
+from streamrt.topology import SourceOperator, TaskId, Topology
 from streamrt.windows.closing import WindowOperator
 
 __all__ = ["QueriedStore", "StateAnswer", "StateEntry", "StoreKind", "StoreListing", "StoredState"]
@@ -249,7 +249,9 @@ class StoredState:
                 f"store {spec.name!r} of {scope} holds the data of a join or of another operator, which cannot be queried"
             )
         topics = self._topology.scopes[scope]
-        grouped = [name for name in topics if name in self._topology.exchanges] or topics
+        # A broadcast topic has the keys of other records.
+        keyed = [name for name in topics if name not in self._topology.broadcasts]
+        grouped = [name for name in keyed if name in self._topology.exchanges] or keyed
         source = self._topology.sources[grouped[0]].operator
         if not isinstance(source, SourceOperator):
             raise TypeError(f"{grouped[0]} is not read by a source")
@@ -266,7 +268,7 @@ class StoredState:
             known = ", ".join(self._topology.scopes)
             raise ArgumentValueError(f"the application has no topic {topic!r}; its topics: {known}")
         # If all records are in one partition, the part after a group_by belongs to the task of the input.
-        return stream_id(self._declared.origins(topic))
+        return self._declared.resolved_scope(topic, self._topology)
 
     def _count(self, scope: str) -> int:
         return self._partitions.get(self._topology.scopes[scope][0], 1)

@@ -80,7 +80,7 @@ class OutputCollector:
         self.closing: list[Callable[[], None]] = []
         self.sent: dict[str, int] = {}
         self._timed = spec.topology.timed_exchanges.keys()
-        self._exchanges = spec.topology.exchanges.keys()
+        self._exchanges = {name: node.operator.name for name, node in spec.topology.exchanges.items()}
         self._sinks = sinks
         self._on_error = on_error
         self._position = position
@@ -109,9 +109,10 @@ class OutputCollector:
             rows.clear()
         return taken
 
-    def sender(self, topic: Topic) -> RecordHandler:
-        """Return the function that serializes a record and hands it to the writer."""
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
+        """Return the function that serializes a record and hands it to the writer, for one partition or for several."""
         name = topic.name
+        records = copies or 1
         to_value = topic.value_serializer.bind(name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(name, MessageField.KEY)
         extra = {**topic.key_serializer.extra_headers, **topic.value_serializer.extra_headers}
@@ -130,17 +131,21 @@ class OutputCollector:
                 raw_key = None if key is None else to_key(key, headers)
                 # Kafka has no empty list of headers.
                 sent = checked_headers(headers) or None if headers else None
-                self.writer.produce(name, data, raw_key, timestamp, sent)
+                if copies:
+                    for partition in range(copies):
+                        self.writer.produce(name, data, raw_key, timestamp, sent, partition)
+                else:
+                    self.writer.produce(name, data, raw_key, timestamp, sent)
             except (SchemaRegistryError, TransactionError, WriterFailedError):
                 # The cause is not this record: the whole range is processed again.
                 raise
             except Exception as error:
-                clear = _explain(error, topic, (to_value, value), (to_key, key), headers, name in self._exchanges)
+                clear = _explain(error, topic, (to_value, value), (to_key, key), headers, self._exchanges.get(name))
                 if not self._on_error(clear, value, key, timestamp, headers):
                     raise OutputRefused(clear) from error
             else:
-                self.produced += 1
-                self.produced_bytes += len(data or b"") + len(raw_key or b"")
+                self.produced += records
+                self.produced_bytes += records * (len(data or b"") + len(raw_key or b""))
 
         def send_timed(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
             send(value, key, timestamp, headers)
@@ -217,7 +222,7 @@ def _explain(
     value: tuple[BoundSerializer, Any],
     key: tuple[BoundSerializer, Any],
     headers: Headers | None,
-    grouped: bool,
+    exchange: str | None,
 ) -> Exception:
     """Return an error that names the part that could not be serialized, value or key, and a suitable serializer."""
     for part, (serialize, item), kind, serializer in (
@@ -232,8 +237,8 @@ def _explain(
             reason = str(again) or type(again).__name__
             message = f"the {part} of a record for topic {topic.name!r} cannot be serialized: {reason}"
             fitting = _fitting(item, serializer)
-            if fitting is not None and grouped:
-                message += f"; give group_by() {part}_serializer={fitting!r} and {part}_deserializer={fitting!r}"
+            if fitting is not None and exchange is not None:
+                message += f"; give {exchange}() {part}_serializer={fitting!r} and {part}_deserializer={fitting!r}"
             elif fitting is not None:
                 message += (
                     f"; declare the topic with {part}_serializer={fitting!r} for {part}s of type {type(item).__name__}"
