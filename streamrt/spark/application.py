@@ -86,10 +86,10 @@ class ApplicationRun:
             with part_of_state_dir(self._state_dir, group, cluster, needed=stateful) as part:
                 spec = self._complete(described, part)
                 ways = (self.stop, self.discard, self.progress, self.control, display, self.queries)
-                ways = (*ways, definition.topology, self.end)
+                declared = definition.topology
                 jvm = JvmMemoryWatch(self.progress.meters, lambda: spark.environment)
                 settings = self._settings(part, jvm)
-                run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways)
+                run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, declared, self.end)
                 try:
                     cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
                     with definition.sources.running(), cleanup, self.lag.watching():

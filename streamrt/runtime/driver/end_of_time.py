@@ -1,8 +1,8 @@
 """The end of time in a bounded run: which operators have no more event time to wait for, level by level.
 
 The operators that wait for time have a *level*: the number of `group_by`s before them. When the inputs have ended and
-everything on the way to a level is processed, the level is *reached*: each of its operators gets a final tick in each task, and
-finishes. What it emits is consumed by the next level before that is reached.
+everything on the way to a level is processed, the level is *reached*: each of its operators gets a final tick in each task,
+and finishes. What it emits is consumed by the next level before that is reached.
 """
 
 import threading
