@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -65,7 +65,7 @@ class StandIn(Application):
         # The streams whose time has ended, in this order, and how often a commit was requested.
         self.ended: list[str] = []
         self.commits = 0
-        self.on_end = lambda stream: None
+        self.on_end: Callable[[str], None] = lambda stream: None
         self.failures: list[BaseException] = []
 
     def _offset_view(self, timeout: float | None = None) -> Any:
@@ -199,7 +199,7 @@ def test_arguments() -> None:
     app = StandIn()
     for call in (app.run, app.start):
         with pytest.raises(ConfigurationError, match=r"until='later': it must be 'end'"):
-            call(until="later")  # type: ignore[operator]
+            call(until="later")  # type: ignore[arg-type]
     with pytest.raises(ArgumentValueError, match="only if collect=False"):
         app.run(until="end", restart=RestartPolicy())
     other = StandIn()
@@ -209,7 +209,7 @@ def test_arguments() -> None:
         app.collect("totals")  # type: ignore[call-overload]
     for limit in (0, 1.5, -1):
         with pytest.raises(ConfigurationError, match="limit"):
-            app.collect(app.totals, limit=limit)  # type: ignore[call-overload]
+            app.collect(app.totals, limit=limit)  # type: ignore[arg-type]
 
 
 # -- Collections -------------------------------------------------------------------------------------------------------
@@ -266,11 +266,11 @@ def test_values_are_collected_up_to_a_limit_or_a_close() -> None:
 
 def test_a_failure_reaches_who_collects() -> None:
     app = Counting()
-    with pytest.raises(RunnerError, match="Spark is gone"), app.collect(app.totals) as values:
+    with app.collect(app.totals) as values:
         next(values)
         app.failures.append(RunnerError("Spark is gone"))
-        for _ in values:
-            pass
+        with pytest.raises(RunnerError, match="Spark is gone"):
+            list(values)
     assert app.status is ApplicationStatus.FAILED
 
 

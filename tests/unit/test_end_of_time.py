@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("processing_mode")
 
 GUARANTEES = pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 STRATEGIES = pytest.mark.parametrize("strategy", ["key", "partition", "watermark"])
-TEXT = {"key_deserializer": "str", "key_serializer": "str"}
+TEXT: dict[str, Any] = {"key_deserializer": "str", "key_serializer": "str"}
 RECORDS = [("a", 1, 12_000), ("b", 2, 13_000), ("a", 4, 15_500), ("c", 8, 31_000), ("b", 16, 26_000), ("a", 32, 47_000)]
 FAR = 10_000_000
 
@@ -249,7 +249,7 @@ def test_only_the_owner_of_all_tasks_ends_time() -> None:
     end.ready([first])
     assert end.due == {}
     end.reach(0)
-    assert (end.due, end.foreign, end.over) == ({}, {second}, False)
+    assert (dict(end.due), set(end.foreign), end.over) == ({}, {second}, False)
     assert "windows and timers of in[1]" in str(end.refuse_others())
     end.assign([first, second])
     (nodes,) = set(end.due.values())

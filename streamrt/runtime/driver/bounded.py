@@ -51,6 +51,11 @@ class BoundedApplication(QueriedApplication):
         if self._until is None:
             yield end
             return
+        if self._definition.sources.processes and self._definition.config.auto_offset_reset == "latest":
+            logger.warning(
+                "with auto_offset_reset='latest', the first run skips what sources produce before partitions are assigned: "
+                "set auto_offset_reset='earliest'"
+            )
         over = threading.Event()
         watch = threading.Thread(target=self._watch_end, args=(end, over), name="streamrt-end", daemon=True)
         watch.start()
