@@ -274,7 +274,7 @@ def test_a_failure_reaches_who_collects() -> None:
     assert app.status is ApplicationStatus.FAILED
 
 
-def test_a_dataframe_of_a_collection() -> None:
+def test_a_dataframe_of_a_collection(caplog: pytest.LogCaptureFixture) -> None:
     app = Application("unused.invalid:9092", loglevel=None)
     topic = app.topic("numbers", "int")
     sdf = app.from_collection([1, 2], "numbers", topic=topic, timestamp=lambda number: number)
@@ -285,3 +285,6 @@ def test_a_dataframe_of_a_collection() -> None:
         app.from_collection([], "none")
     with pytest.raises(InvalidOperationError):
         app.dataframe(source=CollectionSource([3], "numbers"))
+    app._until = "end"
+    with caplog.at_level(logging.WARNING, logger="streamrt"), app._ending():
+        assert "set auto_offset_reset='earliest'" in caplog.text, "the first run might find nothing"
