@@ -103,14 +103,14 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     made.finishes.set()
     yield made
     if made.status.is_active:
-        made.stop(wait=True, timeout=30)
+        made.stop(wait=True, timeout=60)
 
 
 @contextlib.contextmanager
 def begun(app: StandIn, **settings: Any) -> Iterator[None]:
-    app.start(timeout=30, until="end", **settings)
+    app.start(timeout=60, until="end", **settings)
     yield
-    assert app.wait(timeout=30)
+    assert app.wait(timeout=60)
 
 
 def test_levels_end_one_after_the_other(app: StandIn) -> None:
@@ -121,7 +121,7 @@ def test_levels_end_one_after_the_other(app: StandIn) -> None:
         assert not app.wait(timeout=0.2)
         assert app.ended == []
         app.view.group[FIRST] = 5
-        wait_until(lambda: app.ended == [IN], 30)
+        wait_until(lambda: app.ended == [IN], 60)
         assert not app.wait(timeout=0.2)
         app.view.group[INNER] = 3
     assert app.ended == [IN, GROUPED]
@@ -143,7 +143,7 @@ def test_a_run_ends_after_its_sources_and_names_those_it_waits_for(
     states = {"ticks": SourceStats(IN, alive=True, paused=False, ended=False)}
     monkeypatch.setattr(app._definition.sources, "stats", lambda: states)
     with caplog.at_level(logging.INFO, logger="streamrt"), begun(app):
-        wait_until(lambda: "waits for the sources ticks" in caplog.text, 30)
+        wait_until(lambda: "waits for the sources ticks" in caplog.text, 60)
         assert "the run ends when the sources ticks have ended" in caplog.text
         app.view.ends[FIRST] = app.view.group[FIRST] = 9
         states["ticks"] = SourceStats(IN, alive=False, paused=False, ended=True)
@@ -160,17 +160,17 @@ def test_commits_come_soon_and_kafka_may_be_away(app: StandIn) -> None:
         app.view.away = False
         app._progress.assigned({FIRST: 5, SECOND: 0})
         # What the operators have finished becomes durable with a commit.
-        wait_until(lambda: app.commits > 1, 30)
+        wait_until(lambda: app.commits > 1, 60)
         app.finishes.set()
     assert app.ended == [IN, GROUPED]
 
 
 def test_a_run_that_is_stopped_or_fails_before_its_end(app: StandIn) -> None:
     app.view.ends[FIRST] = 5
-    app.start(timeout=30, until="end")
+    app.start(timeout=60, until="end")
     app.pause()
     app.resume()
-    app.stop(wait=True, timeout=30)
+    app.stop(wait=True, timeout=60)
     assert (app.status, app.ended) == (ApplicationStatus.STOPPED, [])
     app.view.refuses = True
     with pytest.raises(KafkaRequestError):
