@@ -26,7 +26,7 @@ class BroadcastMap(MapState):
 
     def _entry(self, value: Any) -> Any:
         entry = super()._entry(value)
-        self._writer.broadcast_bytes += len(entry)
+        self._writer.broadcast_bytes += len(entry if isinstance(entry, bytes) else entry.payload)
         return entry
 
 

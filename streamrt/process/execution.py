@@ -6,11 +6,12 @@ from types import GeneratorType
 from typing import Any, ClassVar, Final, cast
 
 from streamrt.process.context import Call, Context, TaskContext, TimeDomain, TimerContext
+from streamrt.process.endings import Endings
 from streamrt.process.function import TimedFunction
 from streamrt.records import Headers, Tick
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
-from streamrt.state.timers import Timers
+from streamrt.state.timers import NEVER, Timers
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 
 __all__ = ["Execution", "TimedOperator"]
@@ -73,6 +74,10 @@ class TimedOperator(Operator):
     def timed(self) -> bool:  # noqa: D102
         return self.has_timers
 
+    def ends(self) -> bool:
+        """Timers of event time fire, and those of processing time are dropped."""
+        return self.has_timers
+
 
 class Execution:
     """A process function at work, in one process, for all tasks of a stream.
@@ -98,6 +103,7 @@ class Execution:
             tag: context.side_output(tag) for tag in operator.function.outputs
         }
         name = type(operator.function).__qualname__.rsplit("<locals>.", 1)[-1]
+        self._endings = Endings(name, self._store)
         self._call = Call(name, self._delay, operator.has_timers, outputs)
         self._timer_context = operator.timer_context
         self._opened = False
@@ -168,6 +174,9 @@ class Execution:
         if not self._opened:
             self._open()
         transaction = self._running()
+        if moment.final:
+            self._end(transaction)
+            return
         if not self._by_partition:
             transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, -(1 << 63)))
         if self._call.has_timers:
@@ -203,6 +212,7 @@ class Execution:
             timers.fire(timer)
             time, prefix = timer
             key = transaction.key_of(prefix)
+            registered = self._call.registered
             context = self._timer_context(self._call, transaction, b"\x01" + prefix, key, time, None)
             context.time_domain = domain
             try:
@@ -214,7 +224,20 @@ class Execution:
                         self._child(result, key, time, None)
             finally:
                 context._end()
+            if self._call.at_end and self._call.registered > registered:
+                self._endings.note(timers, prefix, key)
         return True
+
+    def _end(self, transaction: ProcessTransaction) -> None:
+        """Fire all timers of event time, and drop those of processing time; no clock moves."""
+        self._interrupted = False
+        self._call.at_end = True
+        try:
+            over = self._fire(transaction, transaction.event_timers, NEVER, _EVENT_TIME)
+        finally:
+            self._call.at_end = False
+        if over:
+            self._endings.drop(transaction.processing_timers, self._begin_portion())
 
     def _open(self) -> None:
         self._function.open(TaskContext(self._store, self._topics))

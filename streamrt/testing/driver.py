@@ -179,6 +179,31 @@ class TopologyTestDriver:
         self._event_time.elapse(step)
         self._tick()
 
+    def end(self) -> None:
+        """End the inputs, as `Application.run(until="end")` does: windows close and timers fire.
+
+        Stage by stage: what comes out above a `group_by` is processed below it before time ends there. Further records may
+        follow, like those of a later run.
+
+        Raises:
+            ProcessingError: if an operator failed and no callback skipped the error; likewise `ProducerError`.
+
+        Example:
+            ```python
+            driver.pipe(orders, {"total": 10}, key="ann", timestamp=1_000)
+            driver.end()
+            assert [record.value["value"] for record in driver.read(totals)] == [10]
+            ```
+        """
+        self._tick()
+        end = self._event_time.end
+        for level in range(end.levels):
+            end.reach(level)
+            while not end.over:
+                self._feeding.get_ready(self._context())
+                self._feeding.tick(sorted(end.due), self._context())
+                self._process_all(self._repartition())
+
     def pipe(
         self,
         topic: Topic | str,
@@ -469,7 +494,11 @@ class TopologyTestDriver:
 
     def _context(self) -> BatchContext:
         return BatchContext(
-            defaultdict(int, self._positions), _SLICE_S, now=self._now, watermarks=self._event_time.watermarks()
+            defaultdict(int, self._positions),
+            _SLICE_S,
+            now=self._now,
+            watermarks=self._event_time.watermarks(),
+            final=self._event_time.end.due,
         )
 
     def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:
@@ -510,6 +539,7 @@ class TopologyTestDriver:
         self._sinks.write(report.sunk, self._pause)
         positions = {partition: done.end for partition, done in report.ranges.items()}
         self._event_time.report(report.times, report.sent)
+        self._event_time.end.report(report.ended)
         self._event_time.processed(positions)
         self._positions.update(positions)
         for trouble in (*report.interrupted.values(), *report.locked.values()):

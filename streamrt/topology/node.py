@@ -136,6 +136,10 @@ class Operator(abc.ABC):
         """Return whether the operator may leave work in its store, which ticks without watermarks continue."""
         return False
 
+    def ends(self) -> bool:
+        """Return whether the operator waits for time, and has work to do at the end of a bounded run (`Tick.final`)."""
+        return False
+
     def side_outputs(self) -> "tuple[SideOutput, ...]":
         """Return the side outputs of the operator."""
         return ()

@@ -143,13 +143,15 @@ TOGETHER = {
     ],
 }
 WITH_CONNECTORS = {"frost", "lake", "ledger", "logs", "outbox", "parquet", "partner", "sensors", "weeks"}
+BOUNDED = {"energy"}
+"""`test_bounded_run.py` runs them."""
 ALONE = "late_flights"
 """Runs in a process of its own, with nothing set but what users set; the others take turns in one process."""
 
 
 def test_none_is_left_out() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert names - {"demo", "test_thermostat"} == {*INPUTS, *TOGETHER, *WITH_CONNECTORS}
+    assert names - {"demo", "test_thermostat"} == {*INPUTS, *TOGETHER, *WITH_CONNECTORS, *BOUNDED}
 
 
 @pytest.mark.parametrize("name", INPUTS)

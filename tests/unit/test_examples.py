@@ -519,6 +519,17 @@ def test_logs_become_parquet_files(tmp_path: Path) -> None:
     assert rows[1]["_timestamp"] == rows[1]["at"] == 1_704_067_204_000
 
 
+def test_energy_is_added_up_to_the_end() -> None:
+    module = load("energy")
+    app = make_app(module)
+    module.build(app)
+    with TopologyTestDriver(app) as driver:
+        feed(app, driver)
+        driver.end()
+        hours = [(record.value["start"], record.value["value"]) for record in driver.read("energy")]
+    assert hours == [(1_704_067_200_000, 230), (1_704_070_800_000, 105)]
+
+
 def test_weeks_grow_with_each_day() -> None:
     module = load("weeks")
     app = make_app(module)
