@@ -9,7 +9,15 @@ from streamrt.common.copies import copier
 from streamrt.records import Headers, Tick
 from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
-from streamrt.topology.node import MergeOperator, Node, RecordHandler, SideOutput, StateAccess, TaskContext
+from streamrt.topology.node import (
+    MergeOperator,
+    Node,
+    PartitionSender,
+    RecordHandler,
+    SideOutput,
+    StateAccess,
+    TaskContext,
+)
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
@@ -92,6 +100,9 @@ class _NodeContext:
 
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         return self._context.store(self._own(store))
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        return self._context.partition_sender(topic)
 
     def sink(self, sink: "BaseSink") -> RecordHandler:
         return self._context.sink(sink)

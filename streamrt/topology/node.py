@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 RecordHandler = Callable[[Any, Any, int, Headers | None], None]
 """Function of value, key, timestamp (ms) and headers of a record; passes its results to the operators below."""
 
+PartitionSender = Callable[[Any, Any, int, Headers | None, int], None]
+"""Function of value, key, timestamp (ms), headers and partition of a record; serializes it and produces it there."""
+
 StateAccess = Callable[[Any, int], "State"]
 """Function of key and timestamp (ms) of a record; returns the `State` of that key."""
 
@@ -32,6 +35,9 @@ class TaskContext(Protocol):
 
     def sender(self, topic: Topic) -> RecordHandler:
         """Return the function that serializes a record and produces it to `topic`."""
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        """Return the function that produces a record to a partition of `topic`, and the number of these at the start."""
 
     def state(self, store: "StoreSpec") -> StateAccess:
         """Return the function that returns the state of a record's key in one of the task's stores."""

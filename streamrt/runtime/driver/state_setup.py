@@ -14,6 +14,7 @@ from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.dropped import warn_of_dropped_results
 from streamrt.runtime.driver.join_keys import warn_of_unlike_keys
+from streamrt.runtime.driver.key_partitions import refuse_unlike_partitioners
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.spec import TaskSpec
@@ -106,6 +107,7 @@ def complete_spec(
     for sources in topology.streams.values():
         topics.ensure_topics_copartitioned(*(topics.non_changelog_topics[name] for name in sources))
     warn_of_unlike_keys(topology)
+    refuse_unlike_partitioners(topology)
     warn_of_dropped_results(spec.topology, collected=spec.collect)
     inputs = {name: counts[name] for name in topology.sources if name not in topology.exchanges}
     partitions = [TopicPartition(name, number) for name, count in inputs.items() for number in range(count)]
@@ -138,6 +140,7 @@ def complete_spec(
         topology=topology,
         state=state,
         topic_ids=ids,
+        partition_counts=counts,
         commit_metadata=CommitMetadata.of(
             state,
             topology.streams,
