@@ -27,8 +27,8 @@ def repartition(
 ) -> None:
     """Give an application more partitions, and move the state of each key to its new one.
 
-    First end the producers of its inputs, let it process everything, and stop all instances. If the command ends in the middle,
-    give it again: it continues.
+    First end the producers of its inputs, let it process everything, and stop all instances. If the command ends in the
+    middle, give it again: it continues.
     """
     from streamrt.cli.loading import load_application
 

@@ -156,7 +156,8 @@ def _find(cluster: "Cluster", group: str, name: str) -> "Savepoint":
     found = find_savepoint(cluster.admin, cluster.connection, group, name, cluster.timeout)
     if found is None:
         raise SavepointError(
-            f"consumer group {group!r} has no complete savepoint {name!r}: `streamrt savepoint list --group {group}` lists them"
+            f"consumer group {group!r} has no complete savepoint {name!r}: `streamrt savepoint list --group {group}` "
+            "lists them"
         )
     return found
 

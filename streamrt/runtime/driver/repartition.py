@@ -7,7 +7,7 @@ everything: a record that waits in its old partition would be processed without 
    producers of the inputs use Kafka's partitioner, and that a partitioner of a `group_by` gives the same for keys that were
    stored.
 2. The committed offsets get a mark that refuses a start (see `savepoint_restore`). From here on, the next call goes on.
-3. Inputs and repartition topics get partitions. Nothing must have been written to the old ones since step 1.
+3. Inputs and repartition topics get partitions. Records that have come since step 1 must be where their keys are now.
 4. The changelogs are deleted, created with the new number, and filled from the savepoint: each entry goes to the partition
    that its key has now.
 5. The offsets are committed, with the ids of the new changelogs, in one request. The savepoint is deleted.
@@ -24,6 +24,7 @@ from typing import Any
 
 from streamrt.errors import SavepointError, StreamRTError, TopicConfigurationError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.kafka.partitioner import partition_for
 from streamrt.kafka.stored import StoredRecord
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.definition import ApplicationDefinition
@@ -57,7 +58,6 @@ __all__ = ["Repartitioned", "Repartitioning"]
 logger = logging.getLogger("streamrt")
 
 _KEYED = frozenset((DATA_SPACE, HEAD_SPACE, ITEM_SPACE, MAP_SPACE, LIST_SPACE, TIMER_SPACE))
-_ADVICE = ": end the producers of the topic, let the application process them, and stop it"
 _KNOWN_KEYS = 100_000
 """Number of keys whose partitions are kept."""
 
@@ -158,7 +158,7 @@ class Repartitioning:
         if self._pending is None:
             places = [TopicPartition(topic, n) for topic, count in self._counts.items() for n in range(count)]
             committed = self._admin.committed_stable(self._group, places, timeout=self._timeout)
-            self._refuse_waiting({each: entry.offset or 0 for each, entry in committed.items()}, "")
+            self._refuse_waiting({each: entry.offset or 0 for each, entry in committed.items()})
 
     def run(self) -> None:
         """Do all of it, or what an earlier call has left.
@@ -186,12 +186,7 @@ class Repartitioning:
         for topic, count in self._counts.items():
             if count < self._count:
                 self._admin.add_partitions(topic, self._count, timeout=self._timeout)
-        unread = {TopicPartition(topic, n): 0 for topic, each in saved.inputs.items() for n in range(each.partitions)}
-        self._refuse_waiting(
-            {**unread, **saved.offsets},
-            "; they were written while the topic got partitions: end its producers, produce these records again, delete them "
-            "from their partitions, and run the command again",
-        )
+        self._refuse_misplaced(saved)
         yield "the topics have their partitions"
         grown = replace(pending, savepoint=self._grown(saved))
         grown.create_changelogs(self._definition.config.topic_create_timeout)
@@ -239,7 +234,7 @@ class Repartitioning:
         saved = find_savepoint(self._admin, self._connection, self._group, self._name, self._timeout)
         return [] if saved is None else [saved.topic]
 
-    def _refuse_waiting(self, offsets: Mapping[TopicPartition, int], advice: str) -> None:
+    def _refuse_waiting(self, offsets: Mapping[TopicPartition, int]) -> None:
         bounds = self._admin.offset_bounds(list(offsets), timeout=self._timeout)
         clients = KafkaTaskClients(self._connection, self._group)
         try:
@@ -248,10 +243,25 @@ class Repartitioning:
                 if offset < high and clients.has_records(place, offset, high):
                     raise SavepointError(
                         f"{place} has records from offset {offset} to {high} that consumer group {self._group!r} has not "
-                        f"processed{advice or _ADVICE}"
+                        "processed: end the producers of the topic, let the application process them, and stop it"
                     )
         finally:
             clients.close()
+
+    def _refuse_misplaced(self, saved: Savepoint) -> None:
+        """Raise if records have come that are not in the partitions that their keys have now."""
+        with Copies(self._admin, self._connection, self._timeout) as copies:
+            for topic, each in saved.inputs.items():
+                for number in range(each.partitions if topic not in self._topology.exchanges else 0):
+                    place = TopicPartition(topic, number)
+                    for record in copies.read(place, each.at.get(number, 0)):
+                        if record.key is None or partition_for(record.key, self._count) == number:
+                            continue
+                        raise SavepointError(
+                            f"the record at offset {record.offset} of {place} was written while the topic got partitions, "
+                            "and its key belongs to another one now: end the producers of the topic, produce what is from "
+                            "this offset on in this partition again, delete it there, and run the command again"
+                        )
 
     def _verify(self, saved: Savepoint) -> None:
         """Raise if a key is not where the partitioner says."""

@@ -179,7 +179,11 @@ class Savepoint:
             "created": self.created.isoformat(),
             "guarantee": self.guarantee,
             "topic": self.topic,
-            "offsets": {topic: dict(each.at) for topic, each in self.inputs.items() if topic not in internal},
+            "offsets": {
+                topic: {str(number): offset for number, offset in each.at.items()}
+                for topic, each in self.inputs.items()
+                if topic not in internal
+            },
             "stores": [{"topic": store.scope, "store": store.store} for store in self.stores],
         }
 
