@@ -1,4 +1,4 @@
-"""A fork of a savepoint and a repartition, with Spark: counts continue exactly, in both modes."""
+"""A savepoint that one mode has made, and a fork of it with more partitions that the other mode continues, with Spark."""
 
 import json
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from streamrt import Application, State
 from streamrt.config import ProcessingMode
+from streamrt.errors import TopicConfigurationError
 from streamrt.kafka import Producer
 from tests.support import Kafka, unique
 
@@ -32,25 +33,25 @@ def counted(kafka: Kafka, topic: str, begin: int, end: int) -> None:
     assert {each["i"]: each["n"] for each in found} == {i: i // KEYS + 1 for i in range(begin, end)}
 
 
-def test_a_fork_and_a_repartition_go_on(kafka: Kafka) -> None:
-    source, group = kafka.topic("orders", 2), unique("group")
+def test_a_fork_with_more_partitions_goes_on(kafka: Kafka) -> None:
+    source = kafka.topic("orders", 2)
 
-    def run(group: str, output: str, mode: ProcessingMode, number: int) -> Application:
+    def app(group: str, output: str, mode: ProcessingMode) -> Application:
         app = kafka.app(group, processing_mode=mode, processing_guarantee="exactly-once")
         app.dataframe(app.topic(source)).apply(count, stateful=True).to_topic(app.topic(output))
-        if number:
-            app.run(count=number, timeout=60, collect=False)
         return app
 
-    first, second = (kafka.topic("out") for _ in range(2))
+    group, first, second = unique("group"), kafka.topic("out"), kafka.topic("out")
     produce(kafka, source, 0, 12)
-    run(group, first, "micro-batch", 12).savepoint("a")
-    produce(kafka, source, 12, 20)
-    fork = run(unique("fork"), second, "micro-batch", 0)
+    original = app(group, first, "micro-batch")
+    original.run(count=12, timeout=60, collect=False)
+    counted(kafka, first, 0, 12)
+    original.savepoint("a")
+    fork = app(unique("fork"), second, "resident")
     fork.restore_savepoint("a", group=group)
-    fork.run(count=8, timeout=60, collect=False)
-    counted(kafka, second, 12, 20)
-    run(group, first, "resident", 8).repartition(5)
-    produce(kafka, source, 20, 32)
-    run(group, first, "resident", 12)
-    counted(kafka, first, 0, 32)
+    fork.repartition(5)
+    produce(kafka, source, 12, 32)
+    fork.run(count=20, timeout=60, collect=False)
+    counted(kafka, second, 12, 32)
+    with pytest.raises(TopicConfigurationError, match=r"has 2 partitions and topic .* has 5 partitions"):
+        original.run(count=1, timeout=60)

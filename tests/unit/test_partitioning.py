@@ -7,10 +7,24 @@ import pytest
 
 from streamrt import StreamingDataFrame
 from streamrt.config import ProcessingMode
-from streamrt.errors import ArgumentValueError, ConfigurationError, InvalidOperationError
+from streamrt.errors import ArgumentValueError, ConfigurationError, InvalidOperationError, SavepointError
 from streamrt.kafka import TopicConfig
+from streamrt.kafka.partitioner import partition_for
 from streamrt.models import Headers
+from streamrt.runtime.driver.repartition import KeyPlaces
+from streamrt.runtime.driver.savepoint import SavedInput, SavedLog, SavedStore, Savepoint
+from streamrt.runtime.sent import Sent
 from streamrt.state import State
+from streamrt.state.layout import (
+    ARRIVAL_KEY,
+    JSON_KEY,
+    LIST_SPACE,
+    MAP_SPACE,
+    NO_KEY,
+    collection_prefix,
+    key_prefix,
+    timer_key,
+)
 from tests.support import PROCESSING_MODES
 from tests.unit.apps import Stage, completed, fails
 
@@ -215,3 +229,65 @@ def test_keys_of_other_formats_need_serializers() -> None:
 def test_partitioners_are_functions(wrong: Callable[[Stage], Any]) -> None:
     with pytest.raises(InvalidOperationError, match="partition"):
         wrong(Stage())
+
+
+def places(stage: Stage, store: str) -> KeyPlaces:
+    topology = completed(stage.app).topology
+    scope = next(scope for scope in topology.scopes if any(each.name == store for each in topology.stores(scope)))
+    return KeyPlaces(topology, SavedStore(scope, topology.scopes[scope], store, None, SavedLog("log", 3, 1)), None)
+
+
+def test_entries_of_all_kinds_follow_their_key() -> None:
+    stage = Stage(source={**THREE, "key_deserializer": "str"})
+    stage.sdf.apply(count, stateful=True)
+    found = places(stage, "default")
+    for name in ("x", "yy", "zzz", "\u00e4"):
+        prefix = key_prefix(JSON_KEY, f'"{name}"'.encode())
+        keys = [
+            b"\x01" + prefix + b'"state key"',
+            b"\x02" + prefix,
+            b"\x03" + prefix + bytes(16),
+            collection_prefix(MAP_SPACE, prefix, "m") + b"1",
+            collection_prefix(LIST_SPACE, prefix, "l") + bytes(8),
+            timer_key(prefix, 1, 5),
+        ]
+        for partitions in (3, 7):
+            assert {found.find(key, partitions) for key in keys} == {partition_for(name.encode(), partitions)}
+    assert found.find(ARRIVAL_KEY, 3) is None
+    with pytest.raises(SavepointError, match="has entries that belong to no key"):
+        found.find(b"\x09x", 3)
+    with pytest.raises(SavepointError, match="has state of records without a key"):
+        found.find(b"\x01" + key_prefix(NO_KEY, b""), 3)
+    with pytest.raises(SavepointError, match="has a key whose partition cannot be known"):
+        found.find(b"\x01" + key_prefix(JSON_KEY, b"[1]"), 3)
+
+
+def test_entries_behind_a_grouping_follow_its_partitioner() -> None:
+    stage = Stage(source=THREE)
+    stage.sdf.group_by("a", partitioner=by_length).apply(count, stateful=True)
+    found = places(stage, "default.a")
+    assert [found.find(b"\x02" + key_prefix(JSON_KEY, key), 7) for key in (b'"x"', b'"yyyy"')] == [1, 4]
+
+
+def test_manifests_keep_everything() -> None:
+    saved = Savepoint(
+        "before",
+        "shop",
+        1_700_000_000_000,
+        "exactly-once",
+        {
+            "orders": SavedInput(
+                "id", 2, 2, {0: 5, 1: 7}, {1: {"repartition__shop--orders--c": Sent(9, pending=True)}}
+            ),
+            "repartition__shop--orders--c": SavedInput(None, 2),
+        },
+        (("orders",), ("repartition__shop--orders--c",)),
+        (SavedStore("orders", ("orders",), "default", "x1", SavedLog("changelog__shop--orders--default", 2, 1)),),
+        (SavedLog("changelog__shop--source-s", 1, 3),),
+        (SavedLog("repartition__shop--orders--c", 2, 4),),
+    )
+    assert Savepoint.decode(saved.encode(), saved.topic) == saved
+    assert saved.partitions == 6
+    for wrong, words in ((b"{}", "is unreadable"), (b"[]", "is unreadable"), (b'{"v":2}', "has format 2")):
+        with pytest.raises(SavepointError, match=words):
+            Savepoint.decode(wrong, "topic")

@@ -18,14 +18,13 @@ from the new changelogs, whose ids they do not have.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from streamrt.errors import SavepointError, StreamRTError, TopicConfigurationError
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.kafka.partitioner import partition_for
-from streamrt.kafka.stored import StoredRecord
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.definition import ApplicationDefinition
 from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of, topic_of_keys
@@ -53,7 +52,7 @@ from streamrt.state.layout import (
 )
 from streamrt.topology import Topology
 
-__all__ = ["Repartitioned", "Repartitioning"]
+__all__ = ["KeyPlaces", "Repartitioned", "Repartitioning"]
 
 logger = logging.getLogger("streamrt")
 
@@ -267,11 +266,11 @@ class Repartitioning:
         """Raise if a key is not where the partitioner says."""
         with Copies(self._admin, self._connection, self._timeout) as copies:
             for store in saved.stores:
-                locate = self._locator(store)
+                places = KeyPlaces(self._topology, store, self._definition.rocksdb_options)
                 for number in range(store.log.partitions):
                     changes = copies.changes(store.log.copy_of(saved.topic, number))
                     for record in changes:
-                        found = locate(record, store.log.partitions)
+                        found = places.find(record.key, store.log.partitions)
                         if found not in (None, number):
                             raise SavepointError(
                                 f"store {store.store!r} of {store.scope} has a key in partition {number} that belongs to "
@@ -288,36 +287,6 @@ class Repartitioning:
                 f"store {store.store!r} of {store.scope}[{number}] contains records above the committed offset, since the "
                 "application was not stopped cleanly: start it, let it process them, and stop it; nothing was changed"
             )
-
-    # -- Keys --------------------------------------------------------------------------------------------------------
-
-    def _locator(self, store: SavedStore) -> Callable[[StoredRecord, int], int | None]:
-        """Return a function of a changelog record and a number of partitions that returns the partition of the key.
-
-        It returns None for records of the whole store.
-        """
-        place = _KeyPlace(self._topology, store, self._definition.rocksdb_options)
-        known: dict[tuple[bytes, int], int] = {}
-
-        def locate(record: StoredRecord, count: int) -> int | None:
-            key = record.key or b"\0"
-            if key == ARRIVAL_KEY:
-                return None
-            if key[0] not in _KEYED:
-                raise SavepointError(
-                    f"store {store.store!r} of {store.scope} has entries that belong to no key, and cannot be distributed"
-                )
-            prefix = owner_of(key)
-            if key[0] == TIMER_SPACE:
-                prefix = key[1:-9]
-            found = known.get((prefix, count))
-            if found is None:
-                if len(known) >= _KNOWN_KEYS:
-                    known.clear()
-                found = known[prefix, count] = place(prefix, count)
-            return found
-
-        return locate
 
     # -- Work --------------------------------------------------------------------------------------------------------
 
@@ -356,7 +325,7 @@ class Repartitioning:
         claim: int,
     ) -> None:
         """Write the entries of a store to the changelog partitions of their keys."""
-        locate = self._locator(store)
+        places = KeyPlaces(self._topology, store, self._definition.rocksdb_options)
         headers = epoch_headers(epoch_of(claim, 0)) if claim else None
         positions: list[Position | None] = []
         arrival = b""
@@ -364,7 +333,7 @@ class Repartitioning:
         for number in range(store.log.partitions):
             changes = copies.changes(store.log.copy_of(saved.topic, number))
             for record in changes:
-                place = locate(record, self._count) if not stays else number
+                place = places.find(record.key, self._count) if not stays else number
                 if record.key == ARRIVAL_KEY:
                     # All later arrivals must have higher numbers than those that come together here.
                     arrival = max(arrival, record.value or b"")
@@ -382,8 +351,8 @@ class Repartitioning:
         copies.flush()
 
 
-class _KeyPlace:
-    """Finds the partition of a key by its prefix in a store.
+class KeyPlaces:
+    """Finds the partitions of the entries of a store.
 
     Args:
         topology: the operators, resolved.
@@ -392,25 +361,43 @@ class _KeyPlace:
     """
 
     def __init__(self, topology: Topology, store: SavedStore, options: RocksDBOptions | None) -> None:
-        self._store = store
+        self._what = f"store {store.store!r} of {store.scope}"
         self._topic = topic_of_keys(topology, store.scope)
         self._partitioner = partitioner_of(topology, self._topic.name)
         self._loads = loads_of(RocksDBOptions() if options is None else options)
+        self._known: dict[tuple[bytes, int], int] = {}
 
-    def __call__(self, prefix: bytes, count: int) -> int:
-        """Return the partition.
+    def find(self, key: bytes | None, count: int) -> int | None:
+        """Return the partition of an entry; None for one of the whole store.
+
+        Args:
+            key: the key of the entry in the store.
+            count: number of partitions.
 
         Raises:
             SavepointError: if it cannot be known.
         """
+        if key == ARRIVAL_KEY:
+            return None
+        if not key or key[0] not in _KEYED:
+            raise SavepointError(f"{self._what} has entries that belong to no key, and cannot be distributed")
+        prefix = owner_of(key)
+        found = self._known.get((prefix, count))
+        if found is None:
+            if len(self._known) >= _KNOWN_KEYS:
+                self._known.clear()
+            found = self._known[prefix, count] = self._partition(prefix, count)
+        return found
+
+    def _partition(self, prefix: bytes, count: int) -> int:
         tag, data = split_prefix(prefix)
-        what = f"store {self._store.store!r} of {self._store.scope} has state"
         if tag not in (BYTES_KEY, JSON_KEY):
             raise SavepointError(
-                f"{what} of records without a key, which belongs to a partition and to no other one; nothing was changed"
+                f"{self._what} has state of records without a key, which belongs to one partition and no other; nothing "
+                "was changed"
             )
         try:
             key = data if tag == BYTES_KEY else self._loads(data)
             return partition_of_key(self._topic, self._partitioner, key, count)
         except (StreamRTError, TypeError, ValueError) as error:
-            raise SavepointError(f"{what} of a key whose partition cannot be known: {error}") from None
+            raise SavepointError(f"{self._what} has a key whose partition cannot be known: {error}") from None

@@ -210,7 +210,8 @@ def restore_savepoint(
     ]
     admin.create_topics(created, timeout=timeout, finalize_timeout=create_timeout)
     state = replace(state, savepoint=_placed(admin, moved, timeout))
-    state.mark()
+    if moved.stores:
+        state.mark()
     state.create_changelogs(create_timeout)
     delete_topics(admin, [topic for topic in sources if admin.topic_ids([topic], timeout=timeout)[topic]], timeout)
     admin.create_topics(
