@@ -3,7 +3,8 @@
 The number of partitions determines where keys are, so the state of a key moves. The application must have processed
 everything: a record that waits in its old partition would be processed without the state of its key. The steps:
 
-1. A savepoint is made. Each key in it must be where the partitioner says, with the old number: this shows that the
+1. With exactly-once, the transactional ids of all tasks are taken, so that no instance that stood still commits any more.
+   A savepoint is made. Each key in it must be where the partitioner says, with the old number: this shows that the
    producers of the inputs use Kafka's partitioner, and that a partitioner of a `group_by` gives the same for keys that were
    stored.
 2. The committed offsets get a mark that refuses a start (see `savepoint_restore`). From here on, the next call goes on.
@@ -173,6 +174,7 @@ class Repartitioning:
         """Do one step after the other, as the module describes, and yield what was done."""
         pending = self._pending
         if pending is None:
+            self._fence()
             self.check()
             delete_topics(self._admin, self._left_topics(), self._timeout)
             saved = create_savepoint(self._admin, self._connection, self._definition, self._name)
@@ -199,6 +201,19 @@ class Repartitioning:
         yield "the offsets are committed"
         delete_topics(self._admin, [saved.topic], self._timeout)
         yield "the savepoint is deleted"
+
+    def _fence(self) -> None:
+        """With exactly-once, let no instance that stood still commit any more."""
+        if self._definition.config.processing_guarantee != "exactly-once":
+            return
+        clients = KafkaTaskClients(self._connection, self._group)
+        try:
+            for topic, count in self._counts.items():
+                for number in range(count):
+                    with clients.claiming(TopicPartition(topic, number), topic):
+                        logger.debug("%s[%d]: earlier transactions are fenced", topic, number)
+        finally:
+            clients.close()
 
     # -- Checks ------------------------------------------------------------------------------------------------------
 
