@@ -13,7 +13,7 @@ everything: a record that waits in its old partition would be processed without 
    that its key has now.
 5. The offsets are committed, with the ids of the new changelogs, in one request. The savepoint is deleted.
 
-Before step 2, the application is as it was; a start after step 3 is refused until step 5. Local stores are made again
+Before step 2, the application is as it was; a start after step 2 is refused until step 5. Local stores are made again
 from the new changelogs, whose ids they do not have.
 """
 

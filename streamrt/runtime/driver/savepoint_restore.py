@@ -27,6 +27,7 @@ from streamrt.errors import (
 )
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.records import TopicPartition
+from streamrt.runtime.driver.half_restored import MARK
 from streamrt.runtime.driver.savepoint import SavedStore, Savepoint, delete_topics, topic_settings
 from streamrt.runtime.driver.savepoint_copy import Copies
 from streamrt.runtime.driver.savepoint_create import refuse_members
@@ -42,7 +43,6 @@ __all__ = ["GroupState", "restore_savepoint"]
 logger = logging.getLogger("streamrt")
 
 Fill = Callable[[Copies, SavedStore, int], None]
-_MARK = "restoring:"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class GroupState:
 
     def _mark(self) -> dict[str, str]:
         own = self.admin.topic_ids([self.topic], timeout=self.timeout)[self.topic]
-        return {store.log.topic: f"{_MARK}{own}" for store in self.savepoint.stores}
+        return {store.log.topic: f"{MARK}{own}" for store in self.savepoint.stores}
 
     def _metadata(self, ids: Mapping[str, str], claim: int = 0) -> dict[TopicPartition, str | None]:
         saved = self.savepoint

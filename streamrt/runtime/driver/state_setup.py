@@ -13,6 +13,7 @@ from streamrt.errors import ChangelogError, ConfigurationError, TopicConfigurati
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.dropped import warn_of_dropped_results
+from streamrt.runtime.driver.half_restored import refuse_half_restored
 from streamrt.runtime.driver.join_keys import warn_of_unlike_keys
 from streamrt.runtime.driver.key_partitions import refuse_unlike_partitioners
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
@@ -112,6 +113,7 @@ def complete_spec(
     inputs = {name: counts[name] for name in topology.sources if name not in topology.exchanges}
     partitions = [TopicPartition(name, number) for name, count in inputs.items() for number in range(count)]
     committed = admin.committed_now(config.consumer_group, partitions, timeout=config.request_timeout)
+    refuse_half_restored(committed)
     refuse_grown(spec.topology, inputs, committed)
     state = prepare_state(
         topology,
