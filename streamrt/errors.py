@@ -30,6 +30,7 @@ __all__ = [
     "ProcessingTimeoutError",
     "ProducerError",
     "RunnerError",
+    "SavepointError",
     "SchemaError",
     "SchemaEvolutionError",
     "SchemaMismatchError",
@@ -269,6 +270,10 @@ class TransactionError(StreamRTError):
 
 class StateError(StreamRTError):
     """State cannot be used without the risk of wrong results."""
+
+
+class SavepointError(StateError):
+    """A savepoint cannot be made or used without the risk of wrong results, or cannot be read."""
 
 
 class StateQueryError(StreamRTError):

@@ -7,6 +7,7 @@ from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
 from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
+from streamrt.operators.partitioning import PassOn, Rebalance
 from streamrt.operators.reduce import Reduce
 from streamrt.operators.show import Print, PrintTable
 from streamrt.operators.sink import SinkOperator
@@ -22,9 +23,11 @@ __all__ = [
     "Drop",
     "Fill",
     "Filter",
+    "PassOn",
     "Print",
     "PrintTable",
     "Project",
+    "Rebalance",
     "Reduce",
     "Rekey",
     "Repartition",

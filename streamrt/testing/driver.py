@@ -30,6 +30,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of
 from streamrt.runtime.driver.state_queries import MOST_ENTRIES, QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StateAnswer, StoredState, no_state_key
 from streamrt.runtime.placement import StateSettings, placement_of
@@ -64,6 +65,7 @@ class TestRecord:
         headers: the headers, or None if there are none.
         raw_key: the key's bytes.
         raw_value: the value's bytes, or None for a tombstone.
+        partition: the partition that a partitioner has chosen; -1 if the key determines it.
     """
 
     __test__ = False  # pytest must not collect the class as a test
@@ -74,6 +76,7 @@ class TestRecord:
     headers: Headers | None
     raw_key: bytes | None
     raw_value: bytes | None
+    partition: int = -1
 
 
 class TopologyTestDriver:
@@ -465,8 +468,8 @@ class TopologyTestDriver:
         grouped = [name for name in self._topology.scopes[topic] if name in exchanges]
         if not grouped or key is None:
             return 0
-        serialized = self._topic(grouped[0]).key_serializer.bind(grouped[0], MessageField.KEY)(key, None)
-        return 0 if serialized is None else partition_for(serialized, self._partitions[grouped[0]])
+        partitioner = partitioner_of(self._topology, grouped[0])
+        return partition_of_key(self._topic(grouped[0]), partitioner, key, self._partitions[grouped[0]])
 
     def _process_all(self, records: Iterable[tuple[TopicPartition, WrittenRecord]]) -> None:
         waiting = deque(records)
@@ -572,4 +575,5 @@ def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:
         headers=written.headers,
         raw_key=written.key,
         raw_value=written.value,
+        partition=written.partition,
     )

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 RecordHandler = Callable[[Any, Any, int, Headers | None], None]
 """Function of value, key, timestamp (ms) and headers of a record; passes its results to the operators below."""
 
+PartitionSender = Callable[[Any, Any, int, Headers | None, int], None]
+"""Function of value, key, timestamp (ms), headers and partition of a record; serializes it and produces it there."""
+
 StateAccess = Callable[[Any, int], "State"]
 """Function of key and timestamp (ms) of a record; returns the `State` of that key."""
 
@@ -37,6 +40,9 @@ class TaskContext(Protocol):
             topic: the topic.
             copies: number of partitions that each get a copy; 0 for one record in the partition of its key.
         """
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        """Return the function that produces a record to a partition of `topic`, and the number of these at the start."""
 
     def state(self, store: "StoreSpec") -> StateAccess:
         """Return the function that returns the state of a record's key in one of the task's stores."""

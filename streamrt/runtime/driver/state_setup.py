@@ -13,7 +13,9 @@ from streamrt.errors import ChangelogError, ConfigurationError, TopicConfigurati
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.dropped import warn_of_dropped_results
+from streamrt.runtime.driver.half_restored import refuse_half_restored
 from streamrt.runtime.driver.join_keys import warn_of_unlike_keys
+from streamrt.runtime.driver.key_partitions import refuse_unlike_partitioners
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.spec import TaskSpec
@@ -106,10 +108,12 @@ def complete_spec(
     for sources in topology.streams.values():
         topics.ensure_topics_copartitioned(*(topics.non_changelog_topics[name] for name in sources))
     warn_of_unlike_keys(topology)
+    refuse_unlike_partitioners(topology)
     warn_of_dropped_results(spec.topology, collected=spec.collect)
     inputs = {name: counts[name] for name in topology.sources if name not in topology.exchanges}
     partitions = [TopicPartition(name, number) for name, count in inputs.items() for number in range(count)]
     committed = admin.committed_now(config.consumer_group, partitions, timeout=config.request_timeout)
+    refuse_half_restored(committed)
     refuse_grown(spec.topology, inputs, committed)
     state = prepare_state(
         topology,
@@ -138,6 +142,7 @@ def complete_spec(
         topology=topology,
         state=state,
         topic_ids=ids,
+        partition_counts=counts,
         commit_metadata=CommitMetadata.of(
             state,
             topology.streams,
