@@ -27,7 +27,7 @@ from streamrt.state.base import Transaction
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
-from streamrt.topology import Node, RecordHandler, StateAccess, TaskAccess, compose_stream
+from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, compose_stream
 
 CASES = ("apply", "map", "timers")
 _IDENTITY = StoreIdentity("bench", "in", 0, "store", None, None, 1)
@@ -182,9 +182,13 @@ class Bench:
         """Have no time slice."""
         return lambda: False
 
-    def sender(self, topic: Any) -> RecordHandler:
+    def sender(self, topic: Any, copies: int = 0) -> RecordHandler:
         """Drop outputs."""
         return _nothing
+
+    def partition_sender(self, topic: Any) -> tuple[PartitionSender, int]:
+        """Drop outputs."""
+        return lambda value, key, timestamp, headers, partition: None, 1
 
     def sink(self, sink: Any) -> RecordHandler:
         """Drop outputs."""

@@ -231,10 +231,12 @@ class Time:
     Attributes:
         watermarks: watermarks in milliseconds, by task and store.
         due: tasks with due work.
+        final: the ids of the operators for which the inputs of a bounded run have ended, by task.
     """
 
     watermarks: Mapping[TaskId, Mapping[str, int]]
     due: frozenset[TaskId]
+    final: Mapping[TaskId, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ class WorkerHandle:
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
         watermarks: the last watermarks sent to it.
+        final: the operators of its tasks that it was last asked to finish.
         reminded: time of the last message to it that tasks are due.
         told: number of the last wish that was sent to it.
         settled: number of the last wish that it has fulfilled.
@@ -97,6 +98,7 @@ class WorkerHandle:
     ended: bool = False
     lost_at: float | None = None
     watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    final: Mapping[TaskId, frozenset[int]] = field(default_factory=dict)
     reminded: dict[TaskId, float] = field(default_factory=dict)
     told: int = 0
     settled: int = 0
@@ -109,7 +111,7 @@ class WorkerHandle:
         self.ended, self.lost_at = False, None
         self.question, self.generation, self.holds = None, 0, frozenset()
         self.quiet = self.opened = False
-        self.watermarks, self.reminded = {}, {}
+        self.watermarks, self.final, self.reminded = {}, {}, {}
         self.told = self.settled = 0
 
 
@@ -422,6 +424,7 @@ class ResidentCoordinator:
             # These tasks restart at the committed offsets, and report their event times again.
             self._time.restart((*report.stalled, *report.interrupted, *report.locked))
             self._time.report(report.times, report.sent)
+            self._time.end.report(report.ended)
             self._time.processed({partition: done.end for partition, done in report.ranges.items()})
             for task, _ in report.times:
                 slot.reminded.pop(task, None)
@@ -569,8 +572,11 @@ class ResidentCoordinator:
         # A task that was due and has not answered may have dropped its work: remind it.
         new = {task for task in own.intersection(due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
         marks = {task: watermarks[task] for task in own if task in watermarks}
-        if slot.link is None or not (new or marks != slot.watermarks):
+        final = {task: nodes for task, nodes in self._time.end.due.items() if task in own}
+        if final != slot.final:
+            new |= own.intersection(final)
+        if slot.link is None or not (new or marks != slot.watermarks or final != slot.final):
             return
-        slot.watermarks = marks
+        slot.watermarks, slot.final = marks, final
         slot.reminded.update(dict.fromkeys(new, now))
-        slot.link.send(Time(marks, frozenset(new)))
+        slot.link.send(Time(marks, frozenset(new), final))

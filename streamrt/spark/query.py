@@ -364,6 +364,7 @@ class MicroBatchQuery:
 
     def _note(self, report: Report) -> None:
         self._event_time.report(report.times, self._unfinished.report(report))
+        self._event_time.end.report(report.ended)
         self._event_time.processed({partition: done.end for partition, done in report.ranges.items()})
         for partition, done in report.ranges.items():
             self._positions[partition] = max(done.end, self._positions[partition])
@@ -400,6 +401,7 @@ class MicroBatchQuery:
             sent=self._event_time.sent(),
             claims=self._claims,
             number=self._batch,
+            final=self._event_time.end.due,
         )
 
 

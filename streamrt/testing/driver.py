@@ -31,6 +31,7 @@ from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.driver.function_metrics import FunctionMetrics
+from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of
 from streamrt.runtime.driver.state_queries import MOST_ENTRIES, QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StateAnswer, StoredState, no_state_key
 from streamrt.runtime.placement import StateSettings, placement_of
@@ -48,7 +49,7 @@ from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic
-from streamrt.topology import Measured, stream_id
+from streamrt.topology import Measured
 
 _ALL = no_state_key()
 _SLICE_S = 1.0
@@ -66,6 +67,7 @@ class TestRecord:
         headers: the headers, or None if there are none.
         raw_key: the key's bytes.
         raw_value: the value's bytes, or None for a tombstone.
+        partition: the partition that a partitioner has chosen; -1 if the key determines it.
     """
 
     __test__ = False  # pytest must not collect the class as a test
@@ -76,6 +78,7 @@ class TestRecord:
     headers: Headers | None
     raw_key: bytes | None
     raw_value: bytes | None
+    partition: int = -1
 
 
 class TopologyTestDriver:
@@ -181,6 +184,31 @@ class TopologyTestDriver:
         self._now += step
         self._event_time.elapse(step)
         self._tick()
+
+    def end(self) -> None:
+        """End the inputs, as `Application.run(until="end")` does: windows close and timers fire.
+
+        Stage by stage: what comes out above a `group_by` is processed below it before time ends there. Further records may
+        follow, like those of a later run.
+
+        Raises:
+            ProcessingError: if an operator failed and no callback skipped the error; likewise `ProducerError`.
+
+        Example:
+            ```python
+            driver.pipe(orders, {"total": 10}, key="ann", timestamp=1_000)
+            driver.end()
+            assert [record.value["value"] for record in driver.read(totals)] == [10]
+            ```
+        """
+        self._tick()
+        end = self._event_time.end
+        for level in range(end.levels):
+            end.reach(level)
+            while not end.over:
+                self._feeding.get_ready(self._context())
+                self._feeding.tick(sorted(end.due), self._context())
+                self._process_all(self._repartition())
 
     def pipe(
         self,
@@ -389,20 +417,14 @@ class TopologyTestDriver:
             operator: name of its store, such as `process_Orders`.
 
         Returns:
-            The numbers of counters; of gauges, the last value of the highest partition that has set one. For distributions,
-            an object with `count`, `total`, `least` and `greatest`.
+            Counters and, of the highest partition, gauges; for distributions, with `count`, `total`, `least` and `greatest`.
 
         Example:
             ```python
             assert driver.metrics("process_Orders")["rejected"] == 2
             ```
         """
-        values = sorted(self._functions.values().items(), key=lambda item: (item[0].stream, item[0].partition or 0))
-        return {
-            name.name: measured if measured.kind == "distribution" else measured.total
-            for name, measured in values
-            if name.operator == operator
-        }
+        return self._functions.of(operator)
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""
@@ -449,7 +471,7 @@ class TopologyTestDriver:
         stores, scope = self._topology, topic
         if topic not in self._topology.scopes:
             # If all records are in one partition, the part after a group_by belongs to the input's task.
-            stores, scope = self._declared, stream_id(self._declared.origins(topic))
+            stores, scope = self._declared, self._declared.resolved_scope(topic, self._topology)
         known = stores.stores(topic)
         found = [spec for spec in known if spec.name == store]
         found = found or [spec for spec in known if spec.name.partition(".")[0] == store]
@@ -461,11 +483,12 @@ class TopologyTestDriver:
 
     def _partition(self, topic: str, key: Any) -> int:
         """Return the partition of the records of a key."""
-        grouped = [name for name in self._topology.scopes[topic] if name in self._topology.exchanges]
+        exchanges = self._topology.exchanges.keys() - self._topology.broadcasts
+        grouped = [name for name in self._topology.scopes[topic] if name in exchanges]
         if not grouped or key is None:
             return 0
-        serialized = self._topic(grouped[0]).key_serializer.bind(grouped[0], MessageField.KEY)(key, None)
-        return 0 if serialized is None else partition_for(serialized, self._partitions[grouped[0]])
+        partitioner = partitioner_of(self._topology, grouped[0])
+        return partition_of_key(self._topic(grouped[0]), partitioner, key, self._partitions[grouped[0]])
 
     def _process_all(self, records: Iterable[tuple[TopicPartition, WrittenRecord]]) -> None:
         waiting = deque(records)
@@ -493,7 +516,11 @@ class TopologyTestDriver:
 
     def _context(self) -> BatchContext:
         return BatchContext(
-            defaultdict(int, self._positions), _SLICE_S, now=self._now, watermarks=self._event_time.watermarks()
+            defaultdict(int, self._positions),
+            _SLICE_S,
+            now=self._now,
+            watermarks=self._event_time.watermarks(),
+            final=self._event_time.end.due,
         )
 
     def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:
@@ -517,14 +544,16 @@ class TopologyTestDriver:
             raise
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
-        """Return the records that group_by has forwarded since the last call."""
+        """Return the records that group_by and broadcast have forwarded since the last call."""
         found: list[tuple[TopicPartition, WrittenRecord]] = []
         for name in self._topology.exchanges:
             written = self._clients.written(name)
             fresh = written[self._repartitioned.get(name, 0) :]
             self._repartitioned[name] = len(written)
             for record in fresh:
-                number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
+                number = record.partition
+                if number < 0:
+                    number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
                 found.append((TopicPartition(name, number), record))
         return found
 
@@ -532,6 +561,7 @@ class TopologyTestDriver:
         self._sinks.write(report.sunk, self._pause)
         positions = {partition: done.end for partition, done in report.ranges.items()}
         self._event_time.report(report.times, report.sent)
+        self._event_time.end.report(report.ended)
         self._event_time.processed(positions)
         self._positions.update(positions)
         self._functions.add(report.metrics)
@@ -565,4 +595,5 @@ def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:
         headers=written.headers,
         raw_key=written.key,
         raw_value=written.value,
+        partition=written.partition,
     )

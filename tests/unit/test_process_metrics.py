@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from streamrt import Context, ProcessFunction, TaskContext, TimerContext
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, ProcessingError
+from streamrt import (
+    BroadcastContext,
+    BroadcastProcessFunction,
+    BroadcastTimerContext,
+    Context,
+    CoProcessFunction,
+    ProcessFunction,
+    TaskContext,
+    TimerContext,
+)
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, ProcessingError, StateError
 from streamrt.kafka import TopicConfig
 from streamrt.runtime.driver.function_metrics import FunctionMetrics
 from streamrt.runtime.report import Report
@@ -60,6 +69,98 @@ def test_a_function_measures_and_knows_its_task() -> None:
         found = driver.metrics("process_Measures")
         assert (found["records"], found["timers"]) == (4, 5.0)
         assert driver.metrics("process_Other") == {}
+
+
+class MeasuresBoth(CoProcessFunction):
+    def open(self, context: TaskContext) -> None:
+        self.context = context
+        self.kept: list[Context] = []
+
+    def process_element1(self, value: Any, ctx: Context) -> Iterator[Any]:
+        ctx.register_event_time_timer(ctx.timestamp + 1)
+        yield self._measured("first", ctx)
+
+    def process_element2(self, value: Any, ctx: Context) -> Iterator[Any]:
+        yield self._measured("second", ctx)
+
+    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+        yield self._measured("timers", ctx)
+
+    def _measured(self, name: str, ctx: Context) -> list[Any]:
+        for kept in self.kept:
+            if kept is not ctx:
+                # One for each kind of call, and only that of this call may be used.
+                with pytest.raises(StateError, match="was used after its call"):
+                    _ = kept.current_watermark
+        self.kept.append(ctx)
+        ctx.metrics.counter(name).inc()
+        count = ctx.state.get("n", 0) + 1
+        ctx.state.set("n", count)
+        context = self.context
+        return [name, ctx.key, count, context.topic, context.partition, context.partitions]
+
+
+def test_connected_frames_measure_and_know_their_task() -> None:
+    app = application()
+    config = TopicConfig(num_partitions=2, replication_factor=1)
+    first, second = (app.topic(name, key_deserializer="str", config=config) for name in ("a", "b"))
+    app.dataframe(first).connect(app.dataframe(second)).process(MeasuresBoth(), name="both", clock="partition")
+    with TopologyTestDriver(app) as driver:
+        driver.pipe(first, 1, key="k", timestamp=10, partition=1)
+        driver.pipe(second, 2, key="k", timestamp=20, partition=1)
+        driver.pipe(second, 3, key="l", timestamp=30, partition=1)
+        assert [output[0] for output in driver.outputs()] == [
+            ["first", "k", 1, "a--b", 1, 2],
+            ["second", "k", 2, "a--b", 1, 2],
+            ["timers", "k", 3, "a--b", 1, 2],
+            ["second", "l", 1, "a--b", 1, 2],
+        ]
+        assert driver.metrics("process_both") == {"first": 1, "second": 2, "timers": 1}
+
+
+class MeasuresRules(BroadcastProcessFunction):
+    def open(self, context: TaskContext) -> None:
+        self.context = context
+        self.kept: dict[str, BroadcastContext] = {}
+
+    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> None:
+        self._check("rules", ctx)
+        ctx.broadcast_state("rules")[value] = self.context.partition
+        ctx.metrics.gauge("rule").set(value)
+        with pytest.raises(InvalidOperationError, match="has no state of a key"):
+            _ = ctx.state
+
+    def process_element(self, value: Any, ctx: BroadcastContext) -> Iterator[Any]:
+        self._check("records", ctx)
+        ctx.register_event_time_timer(ctx.timestamp)
+        ctx.state.set("last", value)
+        yield [value, dict(ctx.broadcast_state("rules").items()), self.context.partitions]
+
+    def on_timer(self, timestamp: int, ctx: BroadcastTimerContext) -> Iterator[Any]:
+        self._check("timers", ctx)
+        yield [ctx.state.get("last"), sum(1 for _ in ctx.broadcast_state("rules").items())]
+
+    def _check(self, method: str, ctx: BroadcastContext) -> None:
+        for kept in self.kept.values():
+            if kept is not ctx:
+                with pytest.raises(StateError, match="was used after its call"):
+                    kept.broadcast_state("rules")
+        self.kept[method] = ctx
+        ctx.metrics.counter(method).inc()
+
+
+def test_broadcasts_measure_in_each_partition_and_know_their_task() -> None:
+    app = application()
+    orders = app.topic("orders", key_deserializer="str", config=TopicConfig(num_partitions=3, replication_factor=1))
+    rules = app.topic("rules")
+    frame = app.dataframe(orders).connect(app.dataframe(rules).broadcast())
+    frame.process(MeasuresRules(), name="rules", clock="partition")
+    with TopologyTestDriver(app) as driver:
+        driver.pipe(rules, 7, timestamp=10)
+        driver.pipe(orders, 1, key="k", timestamp=20, partition=2)
+        driver.pipe(orders, 2, key="k", timestamp=30, partition=2)
+        assert [output[0] for output in driver.outputs()] == [[1, {7: 2}, 3], [2, {7: 2}, 3], [2, 1]]
+        assert driver.metrics("process_rules") == {"rules": 3, "rule": 7, "records": 2, "timers": 1}
 
 
 def test_names_are_bounded_and_checked() -> None:

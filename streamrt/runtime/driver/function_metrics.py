@@ -47,3 +47,16 @@ class FunctionMetrics:
     def values(self) -> dict[MetricId, Measured]:
         """Return what was measured so far."""
         return dict(self._values)
+
+    def of(self, operator: str) -> dict[str, float | Measured]:
+        """Return what the metrics of an operator have measured, by name: distributions as they are, others as numbers.
+
+        Args:
+            operator: name of its store. Of a gauge that several partitions have set, the value of the highest one is given.
+        """
+        found = sorted(self._values.items(), key=lambda item: (item[0].stream, item[0].partition or 0))
+        return {
+            name.name: measured if measured.kind == "distribution" else measured.total
+            for name, measured in found
+            if name.operator == operator
+        }
