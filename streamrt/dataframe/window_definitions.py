@@ -29,6 +29,7 @@ from streamrt.windows import (
 )
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import Closing, ClosingStrategy, TimeWindowOperator, WindowOperator
+from streamrt.windows.dynamic_session import DynamicSessionWindow
 from streamrt.windows.session import SessionWindow
 
 __all__ = ["CountWindow", "CountWindowDefinition", "TimeWindow", "TimeWindowDefinition"]
@@ -199,7 +200,7 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
 
     def _window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
         template = cast("TimeWindowOperator", self._template)
-        if isinstance(template, SessionWindow) and (names := aggregation.unmergeable()):
+        if isinstance(template, SessionWindow | DynamicSessionWindow) and (names := aggregation.unmergeable()):
             wanted = "reduce() needs a merger" if aggregation.single else f"{', '.join(names)} need a merge(a, b)"
             raise ArgumentValueError(
                 f"session_window(): a record may join two sessions, whose states are then merged: {wanted}, a function "

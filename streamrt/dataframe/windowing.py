@@ -19,6 +19,7 @@ from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import WindowOperator
 from streamrt.windows.count import CountWindowOperator
+from streamrt.windows.dynamic_session import DynamicSessionWindow, GapOf
 from streamrt.windows.fixed import FixedWindow, Trigger
 from streamrt.windows.late import OnLate
 from streamrt.windows.session import SessionWindow
@@ -43,6 +44,8 @@ def tumbling_window(
     on_late: OnLate | None = None,
     before_update: Trigger | None = None,
     after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
 ) -> TimeWindowDefinition[F]:
     """Aggregate records in consecutive event-time windows of equal length.
 
@@ -61,6 +64,8 @@ def tumbling_window(
             headers. A true result emits the window as it is and empties it; the record is not counted in it. With
             `current()`, nothing is emitted in this case.
         after_update: called in the same way, with the aggregate after the record was counted.
+        offset_ms: distance of the starts of windows from multiples of the duration, in milliseconds or as a timedelta, such
+            as `timedelta(hours=-8)` for days that begin at 16:00 UTC. The window that begins before 1970 begins there.
 
     Returns:
         The definition of a window: next, say what to compute, such as `.sum()`, and when to emit it, such as
@@ -76,8 +81,11 @@ def tumbling_window(
         ```
     """
     duration = _length("tumbling_window", "duration_ms", duration_ms)
-    template = _fixed("tumbling_window", duration, duration, grace_ms, on_late, before_update, after_update)
-    return TimeWindowDefinition(partial(_add_window, self), f"tumbling_window_{duration}", template, name)
+    offset = _offset("tumbling_window", offset_ms, duration)
+    template = _fixed("tumbling_window", duration, duration, offset, grace_ms, on_late, before_update, after_update)
+    return TimeWindowDefinition(
+        partial(_add_window, self), f"tumbling_window_{duration}{_suffix(offset)}", template, name
+    )
 
 
 def hopping_window(
@@ -89,6 +97,8 @@ def hopping_window(
     on_late: OnLate | None = None,
     before_update: Trigger | None = None,
     after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
 ) -> TimeWindowDefinition[F]:
     """Aggregate records in overlapping event-time windows of equal length.
 
@@ -103,6 +113,7 @@ def hopping_window(
         on_late: called once for each window that a record missed.
         before_update: called for each window that a record is in.
         after_update: called for each window that a record is in.
+        offset_ms: distance of the starts of windows from multiples of the step; see `tumbling_window`.
 
     Returns:
         The definition of a window, as from `tumbling_window`.
@@ -123,8 +134,10 @@ def hopping_window(
             f"hopping_window(step_ms={step}): step_ms must be less than the duration of {duration} ms; use "
             "tumbling_window() for windows that do not overlap"
         )
-    template = _fixed("hopping_window", duration, step, grace_ms, on_late, before_update, after_update)
-    return TimeWindowDefinition(partial(_add_window, self), f"hopping_window_{duration}_{step}", template, name)
+    offset = _offset("hopping_window", offset_ms, step)
+    template = _fixed("hopping_window", duration, step, offset, grace_ms, on_late, before_update, after_update)
+    store = f"hopping_window_{duration}_{step}{_suffix(offset)}"
+    return TimeWindowDefinition(partial(_add_window, self), store, template, name)
 
 
 def sliding_window(
@@ -167,7 +180,7 @@ def sliding_window(
 
 def session_window(
     self: F,
-    inactivity_gap_ms: int | timedelta,
+    inactivity_gap_ms: int | timedelta | GapOf,
     grace_ms: int | timedelta = 0,
     name: str | None = None,
     on_late: OnLate | None = None,
@@ -179,7 +192,8 @@ def session_window(
     states.
 
     Args:
-        inactivity_gap_ms: maximum distance between records of a session, in milliseconds or as a timedelta.
+        inactivity_gap_ms: maximum distance between records of a session, in milliseconds or as a timedelta. Or a function
+            of a record's value that returns the gap after this record.
         grace_ms: time during which sessions stay open for late records, in the same form.
         name: as for `tumbling_window`.
         on_late: called for each record that is too late for a session.
@@ -196,11 +210,12 @@ def session_window(
         visits = clicks.session_window(timedelta(minutes=30)).agg(clicks=Count(), pages=Collect("page")).final()
         ```
     """
+    times = _times("session_window", grace_ms, on_late)
+    if callable(inactivity_gap_ms):
+        dynamic = DynamicSessionWindow(**times, gap=inactivity_gap_ms)
+        return TimeWindowDefinition(partial(_add_window, self), "session_window_dynamic", dynamic, name)
     gap = _length("session_window", "inactivity_gap_ms", inactivity_gap_ms)
-    template = SessionWindow(
-        **_times("session_window", grace_ms, on_late),
-        gap_ms=gap,
-    )
+    template = SessionWindow(**times, gap_ms=gap)
     return TimeWindowDefinition(partial(_add_window, self), f"session_window_{gap}", template, name)
 
 
@@ -294,6 +309,7 @@ def _fixed(
     method: str,
     duration: int,
     step: int,
+    offset: int,
     grace_ms: int | timedelta,
     on_late: OnLate | None,
     before_update: Trigger | None,
@@ -306,9 +322,26 @@ def _fixed(
         **_times(method, grace_ms, on_late),
         duration_ms=duration,
         step_ms=step,
+        offset_ms=offset,
         before_update=before_update,
         after_update=after_update,
     )
+
+
+def _offset(method: str, given: int | timedelta, step: int) -> int:
+    """Return the offset of windows in milliseconds."""
+    offset = milliseconds(f"{method}(offset_ms=...)", given, least=None)
+    if abs(offset) >= step:
+        raise ArgumentValueError(
+            f"{method}(offset_ms={offset}): the offset must be less than the distance of {step} ms between the starts of two "
+            "windows, in both directions"
+        )
+    return offset
+
+
+def _suffix(offset: int) -> str:
+    """Return what the name of a store says of the offset of its windows."""
+    return f"_offset_{offset}" if offset else ""
 
 
 def _counted(count: int, step: int) -> CountWindowOperator:
