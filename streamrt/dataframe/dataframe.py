@@ -450,6 +450,8 @@ class StreamingDataFrame:
     tumbling_count_window = windowing.tumbling_count_window
     hopping_count_window = windowing.hopping_count_window
     sliding_count_window = windowing.sliding_count_window
+    window = windowing.window
+    global_window = windowing.global_window
 
     # -- Other dataframes, and data outside Kafka: see `streamrt.dataframe.joining` ----------------------------------
 

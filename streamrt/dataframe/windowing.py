@@ -9,7 +9,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamrt.dataframe.branch import Frame
-from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWindowDefinition
+from streamrt.dataframe.triggering import pane_store, template_of
+from streamrt.dataframe.window_definitions import (
+    AssignedWindowDefinition,
+    CountWindowDefinition,
+    TimeWindowDefinition,
+)
 from streamrt.errors import ArgumentValueError, argument_error
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
@@ -17,6 +22,7 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
+from streamrt.windows.assigners import GlobalWindows, WindowAssigner
 from streamrt.windows.closing import WindowOperator
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.dynamic_session import DynamicSessionWindow, GapOf
@@ -24,6 +30,7 @@ from streamrt.windows.fixed import FixedWindow, Trigger
 from streamrt.windows.late import OnLate
 from streamrt.windows.session import SessionWindow
 from streamrt.windows.sliding import SlidingWindow
+from streamrt.windows.triggered import TriggeredWindow
 
 logger = logging.getLogger("streamrt")
 
@@ -294,7 +301,65 @@ def sliding_count_window(self: F, count: int, name: str | None = None) -> CountW
     return CountWindowDefinition(partial(_add_window, self), "sliding_count_window", _counted(size, 1), name)
 
 
-def _add_window(frame: F, store: str, operator: WindowOperator) -> F:
+def window(
+    self: F,
+    assigner: WindowAssigner,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+) -> AssignedWindowDefinition[F]:
+    """Aggregate records in the windows of an assigner.
+
+    Args:
+        assigner: an object such as `EventTimeSessions(5_000)`, or of a class of your own derived from `WindowAssigner` or
+            `MergingWindowAssigner`.
+        grace_ms: as for `tumbling_window`. Not for windows by the wall clock.
+        name: prefix of the store name, which has the class of the assigner; required for a second window of the same
+            class and aggregation.
+        on_late: as for `tumbling_window`. Not for windows by the wall clock.
+
+    Returns:
+        The definition of a window: next, say what to compute, such as `.sum()` or `.process(...)`, and when to emit it, by
+        `.trigger(...)`, `.final()` or `.current()`.
+
+    Raises:
+        ConfigurationError: if `assigner` is no assigner, or an argument has no effect on its windows.
+
+    Example:
+        ```python
+        visits = clicks.window(EventTimeSessions(timedelta(minutes=30))).collect().trigger(EventTimeTrigger())
+        ```
+    """
+    if on_late is not None:
+        require_callable("window(on_late=...)", on_late)
+    grace = milliseconds("window(grace_ms=...)", grace_ms)
+    template = template_of(assigner, method="window()", grace_ms=grace, on_late=on_late)
+    return AssignedWindowDefinition(
+        partial(_add_window, self), f"window_{type(assigner).__name__.strip('_')}", template, name
+    )
+
+
+def global_window(self: F, name: str | None = None) -> AssignedWindowDefinition[F]:
+    """Aggregate all records of a key in one window, which never ends. A trigger says when it is emitted, and emptied.
+
+    Start and end of results are the lowest and the highest event time of the records, as for count windows.
+
+    Args:
+        name: prefix of the store name; required for a second global window of the same aggregation.
+
+    Returns:
+        The definition of a window: next, say what to compute and when to emit it, by `.trigger(...)` or `.current()`.
+
+    Example:
+        ```python
+        batches = orders.global_window().collect().trigger(PurgingTrigger(CountTrigger(100)))
+        ```
+    """
+    template = template_of(GlobalWindows(), method="global_window()")
+    return AssignedWindowDefinition(partial(_add_window, self), "global_window", template, name)
+
+
+def _add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow) -> F:
     """Add a window.
 
     Raises:
@@ -302,6 +367,8 @@ def _add_window(frame: F, store: str, operator: WindowOperator) -> F:
     """
     branch = frame._branch
     store = branch.own_store(store, "a window", "tumbling_window(..., name='...')")
+    if isinstance(operator, TriggeredWindow):
+        return frame._with(branch.add(replace(operator, store=pane_store(branch, store, operator.closing))))
     return frame._with(branch.add(replace(operator, store=branch.store(store, TimedTransaction))))
 
 
