@@ -59,7 +59,7 @@ def template_of(assigner: Any, *, method: str, grace_ms: int = 0, on_late: Any =
                 raise ArgumentValueError(
                     f"{method}: {name} has no effect on windows by the wall clock, where no record is late; leave it out"
                 )
-    return TriggeredWindow(_NO_STORE, None, assigner, NeverTrigger(), grace_ms=grace_ms, on_late=on_late)
+    return TriggeredWindow(None, assigner, NeverTrigger(), grace_ms=grace_ms, store=_NO_STORE, on_late=on_late)
 
 
 def triggered(operator: TimeWindowOperator, aggregation: Aggregation | None) -> TriggeredWindow:

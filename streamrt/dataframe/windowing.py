@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, overload
 
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.triggering import pane_store, template_of
@@ -22,7 +22,13 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.assigners import GlobalWindows, WindowAssigner
+from streamrt.windows.assigners import (
+    ProcessingTimeSessions,
+    SlidingProcessingTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+    WindowTime,
+)
 from streamrt.windows.closing import WindowOperator
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.dynamic_session import DynamicSessionWindow, GapOf
@@ -43,6 +49,7 @@ _NO_AGGREGATION = Aggregation((), (), single=False)
 F = TypeVar("F", bound=Frame)
 
 
+@overload
 def tumbling_window(
     self: F,
     duration_ms: int | timedelta,
@@ -53,7 +60,37 @@ def tumbling_window(
     after_update: Trigger | None = None,
     *,
     offset_ms: int | timedelta = 0,
-) -> TimeWindowDefinition[F]:
+    time: Literal["event"] = "event",
+) -> TimeWindowDefinition[F]: ...
+
+
+@overload
+def tumbling_window(
+    self: F,
+    duration_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: Literal["processing"],
+) -> AssignedWindowDefinition[F]: ...
+
+
+def tumbling_window(
+    self: F,
+    duration_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: WindowTime = "event",
+) -> TimeWindowDefinition[F] | AssignedWindowDefinition[F]:
     """Aggregate records in consecutive event-time windows of equal length.
 
     A window is [start, start + duration), and starts at a multiple of the duration since 1970. Each key has
@@ -73,6 +110,9 @@ def tumbling_window(
         after_update: called in the same way, with the aggregate after the record was counted.
         offset_ms: distance of the starts of windows from multiples of the duration, in milliseconds or as a timedelta, such
             as `timedelta(hours=-8)` for days that begin at 16:00 UTC. The window that begins before 1970 begins there.
+        time: the clock: "event" for the event time of records, "processing" for the wall clock. With the wall clock, records
+            are in the window of the moment at which they are processed, no record is late, and `grace_ms`, `on_late`,
+            `before_update` and `after_update` are refused.
 
     Returns:
         The definition of a window: next, say what to compute, such as `.sum()`, and when to emit it, such as
@@ -89,10 +129,45 @@ def tumbling_window(
     """
     duration = _length("tumbling_window", "duration_ms", duration_ms)
     offset = _offset("tumbling_window", offset_ms, duration)
+    if _by_wall_clock("tumbling_window", time, grace_ms, on_late, before_update, after_update):
+        assigner = TumblingProcessingTimeWindows(duration, offset)
+        return _on_wall_clock(self, f"tumbling_window_{duration}{_suffix(offset)}", assigner, name)
     template = _fixed("tumbling_window", duration, duration, offset, grace_ms, on_late, before_update, after_update)
     return TimeWindowDefinition(
-        partial(_add_window, self), f"tumbling_window_{duration}{_suffix(offset)}", template, name
+        partial(add_window, self), f"tumbling_window_{duration}{_suffix(offset)}", template, name
     )
+
+
+@overload
+def hopping_window(
+    self: F,
+    duration_ms: int | timedelta,
+    step_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: Literal["event"] = "event",
+) -> TimeWindowDefinition[F]: ...
+
+
+@overload
+def hopping_window(
+    self: F,
+    duration_ms: int | timedelta,
+    step_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: Literal["processing"],
+) -> AssignedWindowDefinition[F]: ...
 
 
 def hopping_window(
@@ -106,7 +181,8 @@ def hopping_window(
     after_update: Trigger | None = None,
     *,
     offset_ms: int | timedelta = 0,
-) -> TimeWindowDefinition[F]:
+    time: WindowTime = "event",
+) -> TimeWindowDefinition[F] | AssignedWindowDefinition[F]:
     """Aggregate records in overlapping event-time windows of equal length.
 
     A window is [start, start + duration), and starts at a multiple of the step since 1970. A record is in several
@@ -121,6 +197,7 @@ def hopping_window(
         before_update: called for each window that a record is in.
         after_update: called for each window that a record is in.
         offset_ms: distance of the starts of windows from multiples of the step; see `tumbling_window`.
+        time: the clock; see `tumbling_window`.
 
     Returns:
         The definition of a window, as from `tumbling_window`.
@@ -142,9 +219,12 @@ def hopping_window(
             "tumbling_window() for windows that do not overlap"
         )
     offset = _offset("hopping_window", offset_ms, step)
+    if _by_wall_clock("hopping_window", time, grace_ms, on_late, before_update, after_update):
+        assigner = SlidingProcessingTimeWindows(duration, step, offset)
+        return _on_wall_clock(self, f"hopping_window_{duration}_{step}{_suffix(offset)}", assigner, name)
     template = _fixed("hopping_window", duration, step, offset, grace_ms, on_late, before_update, after_update)
     store = f"hopping_window_{duration}_{step}{_suffix(offset)}"
-    return TimeWindowDefinition(partial(_add_window, self), store, template, name)
+    return TimeWindowDefinition(partial(add_window, self), store, template, name)
 
 
 def sliding_window(
@@ -182,7 +262,31 @@ def sliding_window(
         **_times("sliding_window", grace_ms, on_late),
         duration_ms=duration,
     )
-    return TimeWindowDefinition(partial(_add_window, self), f"sliding_window_{duration}", template, name)
+    return TimeWindowDefinition(partial(add_window, self), f"sliding_window_{duration}", template, name)
+
+
+@overload
+def session_window(
+    self: F,
+    inactivity_gap_ms: int | timedelta | GapOf,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    *,
+    time: Literal["event"] = "event",
+) -> TimeWindowDefinition[F]: ...
+
+
+@overload
+def session_window(
+    self: F,
+    inactivity_gap_ms: int | timedelta | GapOf,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    *,
+    time: Literal["processing"],
+) -> AssignedWindowDefinition[F]: ...
 
 
 def session_window(
@@ -191,7 +295,9 @@ def session_window(
     grace_ms: int | timedelta = 0,
     name: str | None = None,
     on_late: OnLate | None = None,
-) -> TimeWindowDefinition[F]:
+    *,
+    time: WindowTime = "event",
+) -> TimeWindowDefinition[F] | AssignedWindowDefinition[F]:
     """Aggregate records in sessions: a session ends after a gap without records.
 
     Records of a key are in one session if they are at most the gap apart, or if records between them connect them.
@@ -204,6 +310,7 @@ def session_window(
         grace_ms: time during which sessions stay open for late records, in the same form.
         name: as for `tumbling_window`.
         on_late: called for each record that is too late for a session.
+        time: the clock; see `tumbling_window`. By the wall clock, a session ends the gap after its last record.
 
     Returns:
         The definition of a window, as from `tumbling_window`.
@@ -217,13 +324,16 @@ def session_window(
         visits = clicks.session_window(timedelta(minutes=30)).agg(clicks=Count(), pages=Collect("page")).final()
         ```
     """
+    if _by_wall_clock("session_window", time, grace_ms, on_late):
+        gap_of_all = "dynamic" if callable(inactivity_gap_ms) else milliseconds("inactivity_gap_ms", inactivity_gap_ms)
+        return _on_wall_clock(self, f"session_window_{gap_of_all}", ProcessingTimeSessions(inactivity_gap_ms), name)
     times = _times("session_window", grace_ms, on_late)
     if callable(inactivity_gap_ms):
         dynamic = DynamicSessionWindow(**times, gap=inactivity_gap_ms)
-        return TimeWindowDefinition(partial(_add_window, self), "session_window_dynamic", dynamic, name)
+        return TimeWindowDefinition(partial(add_window, self), "session_window_dynamic", dynamic, name)
     gap = _length("session_window", "inactivity_gap_ms", inactivity_gap_ms)
     template = SessionWindow(**times, gap_ms=gap)
-    return TimeWindowDefinition(partial(_add_window, self), f"session_window_{gap}", template, name)
+    return TimeWindowDefinition(partial(add_window, self), f"session_window_{gap}", template, name)
 
 
 def tumbling_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -247,7 +357,7 @@ def tumbling_count_window(self: F, count: int, name: str | None = None) -> Count
         ```
     """
     size = _count("tumbling_count_window(count=...)", count, 2)
-    return CountWindowDefinition(partial(_add_window, self), "tumbling_count_window", _counted(size, size), name)
+    return CountWindowDefinition(partial(add_window, self), "tumbling_count_window", _counted(size, size), name)
 
 
 def hopping_count_window(self: F, count: int, step: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -276,7 +386,7 @@ def hopping_count_window(self: F, count: int, step: int, name: str | None = None
             f"hopping_count_window(step={every}): step must be at most the count of {size}, or some records would "
             "be in no window"
         )
-    return CountWindowDefinition(partial(_add_window, self), "hopping_count_window", _counted(size, every), name)
+    return CountWindowDefinition(partial(add_window, self), "hopping_count_window", _counted(size, every), name)
 
 
 def sliding_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -298,68 +408,10 @@ def sliding_count_window(self: F, count: int, name: str | None = None) -> CountW
         ```
     """
     size = _count("sliding_count_window(count=...)", count, 2)
-    return CountWindowDefinition(partial(_add_window, self), "sliding_count_window", _counted(size, 1), name)
+    return CountWindowDefinition(partial(add_window, self), "sliding_count_window", _counted(size, 1), name)
 
 
-def window(
-    self: F,
-    assigner: WindowAssigner,
-    grace_ms: int | timedelta = 0,
-    name: str | None = None,
-    on_late: OnLate | None = None,
-) -> AssignedWindowDefinition[F]:
-    """Aggregate records in the windows of an assigner.
-
-    Args:
-        assigner: an object such as `EventTimeSessions(5_000)`, or of a class of your own derived from `WindowAssigner` or
-            `MergingWindowAssigner`.
-        grace_ms: as for `tumbling_window`. Not for windows by the wall clock.
-        name: prefix of the store name, which has the class of the assigner; required for a second window of the same
-            class and aggregation.
-        on_late: as for `tumbling_window`. Not for windows by the wall clock.
-
-    Returns:
-        The definition of a window: next, say what to compute, such as `.sum()` or `.process(...)`, and when to emit it, by
-        `.trigger(...)`, `.final()` or `.current()`.
-
-    Raises:
-        ConfigurationError: if `assigner` is no assigner, or an argument has no effect on its windows.
-
-    Example:
-        ```python
-        visits = clicks.window(EventTimeSessions(timedelta(minutes=30))).collect().trigger(EventTimeTrigger())
-        ```
-    """
-    if on_late is not None:
-        require_callable("window(on_late=...)", on_late)
-    grace = milliseconds("window(grace_ms=...)", grace_ms)
-    template = template_of(assigner, method="window()", grace_ms=grace, on_late=on_late)
-    return AssignedWindowDefinition(
-        partial(_add_window, self), f"window_{type(assigner).__name__.strip('_')}", template, name
-    )
-
-
-def global_window(self: F, name: str | None = None) -> AssignedWindowDefinition[F]:
-    """Aggregate all records of a key in one window, which never ends. A trigger says when it is emitted, and emptied.
-
-    Start and end of results are the lowest and the highest event time of the records, as for count windows.
-
-    Args:
-        name: prefix of the store name; required for a second global window of the same aggregation.
-
-    Returns:
-        The definition of a window: next, say what to compute and when to emit it, by `.trigger(...)` or `.current()`.
-
-    Example:
-        ```python
-        batches = orders.global_window().collect().trigger(PurgingTrigger(CountTrigger(100)))
-        ```
-    """
-    template = template_of(GlobalWindows(), method="global_window()")
-    return AssignedWindowDefinition(partial(_add_window, self), "global_window", template, name)
-
-
-def _add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow) -> F:
+def add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow) -> F:
     """Add a window.
 
     Raises:
@@ -370,6 +422,43 @@ def _add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow
     if isinstance(operator, TriggeredWindow):
         return frame._with(branch.add(replace(operator, store=pane_store(branch, store, operator.closing))))
     return frame._with(branch.add(replace(operator, store=branch.store(store, TimedTransaction))))
+
+
+def _by_wall_clock(
+    method: str,
+    time: str,
+    grace_ms: int | timedelta,
+    on_late: Any,
+    before_update: Any = None,
+    after_update: Any = None,
+) -> bool:
+    """Return whether windows are by the wall clock; refuse what has no effect on these."""
+    if time not in get_args(WindowTime):
+        raise argument_error(
+            f"{method}(time={time!r}): it must be 'event' (the event time of records) or 'processing' (the wall clock)",
+            of_type=isinstance(time, str),
+        )
+    if time == "event":
+        return False
+    arguments = {
+        "grace_ms": grace_ms,
+        "on_late": on_late,
+        "before_update": before_update,
+        "after_update": after_update,
+    }
+    for name, given in arguments.items():
+        if given:
+            raise ArgumentValueError(
+                f"{method}({name}=...) has no effect with time='processing': no record is late by the wall clock, and a "
+                "trigger() says when such windows are emitted early"
+            )
+    return True
+
+
+def _on_wall_clock(frame: F, store: str, assigner: WindowAssigner, name: str | None) -> AssignedWindowDefinition[F]:
+    """Return the definition of a window by the wall clock."""
+    template = template_of(assigner, method=type(assigner).__name__)
+    return AssignedWindowDefinition(partial(add_window, frame), f"{store}_processing", template, name)
 
 
 def _fixed(

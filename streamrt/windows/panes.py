@@ -175,10 +175,10 @@ class Contents:
                 return False
         else:
             # Other objects: the evictor has made the list anew.
-            elements = [transaction.encode_element(time, value) for time, value in kept]
+            encoded = [transaction.encode_element(time, value) for time, value in kept]
             self.purge(transaction, prefix, pane)
-            for element in elements:
-                pane.lists = [transaction.append(prefix, pane.lists[-1] if pane.lists else None, element)]
+            for data in encoded:
+                pane.lists = [transaction.append(prefix, pane.lists[-1] if pane.lists else None, data)]
         times = [time for time, _ in kept]
         pane.count, pane.low, pane.high = len(times), min(times, default=None), max(times, default=None)
         if not times:

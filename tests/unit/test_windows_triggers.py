@@ -46,7 +46,7 @@ class Play:
         """Send records (key, value, timestamp) through it; return the new results, except those of the last key."""
         before = len(self.results)
         for key, value, timestamp in records:
-            where = {} if partition is None else {"partition": partition}
+            where: dict[str, Any] = {} if partition is None else {"partition": partition}
             self.driver.pipe(self.topic, value, key=key, timestamp=timestamp, **where)
         return [result for result in self.results[before:] if result[0] != END[0]]
 
