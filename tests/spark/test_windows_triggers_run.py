@@ -14,8 +14,6 @@ from tests.support import Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
 
-WAIT_S = 60
-
 
 def told(key: Any, ctx: WindowContext, elements: list[Any]) -> list[Any]:
     total = ctx.global_state.get("total", 0) + len(elements)
@@ -24,7 +22,7 @@ def told(key: Any, ctx: WindowContext, elements: list[Any]) -> list[Any]:
 
 
 def received(kafka: Kafka, topic: str) -> list[Any]:
-    return [json.loads(record.value or b"") for record in kafka.receive(topic, kafka.end(topic), WAIT_S)]
+    return [json.loads(record.value or b"") for record in kafka.receive(topic, kafka.end(topic), 60)]
 
 
 def test_triggers_survive_a_restart(kafka: Kafka, tmp_path: Path) -> None:
@@ -51,16 +49,16 @@ def test_triggers_survive_a_restart(kafka: Kafka, tmp_path: Path) -> None:
     produce(0, ("a", 1, 1_000), ("a", 2, 8_000))
     with running(build()):
         # The window by the wall clock ends without another record.
-        wait_until(lambda: kafka.end(noticed) >= 1, WAIT_S, what="the end of a window by the wall clock")
+        wait_until(lambda: kafka.end(noticed) >= 1, what="the end of a window by the wall clock")
     # All state comes from the changelog.
     shutil.rmtree(tmp_path / "state")
     # The first record merges the two sessions.
     produce(0, ("a", 3, 4_000), ("end", 0, 100_000))
     produce(1, ("b", 4, 2_000), ("end", 0, 100_000))
     with running(build()):
-        wait_until(lambda: kafka.end(sessions) >= 2, WAIT_S, what="the sessions")
+        wait_until(lambda: kafka.end(sessions) >= 2, what="the sessions")
         produce(0, ("a", 5, 3_000))
-        wait_until(lambda: kafka.end(late) >= 1, WAIT_S, what="the late record")
+        wait_until(lambda: kafka.end(late) >= 1, what="the late record")
     assert sorted(received(kafka, sessions)) == [[1_000, 13_000, [1, 2, 3], 3], [2_000, 7_000, [4], 1]]
     assert received(kafka, late) == [5]
     assert received(kafka, batches) == [{"start": 1_000, "end": 8_000, "value": [1, 2, 3]}]
