@@ -38,8 +38,11 @@ def window_starts(timestamp: int, duration_ms: int, step_ms: int, offset_ms: int
         >>> list(window_starts(12, 10, 5, 1)), list(window_starts(0, 10, 5, 1))
         ([6, 11], [-4])
     """
-    first = max(-(offset_ms % step_ms > 0), (timestamp - duration_ms - offset_ms % step_ms) // step_ms + 1)
-    return range(first * step_ms + offset_ms % step_ms, timestamp + 1, step_ms)
+    if not offset_ms:
+        return range(max(0, (timestamp - duration_ms) // step_ms + 1) * step_ms, timestamp + 1, step_ms)
+    shift = offset_ms % step_ms
+    first = max(-1, (timestamp - duration_ms - shift) // step_ms + 1)
+    return range(first * step_ms + shift, timestamp + 1, step_ms)
 
 
 @dataclass(frozen=True)

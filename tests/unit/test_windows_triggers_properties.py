@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("processing_mode")
 TOGETHER = 8
 """So many windows are on one dataframe: building an application costs more than running it."""
 
-few = settings(thoroughly, max_examples=600 if LONG else 5)
+few = settings(thoroughly, max_examples=600 if LONG else 3)
 closings = st.sampled_from(["partition", "watermark"])
 
 
@@ -131,7 +131,7 @@ def together(several: Sequence[Spec], closing: str) -> Callable[[StreamingDataFr
 
 
 @pytest.mark.slow
-@settings(thoroughly, max_examples=400 if LONG else 3)
+@settings(thoroughly, max_examples=400 if LONG else 2)
 @given(
     st.sampled_from(["at-least-once", "exactly-once"]),
     closings,
