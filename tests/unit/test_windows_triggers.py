@@ -479,7 +479,8 @@ def test_wrong_uses_at_run_time() -> None:
             Play(lambda sdf: sdf.tumbling_window(10).count().trigger(Wrong())).pipe(("a", value, 0))
     with pytest.raises(Exception, match="a TriggerContext was used after its call"):
         kept[0].state.get("x")
-    for results in ({}, "text", 5):
+    wrong: list[Any] = [{}, "text", 5]
+    for results in wrong:
         with pytest.raises(ProcessingError, match="must return an iterable of results or None, but returned"):
             Play(
                 lambda sdf, results=results: (  # type: ignore[misc]

@@ -122,8 +122,8 @@ class Spread(ProcessWindowFunction):
             "waits for event time",
         ),
         (lambda sdf: sdf.tumbling_window(10).count().trigger(CountTrigger(0)), ArgumentValueError, "at least 1, got 0"),
-        (lambda sdf: CountEvictor("1"), ArgumentTypeError, "number of records"),
-        (lambda sdf: PurgingTrigger(CountTrigger), ArgumentTypeError, "PurgingTrigger"),
+        (lambda sdf: CountEvictor("1"), ArgumentTypeError, "number of records"),  # type: ignore[arg-type]
+        (lambda sdf: PurgingTrigger(CountTrigger), ArgumentTypeError, "PurgingTrigger"),  # type: ignore[arg-type]
         (lambda sdf: TumblingEventTimeWindows(10, 10), ArgumentValueError, "offset must be less"),
         (lambda sdf: SlidingEventTimeWindows(10, 11), ArgumentValueError, "slide must be at most"),
         (lambda sdf: EventTimeSessions(0), ArgumentValueError, "must be 1 ms or more"),

@@ -207,7 +207,7 @@ class Model:
     # -- Triggers: what they return is "", "F" (fire), "P" (purge) or "FP" -----------------------------------------------
 
     def on_element(self, trigger: tuple[Any, ...], key: str, bounds: Bounds, pane: _Pane, timestamp: int) -> str:
-        name, argument = trigger[0], trigger[1] if len(trigger) > 1 else None
+        name, argument = _split(trigger)
         last = bounds[1] - 1
         if name == "purging":
             return _purging(self.on_element(argument, key, bounds, pane, timestamp))
@@ -228,7 +228,7 @@ class Model:
         return "F" if name == "current" else ""
 
     def on_event_time(self, trigger: tuple[Any, ...], key: str, bounds: Bounds, pane: _Pane, time: int) -> str:
-        name, argument = trigger[0], trigger[1] if len(trigger) > 1 else None
+        name, argument = _split(trigger)
         if name == "purging":
             return _purging(self.on_event_time(argument, key, bounds, pane, time))
         if name in ("event", "continuous") and time == bounds[1] - 1:
@@ -239,7 +239,7 @@ class Model:
         return "F" if name == "final" and time == self.end(bounds) else ""
 
     def on_processing_time(self, trigger: tuple[Any, ...], key: str, bounds: Bounds, pane: _Pane, time: int) -> str:
-        name, argument = trigger[0], trigger[1] if len(trigger) > 1 else None
+        name, argument = _split(trigger)
         if name == "purging":
             return _purging(self.on_processing_time(argument, key, bounds, pane, time))
         if name == "continuous_processing" and pane.memory.get("next") == time:
@@ -288,6 +288,10 @@ def evict(
         return [*elements[-evictor[1] :]]
     newest = max(time for _, time, _ in elements)
     return [element for element in elements if element[1] > newest - evictor[1]]
+
+
+def _split(trigger: tuple[Any, ...]) -> tuple[str, Any]:
+    return trigger[0], trigger[1] if len(trigger) > 1 else None
 
 
 def _purging(what: str) -> str:
