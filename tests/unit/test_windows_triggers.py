@@ -131,6 +131,13 @@ def test_sessions_that_merge() -> None:
     assert sorted(bounds for *bounds, _ in seen[2:]) == [[20_000, 25_000], [30_000, 35_000]]
 
 
+def test_elements_of_merged_sessions_are_in_the_order_of_arrival() -> None:
+    play = Play(lambda sdf: sdf.window(EventTimeSessions(5000), 20_000).collect().final("partition"))
+    assert play.pipe(*numbers(8000, 1000, 4000), END) == [
+        ("a", {"start": 1000, "end": 13_000, "value": [8000, 1000, 4000]}, 1000)
+    ]
+
+
 @CLOCKS
 def test_merging_sessions_have_no_state_of_a_window(clock: Any) -> None:
     def asks(key: Any, ctx: WindowContext, elements: Any) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamrt.config import ProcessingMode
 from streamrt.dataframe import StreamingDataFrame
+from streamrt.state.layout import JSON_KEY, PANE_KEY, key_prefix, split_key, split_pane
 from streamrt.testing import TopologyTestDriver
 from tests.support import LONG
 from tests.unit.apps import application
@@ -93,8 +94,24 @@ def run(several: Sequence[Spec], steps: Sequence[Step], closing: str) -> list[li
             for outputs, each in zip(out, found, strict=True):
                 each.append([*outputs])
                 outputs.clear()
+        for node in app.topology.nodes:
+            for store in node.operator.stores():
+                assert left_behind(driver, store.name) == [], store.name
     for each, behind in zip(found, late, strict=True):
         each.append([value for value, *_ in behind])
+    return found
+
+
+def left_behind(driver: TopologyTestDriver, store: str) -> list[bytes]:
+    """Return the stored keys of windows that are over, and of elements of keys that have no window any more."""
+    found = []
+    with driver.state("in", "a", store=store)._store.reading(0) as opened:
+        for key, _ in opened.scan(b"\x01", b"\xf0"):
+            tag, pane, _ = split_key(key)
+            if tag == PANE_KEY and "global" not in store:
+                owner, _, _, end = split_pane(key_prefix(tag, pane))
+                if 0 < end < 9_000 or (end == 0 and owner != key_prefix(JSON_KEY, b'"a"')):
+                    found.append(key)
     return found
 
 
