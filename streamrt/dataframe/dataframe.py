@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
-from streamrt.dataframe import grouping, joining, processing, reducing, windowing
+from streamrt.dataframe import asynchronous, grouping, joining, processing, reducing, windowing
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
@@ -437,6 +437,7 @@ class StreamingDataFrame:
         store = self._store() if store_type is None else StoreSpec(self._branch.store_name, store_type)
         self._branch.builder.register_store(self._branch.sources, store)
 
+    apply_async = asynchronous.apply_async
     group_by = grouping.group_by
     process = processing.process
     reduce = reducing.reduce

@@ -1,12 +1,14 @@
 """Operators: frozen descriptions of the operations of dataframes."""
 
 from streamrt.operators.apply import Apply
+from streamrt.operators.apply_async import ApplyAsync
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
 from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
 from streamrt.operators.reduce import Reduce
+from streamrt.operators.retry import Retry
 from streamrt.operators.show import Print, PrintTable
 from streamrt.operators.sink import SinkOperator
 from streamrt.operators.to_topic import ToTopic
@@ -14,6 +16,7 @@ from streamrt.operators.update import Update
 
 __all__ = [
     "Apply",
+    "ApplyAsync",
     "Assign",
     "ColumnKey",
     "Concat",
@@ -26,6 +29,7 @@ __all__ = [
     "Reduce",
     "Rekey",
     "Repartition",
+    "Retry",
     "SetHeaders",
     "SetTimestamp",
     "SinkOperator",
