@@ -101,7 +101,7 @@ class MicroBatches:
             if not report.stalled and (done is None or done.end >= end):
                 break
             # The end of a time slice may divide several records.
-            positions = {**context.positions, **{each: range.end for each, range in report.ranges.items()}}
+            positions = {**context.positions, **{each: part.end for each, part in report.ranges.items()}}
             context = replace(context, positions=positions)
 
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:

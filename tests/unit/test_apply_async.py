@@ -287,7 +287,7 @@ def test_results_may_ask_for_another_attempt() -> None:
 
 def test_the_time_out_covers_all_attempts() -> None:
     flaky = Flaky(1_000_000)
-    with pytest.raises(ProcessingError, match="no result within 0.015 s"):
+    with pytest.raises(ProcessingError, match=r"no result within 0\.015 s"):
         play(lambda sdf: sdf.apply_async(flaky, timeout=SHORT_MS, retry=Retry(1_000_000, backoff=0.004)), 1)
     assert 1 < flaky.attempts[1] < 10
 
@@ -337,7 +337,7 @@ def test_dead_letters_are_the_records_that_failed() -> None:
     letters = driver._clients.written("letters")
     assert sorted(letter.value or b"" for letter in letters) == [b"1", b"3", b"5"]
     for letter in letters:
-        headers = {name: value for name, value in letter.headers or ()}
+        headers = dict(letter.headers or ())
         assert any(str(json.loads(letter.value or b"")).encode() == value for value in headers.values())
 
 

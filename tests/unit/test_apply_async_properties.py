@@ -1,4 +1,4 @@
-"""Random calls, failures, retries, capacities, commits and crashes: each record has its result once, in the promised order."""
+"""Random calls, failures, retries, commits and crashes: each record has its result once, in the promised order."""
 
 import asyncio
 import json
