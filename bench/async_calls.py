@@ -47,7 +47,7 @@ def run(chosen: argparse.Namespace, capacity: int, *, ordered: bool) -> float:
     seconds = time.perf_counter() - begun
     if results != chosen.records:
         raise RuntimeError(f"{chosen.records} records had {results} results")
-    return chosen.records / seconds
+    return float(chosen.records / seconds)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Asks an HTTP service for the customer of each order, with many requests at once.
 
-The service is the one at CUSTOMERS_URL: `GET /customers/7` returns JSON, such as {"name": "Ann"}. To try it without one, leave
-CUSTOMERS_URL out. Orders are read from `orders`, such as {"order": 1, "customer": 7}, and written to `enriched-orders`. A
-customer who cannot be found in time is left open.
+The service is the one at CUSTOMERS_URL: `GET /customers/7` returns JSON, such as {"name": "Ann"}. To try it without one,
+leave CUSTOMERS_URL out. Orders are read from `orders`, such as {"order": 1, "customer": 7}, and written to
+`enriched-orders`. A customer who cannot be found in time is left open.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 CUSTOMERS_URL=http://localhost:8000 python examples/enriched_orders.py
 """
