@@ -396,6 +396,19 @@ def test_no_offset_behind_a_failed_record_is_committed(processing_mode: str) -> 
     assert sorted(value or b"" for value in writer.values) == [b"0", b"1", b"3", b"4"]
 
 
+def test_a_failure_between_two_records_commits_nothing() -> None:
+    """With a capacity of one, a result is passed on while the next record is processed."""
+    stage, writer = Stage(), Writer()
+    stage.sdf.apply_async(refuse_odd, timeout=LONG, capacity=1).to_topic(stage.out)
+    tasks = TaskExecutor(completed(stage.app), writer)
+    report = Process(tasks, stage.app.config.processing_mode).run([numbers(5)], BatchContext())
+    tasks.close()
+    assert report.failure is not None
+    assert report.failure.offset == 1
+    assert all(done.end == 0 for done in report.ranges.values())
+    assert writer.values == [b"0"]
+
+
 @pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError(), TimeoutError("own")])
 def test_what_else_a_call_may_raise(raised: BaseException) -> None:
     async def call(value: Any) -> Any:
