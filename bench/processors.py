@@ -27,7 +27,7 @@ from streamrt.state.base import Transaction
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
-from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, compose_stream
+from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, compose_stream
 
 CASES = ("apply", "map", "timers")
 _IDENTITY = StoreIdentity("bench", "in", 0, "store", None, None, 1)
@@ -189,6 +189,10 @@ class Bench:
     def partition_sender(self, topic: Any) -> tuple[PartitionSender, int]:
         """Drop outputs."""
         return lambda value, key, timestamp, headers, partition: None, 1
+
+    def asynchronous(self, node: Node, calls: AsyncCalls) -> RecordHandler:
+        """Drop records."""
+        return _nothing
 
     def sink(self, sink: Any) -> RecordHandler:
         """Drop outputs."""

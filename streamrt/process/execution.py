@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, ClassVar, Final, cast
 
+from streamrt.operators.endings import Endings
 from streamrt.process.context import Call, Context, TaskContext, TimeDomain, TimerContext
-from streamrt.process.endings import Endings
 from streamrt.process.function import TimedFunction
 from streamrt.records import Headers, Tick
 from streamrt.state.process import ProcessTransaction

@@ -5,6 +5,7 @@ from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
 from streamrt.topology.metrics import Measured, MetricId, Metrics, merged
 from streamrt.topology.node import (
+    AsyncCalls,
     ExchangeOperator,
     MergeOperator,
     Node,
@@ -24,6 +25,7 @@ from streamrt.topology.task_access import TaskAccess
 from streamrt.topology.task_id import TaskId
 
 __all__ = [
+    "AsyncCalls",
     "ExchangeOperator",
     "Measured",
     "MergeOperator",

@@ -160,7 +160,7 @@ def test_broadcasts_measure_in_each_partition_and_know_their_task() -> None:
         driver.pipe(orders, 1, key="k", timestamp=20, partition=2)
         driver.pipe(orders, 2, key="k", timestamp=30, partition=2)
         assert [output[0] for output in driver.outputs()] == [[1, {7: 2}, 3], [2, {7: 2}, 3], [2, 1]]
-        assert driver.metrics("process_rules") == {"rules": 3, "rule": 7, "records": 2, "timers": 1}
+        assert driver.metrics("process_rules.--broadcast") == {"rules": 3, "rule": 7, "records": 2, "timers": 1}
 
 
 def test_names_are_bounded_and_checked() -> None:
