@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from streamrt import Application, StreamingDataFrame, Topic
@@ -51,10 +52,10 @@ class Double(BaseLookup[BaseField]):
             value[column] = 2 * value["n"]
 
 
-def count(value: dict[str, Any], state: State) -> dict[str, Any]:
-    """Number the records of a key."""
-    seen: int = state.get("seen", 0) + 1
-    state.set("seen", seen)
+def count(name: str, value: dict[str, Any], state: State) -> dict[str, Any]:
+    """Number the records of a key; each pair by itself, since results of asynchronous calls come when they come."""
+    seen: int = state.get(name, 0) + 1
+    state.set(name, seen)
     return {**value, "seen": seen}
 
 
@@ -98,7 +99,7 @@ OPERATORS: dict[str, Operator] = {
     "sink": lambda frame, around: sunk(frame, around.sink),
     "to_topic": lambda frame, around: frame.apply(dict).to_topic(around.aside),
     "group_by": lambda frame, around: frame.group_by("g", name=around.name),
-    "state": lambda frame, around: frame.apply(count, stateful=True),
+    "state": lambda frame, around: frame.apply(partial(count, around.name), stateful=True),
     "tumbling": lambda frame, around: windowed(frame.tumbling_window(10, name=around.name), final=True),
     "hopping": lambda frame, around: windowed(frame.hopping_window(20, 10, name=around.name)),
     "sliding": lambda frame, around: windowed(frame.sliding_window(20, name=around.name)),
