@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
-from streamrt.dataframe import grouping, joining, processing, reducing, windowing
+from streamrt.dataframe import assigning, grouping, joining, processing, reducing, windowing
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
@@ -450,6 +450,8 @@ class StreamingDataFrame:
     tumbling_count_window = windowing.tumbling_count_window
     hopping_count_window = windowing.hopping_count_window
     sliding_count_window = windowing.sliding_count_window
+    window = assigning.window
+    global_window = assigning.global_window
 
     # -- Other dataframes, and data outside Kafka: see `streamrt.dataframe.joining` ----------------------------------
 
