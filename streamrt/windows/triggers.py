@@ -202,14 +202,19 @@ class _ContinuousTrigger(Trigger):
     def _first(self, time: int, window: Window, ctx: TriggerContext) -> None:
         """Register the first timer of a window."""
         if ctx.state.get("next") is None:
-            self._next(time - time % self.interval, window, ctx)  # type: ignore[operator]
+            interval: Any = self.interval
+            # The last millisecond of the window may be a multiple itself.
+            self._wait(min(time - time % interval + interval, window.max_timestamp), ctx)
 
     def _next(self, time: int, window: Window, ctx: TriggerContext) -> None:
         following: int = time + self.interval  # type: ignore[operator]
         if time < window.max_timestamp < following:
             following = window.max_timestamp
-        ctx.state.set("next", following)
-        self._register(following, ctx)
+        self._wait(following, ctx)
+
+    def _wait(self, time: int, ctx: TriggerContext) -> None:
+        ctx.state.set("next", time)
+        self._register(time, ctx)
 
     @abc.abstractmethod
     def _register(self, time: int, ctx: TriggerContext) -> None:

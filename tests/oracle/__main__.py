@@ -14,7 +14,7 @@ from tests.oracle.recorded import FOLDER, NUMBERS, record
 
 Case = dict[str, Any]
 
-COUNTS = {"process": 2_500, "final": 2_500, "counted": 1_000}
+COUNTS = {"process": 2_500, "final": 2_500, "counted": 1_000, "triggered": 3_000, "timed": 500}
 """How many cases of each kind."""
 
 

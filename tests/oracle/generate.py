@@ -84,20 +84,21 @@ def _process(draw: random.Random) -> Case:
     if len(set(actions.processing_times)) < len(actions.processing_times):
         timers = {time: found for time, found in timers.items() if int(time) >= PROCESSING_TIMES}
     steps: list[list[Any]] = []
-    now, clock = 0, _LONG_AGO
+    now, clock, delay = 0, _LONG_AGO, draw.choice([0, 0, 1, 10])
     for _ in range(draw.randrange(4, 12)):
         chance = draw.random()
         if chance < 0.12:
-            now += draw.randrange(40)
+            now = max(now, draw.choice([now + draw.randrange(40), *actions.processing_times]))
             steps.append(["p", now])
-        elif chance < 0.24:
-            clock += draw.randrange(1, 50)
+        elif chance < 0.3:
+            # To any time, to that of a timer, or to 1 ms later, when it fires.
+            clock = max(clock, draw.choice([clock + 30, *actions.event_times]) + delay + draw.randrange(2))
             steps.append(["c", clock])
         else:
             timestamp = max(_LONG_AGO, clock + draw.randrange(-30, 40))
             clock = max(clock, timestamp)
             steps.append(["e", draw.choice("aab"), timestamp, actions.some(draw.randrange(1, 5))])
-    return {"delay": draw.choice([0, 0, 1, 10]), "timers": timers, "steps": steps}
+    return {"delay": delay, "timers": timers, "steps": steps}
 
 
 # -- Windows -----------------------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def _timed(draw: random.Random) -> Case:
             steps.append(["e", draw.choice("aab"), _LONG_AGO + draw.randrange(50), draw.randrange(1, 30)])
     return {
         "assigner": draw.choice([["tumbling-processing", size, 0], ["session-processing", size]]),
-        "trigger": draw.choice([["processing"], ["processing"], ["count", 2], ["purging", ["processing"]]]),
+        "trigger": draw.choice([["processing"], ["own", 3], _trigger(draw, processing=True)]),
         "lateness": 0,
         "delay": 0,
         "function": draw.choice(["process", "aggregate"]),

@@ -64,10 +64,9 @@ class Operator:
         self.watermark = max(self.watermark, watermark)
         return self._fire_due(EVENT, self.watermark)
 
-    def pass_time(self, now: int) -> list[tuple[int, tuple[str, Any]]]:
-        """Let processing time pass."""
-        self.now = now
-        return self._fire_due(PROCESSING, now)
+    def pass_time(self, bound: int) -> list[tuple[int, tuple[str, Any]]]:
+        """Fire timers of processing time up to a time."""
+        return self._fire_due(PROCESSING, bound)
 
     def close(self) -> None:
         self._closed()

@@ -8,7 +8,30 @@ from typing import Any, Literal
 
 from streamrt import Context, ProcessFunction, StreamingDataFrame, TimerContext
 from streamrt.testing import TopologyTestDriver
-from streamrt.windows import Mean
+from streamrt.windows import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    EventTimeSessions,
+    EventTimeTrigger,
+    GlobalWindows,
+    Mean,
+    MergeContext,
+    NeverTrigger,
+    ProcessingTimeSessions,
+    ProcessingTimeTrigger,
+    ProcessWindowFunction,
+    PurgingTrigger,
+    SlidingEventTimeWindows,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    Window,
+    WindowAssigner,
+    WindowContext,
+)
 from tests.oracle.actions import in_the_past, play
 from tests.unit.apps import application
 
@@ -183,8 +206,112 @@ def _counted(sdf: StreamingDataFrame, case: Case, clock: Clock, found: list[Any]
     _gather(frame, found, lambda value, key, timestamp: ["main", key, value["value"]])
 
 
+# -- Windows with triggers ---------------------------------------------------------------------------------------------
+
+_MERGING = ("session", "dynamic", "session-processing")
+
+
+def _assigner(name: str, *options: int) -> WindowAssigner:
+    if name == "dynamic":
+        return EventTimeSessions(lambda value: 1 + value % options[0])
+    made: WindowAssigner = {
+        "tumbling": TumblingEventTimeWindows,
+        "sliding": SlidingEventTimeWindows,
+        "session": EventTimeSessions,
+        "global": GlobalWindows,
+        "tumbling-processing": TumblingProcessingTimeWindows,
+        "session-processing": ProcessingTimeSessions,
+    }[name](*options)
+    return made
+
+
+def _trigger(assigner: str, name: str, *options: Any) -> Trigger:
+    if name == "purging":
+        return PurgingTrigger(_trigger(assigner, *options[0]))
+    if name == "own":
+        return _Own(*options, timers=assigner != "global")
+    made: Trigger = {
+        "event": EventTimeTrigger,
+        "processing": ProcessingTimeTrigger,
+        "count": CountTrigger,
+        "continuous": ContinuousEventTimeTrigger,
+        "continuous-processing": ContinuousProcessingTimeTrigger,
+        "never": NeverTrigger,
+    }[name](*options)
+    return made
+
+
+class _Results(ProcessWindowFunction):
+    """Puts out the bounds and elements of a window, the watermark, and how often it has been called."""
+
+    def __init__(self, assigner: str, aggregated: bool) -> None:
+        self._assigner = assigner
+        self._aggregated = aggregated
+
+    def process(self, key: Any, ctx: WindowContext, elements: list[Any]) -> Iterator[Any]:
+        values = elements[0] if self._aggregated else elements
+        bounds = [0, 0] if self._assigner == "global" else [ctx.window.start, ctx.window.end]
+        total = ctx.global_state.get("total", 0) + 1
+        ctx.global_state.set("total", total)
+        calls = 0
+        if self._assigner not in _MERGING:
+            calls = ctx.window_state.get("calls", 0) + 1
+            ctx.window_state.set("calls", calls)
+        yield [*bounds, values, ctx.current_watermark, calls, total]
+
+
+class _Own(Trigger):
+    """A user's trigger with state: see `tests.oracle.flink` for the same one."""
+
+    def __init__(self, limit: int, *, timers: bool) -> None:
+        self._limit = limit
+        self._timers = timers
+
+    def on_element(self, value: Any, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        seen = ctx.state.get("seen", 0) + 1
+        ctx.state.set("seen", seen)
+        if value % 7 == 0:
+            return TriggerResult.PURGE
+        if seen >= self._limit:
+            ctx.state.delete("seen")
+            return TriggerResult.FIRE_AND_PURGE if value % 2 else TriggerResult.FIRE
+        if self._timers:
+            ctx.register_event_time_timer(window.end + 2)
+            if value % 5 == 0:
+                ctx.delete_event_time_timer(window.end + 2)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE if time == window.end + 2 else TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
+        merged = sum(state.get("seen", 0) for state in ctx.merged_states)
+        if merged:
+            ctx.state.set("seen", ctx.state.get("seen", 0) + merged)
+        ctx.register_event_time_timer(window.end + 2)
+
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
+        if self._timers:
+            ctx.delete_event_time_timer(window.end + 2)
+
+
+def _triggered(sdf: StreamingDataFrame, case: Case, clock: Clock, found: list[Any]) -> None:
+    assigner, *_ = case["assigner"]
+    definition: Any = sdf.window(_assigner(*case["assigner"]), grace_ms=timedelta(milliseconds=case["lateness"]))
+    aggregated = case["function"] == "aggregate"
+    if aggregated:
+        definition = definition.reduce(_append, lambda value: [value], lambda one, other: [*one, *other])
+    window = definition.process(_Results(assigner, aggregated))
+    frame = window.trigger(_trigger(assigner, *case["trigger"]), closing_strategy=clock)
+    _gather(frame, found, lambda value, key, timestamp: ["main", key, *value])
+    if case["kind"] == "triggered":
+        _gather(frame.side_output("late"), found, lambda value, key, timestamp: ["late", key, value])
+
+
 _BUILD: dict[str, Callable[[StreamingDataFrame, Case, Clock, list[Any]], None]] = {
     "process": _process,
     "final": _final,
     "counted": _counted,
+    "triggered": _triggered,
+    "timed": _triggered,
 }

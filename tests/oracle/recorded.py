@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["FOLDER", "NUMBERS", "load", "record"]
 
 FOLDER = Path(__file__).parent / "cases"
-NUMBERS = {"process": 120, "final": 90, "counted": 30}
+NUMBERS = {"process": 120, "final": 90, "counted": 30, "triggered": 150, "timed": 30}
 """How many cases of each kind are recorded."""
 
 Case = dict[str, Any]
