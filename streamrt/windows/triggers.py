@@ -202,19 +202,16 @@ class _ContinuousTrigger(Trigger):
     def _first(self, time: int, window: Window, ctx: TriggerContext) -> None:
         """Register the first timer of a window."""
         if ctx.state.get("next") is None:
-            interval: Any = self.interval
-            # The last millisecond of the window may be a multiple itself.
-            self._wait(min(time - time % interval + interval, window.max_timestamp), ctx)
+            # The last millisecond of the window may be a multiple itself, and no other one comes after it.
+            multiple = time - time % self.interval  # type: ignore[operator]
+            self._next(min(multiple, window.max_timestamp - 1), window, ctx)
 
     def _next(self, time: int, window: Window, ctx: TriggerContext) -> None:
         following: int = time + self.interval  # type: ignore[operator]
         if time < window.max_timestamp < following:
             following = window.max_timestamp
-        self._wait(following, ctx)
-
-    def _wait(self, time: int, ctx: TriggerContext) -> None:
-        ctx.state.set("next", time)
-        self._register(time, ctx)
+        ctx.state.set("next", following)
+        self._register(following, ctx)
 
     @abc.abstractmethod
     def _register(self, time: int, ctx: TriggerContext) -> None:
