@@ -24,12 +24,15 @@ STATE := $(wildcard tests/spark/test_state_*.py tests/spark/test_run.py)
 LANE_state := $(STATE) -m "not programs"
 LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
 SLOWEST := 10
+# PyFlink, for `make oracle`.
+ORACLE := build/oracle
+FLINK := 2.3.0
 # The names that are public, by module.
 PUBLIC := streamrt streamrt.connectors streamrt.connectors.sinks streamrt.connectors.sources $(addprefix streamrt.,errors joins kafka \
     models serializers state testing.driver testing.kafka testing.connectors testing.serializers testing.stores windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo api test test-long archives servers lint types bench lock jars clean
+.PHONY: help demo api test test-long oracle archives servers lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
@@ -67,6 +70,10 @@ lane-%:
 
 test-long: jars  ## Run tests with more cases, more kills and more time.
 	@STREAMRT_LONG_TESTS=1 $(BIN)/python -m pytest tests/unit tests/sim tests/kafka/test_schema_registry.py tests/connectors tests/spark
+
+# PyFlink pins other versions of what Spark's client needs, so it has an environment of its own.
+oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions and windows with PyFlink's operators.
+	@$(BIN)/python -m tests.oracle --flink $(ORACLE)/bin/python
 
 # Programs that connectors write to and read from, where the system's package manager can install them.
 servers: $(VENV)/.installed
@@ -132,6 +139,14 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
 	@$(PIP) install --quiet --require-hashes --no-deps -r $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(ORACLE)/.installed:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null \
+	    || { echo "PyFlink needs Python 3.10, 3.11 or 3.12: name one, as in: make oracle PYTHON=python3.12" >&2; exit 1; }
+	@echo "Installing PyFlink into $(ORACLE): some 600 MB, a few minutes"
+	@$(PYTHON) -m venv $(ORACLE)
+	@$(ORACLE)/bin/python -m pip --disable-pip-version-check install --quiet apache-flink==$(FLINK)
 	@touch $@
 
 $(VENV)/.installed-demo: requirements-demo.txt requirements.lock pyproject.toml | $(BIN)/python

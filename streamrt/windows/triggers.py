@@ -202,7 +202,9 @@ class _ContinuousTrigger(Trigger):
     def _first(self, time: int, window: Window, ctx: TriggerContext) -> None:
         """Register the first timer of a window."""
         if ctx.state.get("next") is None:
-            self._next(time - time % self.interval, window, ctx)  # type: ignore[operator]
+            # The last millisecond of the window may be a multiple itself, and no other one comes after it.
+            multiple = time - time % self.interval  # type: ignore[operator]
+            self._next(min(multiple, window.max_timestamp - 1), window, ctx)
 
     def _next(self, time: int, window: Window, ctx: TriggerContext) -> None:
         following: int = time + self.interval  # type: ignore[operator]

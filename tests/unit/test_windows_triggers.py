@@ -176,6 +176,18 @@ def test_early_results(clock: Any) -> None:
 
 
 @CLOCKS
+def test_a_continuous_trigger_ends_with_the_window_whose_last_millisecond_is_a_multiple(clock: Any) -> None:
+    play = Play(
+        lambda sdf: (
+            sdf.tumbling_window(timedelta(milliseconds=10), grace_ms=timedelta(milliseconds=20))
+            .collect()
+            .trigger(ContinuousEventTimeTrigger(3), closing_strategy=clock)
+        )
+    )
+    assert values(play.pipe(*numbers(9, 28))) == [[9]]
+
+
+@CLOCKS
 def test_hopping_windows_late_for_some(clock: Any) -> None:
     told: list[Any] = []
 

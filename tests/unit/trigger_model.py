@@ -219,7 +219,8 @@ class Model:
             self.register("processing", key, bounds, last)
         if name in ("continuous", "continuous_processing") and "next" not in pane.memory:
             time = timestamp if name == "continuous" else self.now
-            self.following(name, key, bounds, pane, time - time % argument, argument)
+            begun = time - time % argument
+            self.following(name, key, bounds, pane, begun, min(argument, last - begun))
         if name == "count":
             pane.memory["count"] = pane.memory.get("count", 0) + 1
             if pane.memory["count"] >= argument:

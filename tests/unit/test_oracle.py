@@ -1,0 +1,23 @@
+"""Recorded cases of PyFlink's operators, which StreamRT answers in the same way: see `tests.oracle`."""
+
+import json
+
+import pytest
+
+from tests.oracle.compare import expected, plain
+from tests.oracle.ours import run
+from tests.oracle.recorded import NUMBERS, load
+from tests.support import LONG, PROCESSING_MODES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_streamrt_puts_out_what_pyflink_did(kind: str, processing_mode: str) -> None:
+    cases = list(load(kind))
+    assert len(cases) == NUMBERS[kind]
+    if not LONG:
+        # Operators are the same in both modes.
+        cases = cases[PROCESSING_MODES.index(processing_mode) :: len(PROCESSING_MODES)]
+    for case, flink in cases:
+        found = plain(case, json.loads(json.dumps(run(case))))
+        assert found == expected(case, flink), case
