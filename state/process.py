@@ -31,12 +31,15 @@ class ProcessTransaction(StoreTransaction):
 
     Attributes:
         event_time: event time in milliseconds, or a number below all timestamps.
+        others: the watermark of all other partitions, or a number below all timestamps.
+        lag_ms: how far the watermark of this partition is behind stream time; None if `marked` has it.
+        marked: the watermark of this partition if a generator makes it; None before the first one in this transaction.
         delay_ms: how much later than its time a timer is due; None if ticks do not fire timers of event time.
         event_timers: timers of event time.
         processing_timers: timers of processing time.
     """
 
-    __slots__ = ("delay_ms", "event_time", "event_timers", "processing_timers")
+    __slots__ = ("delay_ms", "event_time", "event_timers", "lag_ms", "marked", "others", "processing_timers")
 
     timed: ClassVar[bool] = True
 
@@ -48,6 +51,9 @@ class ProcessTransaction(StoreTransaction):
         expiry_clock = self.expiry_clock(partition.stamp)
         self.clock = BEFORE_ALL if expiry_clock is None else expiry_clock
         self.delay_ms: int | None = None
+        self.lag_ms: int | None = 0
+        self.marked: int | None = None
+        self.others = BEFORE_ALL
         kept: Any = (None, None) if self._cache is None else self._cache
         self._cache = None
         self.event_timers = Timers(partition, EVENT_TIME, kept[0])
@@ -68,6 +74,12 @@ class ProcessTransaction(StoreTransaction):
     @property
     def observed_time(self) -> int | None:  # noqa: D102
         return None if self.clock == BEFORE_ALL else self.clock
+
+    @property
+    def own_watermark(self) -> int | None:  # noqa: D102
+        if self.lag_ms is None:
+            return self.marked
+        return None if self.clock == BEFORE_ALL else max(0, self.clock - self.lag_ms) if self.lag_ms else self.clock
 
     @property
     def next_deadline(self) -> int | None:  # noqa: D102

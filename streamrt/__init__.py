@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamrt.runtime.driver.restart import RestartPolicy
     from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
     from streamrt.state import RocksDBOptions, State
-    from streamrt.topics import DeadLetters, Topic
+    from streamrt.topics import DeadLetters, Topic, WatermarkStrategy
     from streamrt.tracing import Tracing
 
 __version__ = "0.1.0"
@@ -45,6 +45,7 @@ _HOMES = {
     "Topic": "streamrt.topics",
     "TopicConfig": "streamrt.kafka",
     "Tracing": "streamrt.tracing",
+    "WatermarkStrategy": "streamrt.topics",
     "message_context": "streamrt.context",
     "set_message_context": "streamrt.context",
 }
@@ -71,6 +72,7 @@ __all__ = [
     "Topic",
     "TopicConfig",
     "Tracing",
+    "WatermarkStrategy",
     "message_context",
     "set_message_context",
 ]

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, TypeVar, cast, get_args
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
+from streamrt.dataframe.clocks import Clock, WindowClock
 from streamrt.errors import ArgumentValueError, InvalidOperationError, UnfinishedWindowError, argument_error
-from streamrt.operators.durations import milliseconds
-from streamrt.topology import WatermarkStrategy, WhenAllIdle
+from streamrt.topology import WhenAllIdle
 from streamrt.windows import (
     Aggregator,
     Collect,
@@ -28,12 +28,11 @@ from streamrt.windows import (
     Sum,
 )
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.closing import Closing, ClosingStrategy, TimeWindowOperator, WindowOperator
+from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.session import SessionWindow
 
 __all__ = ["CountWindow", "CountWindowDefinition", "TimeWindow", "TimeWindowDefinition"]
 
-_IDLE_TIMEOUT_MS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 _NOT_EMITTED = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
@@ -44,8 +43,9 @@ F = TypeVar("F")
 # The product of a definition: an object with `current()` and `final()`.
 W = TypeVar("W")
 
-AddWindow = Callable[[str, WindowOperator], F]
-"""Function of the name of a store and the operator of a window; adds it to a dataframe, and returns the new frame."""
+AddWindow = Callable[..., F]
+"""Function of the name of a store, the operator of a window and its clock, if it may have one; adds it to a dataframe, and
+returns the new frame."""
 
 
 def _unfinished(advice: str) -> Callable[[type[T]], type[T]]:
@@ -231,7 +231,7 @@ class TimeWindow(Generic[F]):
 
     def final(
         self,
-        closing_strategy: ClosingStrategy = "key",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
@@ -246,7 +246,8 @@ class TimeWindow(Generic[F]):
                 the last windows of a key wait for its next record. "partition": the highest event time of all records
                 that reach the window in the partition. "watermark": event time of the whole stream, which is the lowest
                 among the highest event times of all partitions. Idle partitions are left out after a timeout, and while
-                all are idle, time advances with the wall clock; so all windows close.
+                all are idle, time advances with the wall clock; so all windows close. A `WatermarkStrategy` is the same
+                with other rules. By default the watermark strategy of the topic, or else "key".
             idle_timeout_ms: for "watermark": time without records after which a partition counts as idle, in
                 milliseconds or as a timedelta; 10 seconds by default. Not allowed with other strategies.
             when_all_idle: for "watermark": behaviour of event time while all partitions are idle. "advance", the
@@ -270,7 +271,7 @@ class TimeWindow(Generic[F]):
 
     def current(
         self,
-        closing_strategy: ClosingStrategy = "key",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
@@ -302,12 +303,12 @@ class TimeWindow(Generic[F]):
     def _add(
         self,
         final: bool,
-        strategy: ClosingStrategy,
+        clock: Clock | None,
         idle_timeout_ms: int | timedelta | None,
         when_all_idle: WhenAllIdle | None,
     ) -> F:
-        closing = Closing(strategy, _watermark(strategy, idle_timeout_ms, when_all_idle))
-        return self._add_window(self._store, replace(self._operator, final=final, closing=closing))
+        chosen = WindowClock(clock, idle_timeout_ms, when_all_idle)
+        return self._add_window(self._store, replace(self._operator, final=final), chosen)
 
 
 @_unfinished(_NOT_EMITTED)
@@ -344,29 +345,6 @@ class CountWindow(Generic[F]):
         """
         _refuse_collectors(self._operator)
         return self._add_window(self._store, replace(self._operator, final=False))
-
-
-def _watermark(
-    strategy: ClosingStrategy, idle_timeout_ms: int | timedelta | None, when_all_idle: WhenAllIdle | None
-) -> WatermarkStrategy | None:
-    """Return the watermark strategy, if windows close by watermark."""
-    if strategy != "watermark":
-        for name, given in (("idle_timeout_ms", idle_timeout_ms), ("when_all_idle", when_all_idle)):
-            if given is not None:
-                raise ArgumentValueError(
-                    f"{name}={given!r} has no effect with closing_strategy={strategy!r}: only "
-                    "closing_strategy='watermark' waits for partitions"
-                )
-        return None
-    if when_all_idle not in (None, *get_args(WhenAllIdle)):
-        raise argument_error(
-            f"when_all_idle={when_all_idle!r}: it must be 'advance' (event time advances with the wall clock) or "
-            "'hold' (event time waits for the next record)",
-            of_type=isinstance(when_all_idle, str),
-        )
-    given = _IDLE_TIMEOUT_MS if idle_timeout_ms is None else idle_timeout_ms
-    idle = milliseconds("idle_timeout_ms=...", given, least=1)
-    return WatermarkStrategy(idle, when_all_idle or "advance")
 
 
 def _refuse_collectors(operator: WindowOperator) -> None:

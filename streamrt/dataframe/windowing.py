@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamrt.dataframe.branch import Frame
+from streamrt.dataframe.clocks import WindowClock
 from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWindowDefinition
 from streamrt.errors import ArgumentValueError, argument_error
 from streamrt.operators.durations import milliseconds
@@ -17,7 +18,7 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.closing import WindowOperator
+from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.fixed import FixedWindow, Trigger
 from streamrt.windows.late import OnLate
@@ -279,13 +280,16 @@ def sliding_count_window(self: F, count: int, name: str | None = None) -> CountW
     return CountWindowDefinition(partial(_add_window, self), "sliding_count_window", _counted(size, 1), name)
 
 
-def _add_window(frame: F, store: str, operator: WindowOperator) -> F:
+def _add_window(frame: F, store: str, operator: WindowOperator, clock: WindowClock | None = None) -> F:
     """Add a window.
 
     Raises:
-        InvalidOperationError: if the dataframe already has a window with the same store.
+        ConfigurationError: if the clock is invalid.
+        InvalidOperationError: if the dataframe already has a window with the same store, or cannot have the clock.
     """
     branch = frame._branch
+    if clock is not None and isinstance(operator, TimeWindowOperator):
+        operator = replace(operator, closing=clock.closing(branch))
     store = branch.own_store(store, "a window", "tumbling_window(..., name='...')")
     return frame._with(branch.add(replace(operator, store=branch.store(store, TimedTransaction))))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, ClassVar, Final, cast
 
-from streamrt.process.context import Call, Context, TaskContext, TimeDomain, TimerContext
+from streamrt.process.context import BEFORE_ALL, Call, Context, TaskContext, TimeDomain, TimerContext
 from streamrt.process.function import ProcessFunction
 from streamrt.records import Headers, Tick
 from streamrt.state.process import ProcessTransaction
@@ -89,6 +89,7 @@ class _Execution:
         self._store = operator.store.name
         self._topics = operator.topics
         self._by_partition = operator.watermark is None
+        self._strategy = operator.watermark
         self._delay = operator.delay_ms
         self._running = cast("Callable[[], ProcessTransaction]", context.store(operator.store))
         self._begin_portion = context.begin_portion
@@ -110,10 +111,14 @@ class _Execution:
     def _process_of(self, node: Node) -> RecordHandler:
         function, call, running, child = self._function, self._call, self._running, self._child
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
+        strategy = WatermarkStrategy() if self._strategy is None else self._strategy
+        lag, marks = strategy.out_of_orderness_ms, None if strategy.generator is None else strategy.marks()
 
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if not self._opened:
                 self._open()
+            # A generator is first: if it fails, the record has no effect.
+            mark = timestamp - lag if marks is None else marks(value, timestamp)
             transaction = running()
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
@@ -132,7 +137,12 @@ class _Execution:
                 if timestamp > time:
                     transaction.event_time = time = timestamp
                 if has_timers and transaction.event_timers.due_from <= time - delay:
-                    self._fire(transaction, transaction.event_timers, time - delay, TimeDomain.EVENT_TIME)
+                    self._fire_due(transaction)
+            elif mark > transaction.event_time:
+                if marks is not None and (transaction.marked is None or mark > transaction.marked):
+                    transaction.marked = mark
+                if self._reach(transaction, mark) and has_timers:
+                    self._fire_due(transaction)
 
         return process
 
@@ -142,11 +152,36 @@ class _Execution:
             self._open()
         transaction = self._running()
         if not self._by_partition:
-            transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, -(1 << 63)))
+            self._hear(transaction, moment)
         if self._call.has_timers:
             bound = transaction.event_time - self._delay
             if self._fire(transaction, transaction.event_timers, bound, TimeDomain.EVENT_TIME):
                 self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
+
+    def _hear(self, transaction: ProcessTransaction, moment: Tick) -> None:
+        """Move event time to what a tick reports."""
+        others = moment.others.get(self._store)
+        if others is not None:
+            transaction.others = others
+            own = transaction.own_watermark
+            if own is not None:
+                self._reach(transaction, own)
+        transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, BEFORE_ALL))
+
+    @staticmethod
+    def _reach(transaction: ProcessTransaction, own: int) -> bool:
+        """Move event time to the own watermark, as far as the other partitions have come; return whether it has moved."""
+        # Event times begin at 0; out_of_orderness may be longer than the time since then.
+        time = min(max(own, 0), transaction.others)
+        moves = time > transaction.event_time
+        if moves:
+            transaction.event_time = time
+        return moves
+
+    def _fire_due(self, transaction: ProcessTransaction) -> None:
+        bound = transaction.event_time - self._delay
+        if transaction.event_timers.due_from <= bound:
+            self._fire(transaction, transaction.event_timers, bound, TimeDomain.EVENT_TIME)
 
     def _fire(self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain) -> bool:
         """Fire the timers that are due, in the order of their times; return False if the portion is over before.

@@ -12,7 +12,10 @@ class Tick:
         now: wall clock in milliseconds since the Unix epoch.
         watermarks: stream-wide watermark, as event time in milliseconds, by name of each store that uses watermarks; a
             store without one yet is missing.
+        others: the watermark of all other partitions alone, in the same form; a number above all times if none counts. A
+            store for which it is unknown is missing.
     """
 
     now: int
     watermarks: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, int] = field(default_factory=dict)

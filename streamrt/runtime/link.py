@@ -231,10 +231,12 @@ class Time:
     Attributes:
         watermarks: watermarks in milliseconds, by task and store.
         due: tasks with due work.
+        others: the watermarks of all other partitions alone: see `Tick`.
     """
 
     watermarks: Mapping[TaskId, Mapping[str, int]]
     due: frozenset[TaskId]
+    others: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ _GONE_S = 30.0
 _NEVER = float("-inf")
 
 
+_Times = Mapping[TaskId, Mapping[str, int]]
+
+
 @dataclass(eq=False)
 class WorkerHandle:
     """State of one slot's task.
@@ -75,7 +78,7 @@ class WorkerHandle:
         opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
-        watermarks: the last watermarks sent to it.
+        times: the last watermarks sent to it, and those of all other partitions.
         reminded: time of the last message to it that tasks are due.
         told: number of the last wish that was sent to it.
         settled: number of the last wish that it has fulfilled.
@@ -96,7 +99,7 @@ class WorkerHandle:
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
-    watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    times: tuple[_Times, _Times] = field(default_factory=lambda: ({}, {}))
     reminded: dict[TaskId, float] = field(default_factory=dict)
     told: int = 0
     settled: int = 0
@@ -109,7 +112,7 @@ class WorkerHandle:
         self.ended, self.lost_at = False, None
         self.question, self.generation, self.holds = None, 0, frozenset()
         self.quiet = self.opened = False
-        self.watermarks, self.reminded = {}, {}
+        self.times, self.reminded = ({}, {}), {}
         self.told = self.settled = 0
 
 
@@ -297,8 +300,9 @@ class ResidentCoordinator:
                 return
             event_time.elapse(self._clock.step(now))
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
+            others = event_time.others()
             for slot in self._slots.values():
-                self._tell_time(slot, watermarks, due, now)
+                self._tell_time(slot, Time(watermarks, frozenset(due), others), now)
             self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
@@ -561,16 +565,17 @@ class ResidentCoordinator:
     def _tell_time(
         self,
         slot: WorkerHandle,
-        watermarks: Mapping[TaskId, Mapping[str, int]],
-        due: Iterable[TaskId],
+        known: Time,
         now: float,
     ) -> None:
+        """Send a slot what concerns its tasks of the time of the whole application, if it is new."""
         own = self._tasks(slot.positions)
         # A task that was due and has not answered may have dropped its work: remind it.
-        new = {task for task in own.intersection(due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
-        marks = {task: watermarks[task] for task in own if task in watermarks}
-        if slot.link is None or not (new or marks != slot.watermarks):
+        new = {task for task in own.intersection(known.due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
+        marks = {task: known.watermarks[task] for task in own if task in known.watermarks}
+        others = {task: known.others[task] for task in own if task in known.others}
+        if slot.link is None or not (new or (marks, others) != slot.times):
             return
-        slot.watermarks = marks
+        slot.times = marks, others
         slot.reminded.update(dict.fromkeys(new, now))
-        slot.link.send(Time(marks, frozenset(new)))
+        slot.link.send(Time(marks, frozenset(new), others))

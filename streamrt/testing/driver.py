@@ -469,7 +469,11 @@ class TopologyTestDriver:
 
     def _context(self) -> BatchContext:
         return BatchContext(
-            defaultdict(int, self._positions), _SLICE_S, now=self._now, watermarks=self._event_time.watermarks()
+            defaultdict(int, self._positions),
+            _SLICE_S,
+            now=self._now,
+            watermarks=self._event_time.watermarks(),
+            others=self._event_time.others(),
         )
 
     def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:

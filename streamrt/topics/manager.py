@@ -25,6 +25,7 @@ from streamrt.topics.internal import (
 )
 from streamrt.topics.settings import declared_config, refuse_different_counts, warn_of_differences
 from streamrt.topics.topic import TimestampExtractor, Topic
+from streamrt.topics.watermarks import WatermarkStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,7 @@ class TopicManager:
         key_serializer: SerializerType = "bytes",
         config: TopicConfig | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
     ) -> Topic:
         """Declare a topic.
 
@@ -147,21 +149,15 @@ class TopicManager:
             key_serializer: name of a serializer, or an object.
             config: settings in the cluster; by default those of `topic_config()`.
             timestamp_extractor: function that replaces the broker's timestamp of records.
+            watermark_strategy: event time of windows and process functions below, unless they choose one.
 
         Raises:
             ConfigurationError: if the name is invalid, a serializer is unknown, or the topic was declared before with
                 different settings in the cluster.
         """
+        serializers = (value_deserializer, key_deserializer, value_serializer, key_serializer)
         return self.register(
-            Topic(
-                name,
-                config,
-                value_deserializer=value_deserializer,
-                key_deserializer=key_deserializer,
-                value_serializer=value_serializer,
-                key_serializer=key_serializer,
-                timestamp_extractor=timestamp_extractor,
-            )
+            Topic(name, config, *serializers, timestamp_extractor, watermark_strategy=watermark_strategy)
         )
 
     def register(self, topic: Topic) -> Topic:

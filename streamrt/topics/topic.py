@@ -28,6 +28,7 @@ from streamrt.serializers import (
     resolve_deserializer,
     resolve_serializer,
 )
+from streamrt.topics.watermarks import WatermarkStrategy
 
 TimestampExtractor = Callable[[Any, Headers | None, int, TimestampType], int]
 """Function of value, headers, timestamp (ms) and its type; returns the timestamp (ms) to use instead."""
@@ -66,6 +67,7 @@ class Topic:
         value_serializer: name of a serializer, or an object.
         key_serializer: name of a serializer, or an object.
         timestamp_extractor: function that replaces the broker's timestamp of records.
+        watermark_strategy: event time of windows and process functions below, unless they choose one.
         create_config: alias of `config`, as in newer versions of Quix Streams.
 
     Raises:
@@ -90,6 +92,7 @@ class Topic:
         "_timestamp_extractor",
         "_value_deserializer",
         "_value_serializer",
+        "_watermark_strategy",
     )
 
     def __init__(
@@ -103,6 +106,7 @@ class Topic:
         timestamp_extractor: TimestampExtractor | None = None,
         *,
         create_config: TopicConfig | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
     ) -> None:
         if config is not None and create_config is not None:
             raise ArgumentValueError(f"topic {name!r} got both config and create_config, its alias: pass only one")
@@ -111,6 +115,7 @@ class Topic:
             raise ArgumentTypeError(f"the config of a topic must be a TopicConfig, got {type(chosen).__name__}")
         if timestamp_extractor is not None and not callable(timestamp_extractor):
             raise ArgumentTypeError(f"timestamp_extractor must be a function, got {type(timestamp_extractor).__name__}")
+        _check_strategy(name, watermark_strategy)
         self._name = _checked_name(name)
         self._config = chosen
         self._value_deserializer = resolve_deserializer(value_deserializer)
@@ -118,6 +123,7 @@ class Topic:
         self._value_serializer = resolve_serializer(value_serializer)
         self._key_serializer = resolve_serializer(key_serializer)
         self._timestamp_extractor = timestamp_extractor
+        self._watermark_strategy = watermark_strategy
 
     @property
     def name(self) -> str:
@@ -158,6 +164,11 @@ class Topic:
     def timestamp_extractor(self) -> TimestampExtractor | None:
         """Function that replaces the timestamps of records, or None."""
         return self._timestamp_extractor
+
+    @property
+    def watermark_strategy(self) -> WatermarkStrategy | None:
+        """Event time of windows and process functions that choose none, or None."""
+        return self._watermark_strategy
 
     def serialize(
         self,
@@ -326,11 +337,22 @@ class Topic:
             value_serializer=self._value_serializer,
             key_serializer=self._key_serializer,
             timestamp_extractor=self._timestamp_extractor,
+            watermark_strategy=self._watermark_strategy,
         )
 
     def __repr__(self) -> str:
         # Without serializers, because those with a schema registry hold credentials.
         return f"Topic({self._name!r})"
+
+
+def _check_strategy(topic: str, strategy: WatermarkStrategy | None) -> None:
+    if strategy is not None and not isinstance(strategy, WatermarkStrategy):
+        raise ArgumentTypeError(f"watermark_strategy must be a WatermarkStrategy, got {type(strategy).__name__}")
+    if strategy is not None and strategy.generator is not None:
+        raise ArgumentValueError(
+            f"the watermark_strategy of topic {topic!r} cannot have a generator, which needs the values of one operator: "
+            "pass the strategy as closing_strategy= of a window, or as clock= of process()"
+        )
 
 
 def _checked_name(name: str) -> str:

@@ -111,7 +111,7 @@ class ResidentLoop:
         self._welcome = False
         self._outputs: int | None = None
         self._stop: Stop | None = None
-        self._watermarks: Mapping[TaskId, Mapping[str, int]] = {}
+        self._time = Time({}, frozenset())
         # The assignment.
         self._answered = False
         self._awaiting = False
@@ -200,7 +200,7 @@ class ResidentLoop:
             if offsets:
                 self._membership.commit(offsets, sent)
         elif isinstance(message, Time):
-            self._watermarks = message.watermarks
+            self._time = message
             self._tick(message.due)
         elif isinstance(message, StartPositions):
             # A repeated request has two answers. Tasks that were to continue may have been dropped before the first one.
@@ -523,7 +523,8 @@ class ResidentLoop:
             time_limit_s=_SLICE_S,
             output_limit=self._outputs,
             now=self._tasks.clients.now(),
-            watermarks=self._watermarks,
+            watermarks=self._time.watermarks,
+            others=self._time.others,
             claims=self._membership.claims,
             record_limit=self._most,
         )

@@ -14,8 +14,9 @@ from streamrt.kafka.writer import WriterFailedError
 from streamrt.records import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
-from streamrt.runtime.report import Failure, Pause, Report, StoreTime
+from streamrt.runtime.report import Failure, Pause, Report
 from streamrt.runtime.tasks.commit import flush_writer
+from streamrt.runtime.tasks.event_times import tick_of
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
 from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus, Work
@@ -396,10 +397,7 @@ class WorkCycle:
                 chain.tick(Tick(self.context.now, {}), first, self.position(first))
             if not collector.unfinished and work.context is not self.context:
                 work.context = self.context
-                watermarks = self.context.watermarks.get(task.id, {})
-                if task.replaying:
-                    watermarks = _as_far_as(task.stores.times(), watermarks)
-                chain.tick(Tick(self.context.now, watermarks), first, self.position(first))
+                chain.tick(tick_of(task, self.context), first, self.position(first))
         except TaskFailed as failed:
             self._give_up(task, failed.failure)
             return False
@@ -687,9 +685,3 @@ def _note(task: StreamTask, step: str) -> None:
     span = _work_of(task).span
     if span is not None:
         span.note(step)
-
-
-def _as_far_as(times: Mapping[str, StoreTime], watermarks: Mapping[str, int]) -> dict[str, int]:
-    """Return the watermarks, each capped at the event time that its store has seen."""
-    seen = {name: time.reached for name, time in times.items() if time.reached is not None}
-    return {name: min(watermark, seen[name]) for name, watermark in watermarks.items() if name in seen}
