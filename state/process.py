@@ -6,7 +6,7 @@ from streamrt.errors import StateError
 from streamrt.state.base import BEFORE_ALL, Change
 from streamrt.state.identity import Stamp
 from streamrt.state.keyed_state import KeyedState
-from streamrt.state.layout import BYTES_KEY, NO_KEY, SHORT_BYTES_HEADS, split_prefix
+from streamrt.state.layout import BYTES_KEY, LATEST_EXPIRY, NO_KEY, SHORT_BYTES_HEADS, split_prefix
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
@@ -32,6 +32,7 @@ class ProcessTransaction(StoreTransaction):
     Attributes:
         event_time: event time in milliseconds, or a number below all timestamps.
         others: the watermark of all other partitions, or a number below all timestamps.
+        moves_from: a timestamp above this time moves event time, if the watermark of all partitions is the clock.
         lag_ms: how far the watermark of this partition is behind stream time; None if `marked` has it.
         marked: the watermark of this partition if a generator makes it; None before the first one in this transaction.
         delay_ms: how much later than its time a timer is due; None if ticks do not fire timers of event time.
@@ -39,7 +40,16 @@ class ProcessTransaction(StoreTransaction):
         processing_timers: timers of processing time.
     """
 
-    __slots__ = ("delay_ms", "event_time", "event_timers", "lag_ms", "marked", "others", "processing_timers")
+    __slots__ = (
+        "delay_ms",
+        "event_time",
+        "event_timers",
+        "lag_ms",
+        "marked",
+        "moves_from",
+        "others",
+        "processing_timers",
+    )
 
     timed: ClassVar[bool] = True
 
@@ -54,6 +64,7 @@ class ProcessTransaction(StoreTransaction):
         self.lag_ms: int | None = 0
         self.marked: int | None = None
         self.others = BEFORE_ALL
+        self.moves_from = LATEST_EXPIRY
         kept: Any = (None, None) if self._cache is None else self._cache
         self._cache = None
         self.event_timers = Timers(partition, EVENT_TIME, kept[0])

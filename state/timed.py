@@ -109,6 +109,7 @@ class TimedTransaction(Transaction):
         observed: the watermark of this partition alone, in milliseconds: the highest event time of its records, less what its
             strategy allows for; operators set it. It is stored with the stamp.
         others: the watermark of all other partitions; operators set it. A number below all timestamps if unknown.
+        moves_from: a watermark of this partition above this time moves the clock; operators set it.
         timelines: the timelines of the record keys.
         pack: encodes a user's value as a cell, to be put into a head.
         unpack: decodes a cell, to a new object each time.
@@ -146,6 +147,7 @@ class TimedTransaction(Transaction):
         "_scan",
         "_written",
         "due_from",
+        "moves_from",
         "observed",
         "others",
         "pack",
@@ -166,6 +168,7 @@ class TimedTransaction(Transaction):
         self.observed: int | None = None if stamp is None else stamp.observed
         self.due_from: int = BEFORE_ALL
         self.others: int = BEFORE_ALL
+        self.moves_from: int = NEVER
         # The stored bound of the index; None: not read yet.
         self._first: int | None = None
         if self._cache is not None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, cast
 from streamrt.process.context import BEFORE_ALL, Call, Context, TaskContext, TimeDomain, TimerContext
 from streamrt.process.function import ProcessFunction
 from streamrt.records import Headers, Tick
+from streamrt.state.layout import LATEST_EXPIRY
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.timers import Timers
@@ -111,14 +112,11 @@ class _Execution:
     def _process_of(self, node: Node) -> RecordHandler:
         function, call, running, child = self._function, self._call, self._running, self._child
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
-        strategy = WatermarkStrategy() if self._strategy is None else self._strategy
-        lag, marks = strategy.out_of_orderness_ms, None if strategy.generator is None else strategy.marks()
+        lag = 0 if self._strategy is None else self._strategy.out_of_orderness_ms
 
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if not self._opened:
                 self._open()
-            # A generator is first: if it fails, the record has no effect.
-            mark = timestamp - lag if marks is None else marks(value, timestamp)
             transaction = running()
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
@@ -138,13 +136,32 @@ class _Execution:
                     transaction.event_time = time = timestamp
                 if has_timers and transaction.event_timers.due_from <= time - delay:
                     self._fire_due(transaction)
-            elif mark > transaction.event_time:
-                if marks is not None and (transaction.marked is None or mark > transaction.marked):
-                    transaction.marked = mark
-                if self._reach(transaction, mark) and has_timers:
+            elif timestamp > transaction.moves_from:
+                mark, others = timestamp - lag, transaction.others
+                transaction.event_time = time = mark if mark < others else others
+                transaction.moves_from = time + lag if time < others else LATEST_EXPIRY
+                if has_timers and transaction.event_timers.due_from <= time - delay:
                     self._fire_due(transaction)
 
-        return process
+        generator = None if self._strategy is None else self._strategy.generator
+        return process if generator is None else self._generating(process, node)
+
+    def _generating(self, process: RecordHandler, node: Node) -> RecordHandler:
+        """Return the handler of records for a strategy with a generator."""
+        marks = cast("WatermarkStrategy", self._strategy).marks()
+
+        def generate(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            # First: if the generator fails, the record has no effect.
+            mark = marks(value, timestamp)
+            process(value, key, timestamp, headers)
+            transaction = self._running()
+            if mark > (BEFORE_ALL if transaction.marked is None else transaction.marked):
+                transaction.marked = mark
+                transaction.event_time = max(transaction.event_time, min(mark, transaction.others))
+                if self._call.has_timers:
+                    self._fire_due(transaction)
+
+        return generate
 
     def _tick(self, moment: Tick) -> None:
         _node = self._node
@@ -165,23 +182,14 @@ class _Execution:
             transaction.others = others
             own = transaction.own_watermark
             if own is not None:
-                self._reach(transaction, own)
-        transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, BEFORE_ALL))
-
-    @staticmethod
-    def _reach(transaction: ProcessTransaction, own: int) -> bool:
-        """Move event time to the own watermark, as far as the other partitions have come; return whether it has moved."""
-        # Event times begin at 0; out_of_orderness may be longer than the time since then.
-        time = min(max(own, 0), transaction.others)
-        moves = time > transaction.event_time
-        if moves:
-            transaction.event_time = time
-        return moves
+                transaction.event_time = max(transaction.event_time, min(own, others))
+        time = transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, BEFORE_ALL))
+        if transaction.lag_ms is not None:
+            transaction.moves_from = time + transaction.lag_ms if time < transaction.others else LATEST_EXPIRY
 
     def _fire_due(self, transaction: ProcessTransaction) -> None:
         bound = transaction.event_time - self._delay
-        if transaction.event_timers.due_from <= bound:
-            self._fire(transaction, transaction.event_timers, bound, TimeDomain.EVENT_TIME)
+        self._fire(transaction, transaction.event_timers, bound, TimeDomain.EVENT_TIME)
 
     def _fire(self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain) -> bool:
         """Fire the timers that are due, in the order of their times; return False if the portion is over before.

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamrt.records import Headers, Tick
 from streamrt.state.base import BEFORE_ALL
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, RecordHandler, WatermarkStrategy
 
 __all__ = ["Observe", "hear", "observer"]
@@ -29,33 +29,27 @@ def observer(
     """
     lag = 0 if strategy is None else strategy.out_of_orderness_ms
 
-    def move(transaction: TimedTransaction, mark: int) -> None:
-        # Event times begin at 0; out_of_orderness may be longer than the time since then.
-        if mark < 0:
-            mark = 0
-        transaction.observed = mark
-        others = transaction.others
-        if mark > others:
-            mark = others
-        if mark > transaction.clock:
-            transaction.clock = mark
-            if transaction.due_from <= mark:
-                settle(transaction)
-
     def observe(transaction: TimedTransaction, timestamp: int) -> None:
         observed = transaction.observed
         mark = timestamp - lag
         if observed is None or mark > observed:
-            move(transaction, mark)
+            # Event times begin at 0; out_of_orderness may be longer than the time since then.
+            transaction.observed = mark if mark > 0 else 0
+            if mark > transaction.moves_from:
+                others = transaction.others
+                transaction.clock = transaction.moves_from = clock = mark if mark < others else others
+                if clock == others:
+                    transaction.moves_from = NEVER
+                if transaction.due_from <= clock:
+                    settle(transaction)
 
     if strategy is None or strategy.generator is None:
         return observe, lambda handler, node: handler
     marks, mark = strategy.marks(), BEFORE_ALL
 
     def observe_mark(transaction: TimedTransaction, timestamp: int) -> None:
-        observed = transaction.observed
-        if mark > BEFORE_ALL and (observed is None or mark > observed):
-            move(transaction, mark)
+        if mark > BEFORE_ALL:
+            observe(transaction, mark)
 
     def wrap(handler: RecordHandler, node: Node) -> RecordHandler:
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
@@ -86,3 +80,4 @@ def hear(transaction: TimedTransaction, store: str, moment: Tick) -> None:
     watermark = moment.watermarks.get(store)
     if watermark is not None:
         transaction.advance(watermark)
+    transaction.moves_from = transaction.clock if transaction.clock < transaction.others else NEVER
