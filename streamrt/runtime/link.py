@@ -232,11 +232,13 @@ class Time:
         watermarks: watermarks in milliseconds, by task and store.
         due: tasks with due work.
         others: the watermarks of all other partitions alone: see `Tick`.
+        ahead: the tasks that must wait for other ones.
     """
 
     watermarks: Mapping[TaskId, Mapping[str, int]]
     due: frozenset[TaskId]
     others: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    ahead: frozenset[TaskId] = frozenset()
 
 
 @dataclass(frozen=True)

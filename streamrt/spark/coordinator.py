@@ -3,9 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamrt.errors import StateUnavailableError
 from streamrt.kafka import KafkaRequestError
@@ -55,9 +55,7 @@ _RETRY_S = 0.1
 _REMIND_S = 1.0
 _GONE_S = 30.0
 _NEVER = float("-inf")
-
-
-_Times = Mapping[TaskId, Mapping[str, int]]
+_NO_TIME = Time({}, frozenset())
 
 
 @dataclass(eq=False)
@@ -78,7 +76,7 @@ class WorkerHandle:
         opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
-        times: the last watermarks sent to it, and those of all other partitions.
+        times: the last event times sent to it.
         reminded: time of the last message to it that tasks are due.
         told: number of the last wish that was sent to it.
         settled: number of the last wish that it has fulfilled.
@@ -99,7 +97,7 @@ class WorkerHandle:
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
-    times: tuple[_Times, _Times] = field(default_factory=lambda: ({}, {}))
+    times: Time = _NO_TIME
     reminded: dict[TaskId, float] = field(default_factory=dict)
     told: int = 0
     settled: int = 0
@@ -112,7 +110,7 @@ class WorkerHandle:
         self.ended, self.lost_at = False, None
         self.question, self.generation, self.holds = None, 0, frozenset()
         self.quiet = self.opened = False
-        self.times, self.reminded = ({}, {}), {}
+        self.times, self.reminded = _NO_TIME, {}
         self.told = self.settled = 0
 
 
@@ -300,9 +298,9 @@ class ResidentCoordinator:
                 return
             event_time.elapse(self._clock.step(now))
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
-            others = event_time.others()
+            others, ahead = event_time.others(), event_time.ahead()
             for slot in self._slots.values():
-                self._tell_time(slot, Time(watermarks, frozenset(due), others), now)
+                self._tell_time(slot, Time(watermarks, frozenset(due), others, ahead), now)
             self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
@@ -574,8 +572,9 @@ class ResidentCoordinator:
         new = {task for task in own.intersection(known.due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
         marks = {task: known.watermarks[task] for task in own if task in known.watermarks}
         others = {task: known.others[task] for task in own if task in known.others}
-        if slot.link is None or not (new or (marks, others) != slot.times):
+        times = Time(marks, frozenset(), others, known.ahead & own)
+        if slot.link is None or not (new or times != slot.times):
             return
-        slot.times = marks, others
+        slot.times = times
         slot.reminded.update(dict.fromkeys(new, now))
-        slot.link.send(Time(marks, frozenset(new), others))
+        slot.link.send(replace(times, due=frozenset(new)))

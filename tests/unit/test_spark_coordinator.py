@@ -386,9 +386,9 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     first.send(BatchDone(2, Report()))
     expect(first, Ack)
     driver.slots.tick()
-    others = {TASK_ZERO: {STORE: 2_000}}, {TASK_ONE: {STORE: 3_000}}
-    assert expect(first, Time) == Time({TASK_ZERO: {STORE: 2_000}}, frozenset({TASK_ZERO}), others[0])
-    assert expect(second, Time) == Time({TASK_ONE: {STORE: 2_000}}, frozenset(), others[1])
+    marks = {STORE: 2_000}
+    assert expect(first, Time) == Time({TASK_ZERO: marks}, frozenset({TASK_ZERO}), {TASK_ZERO: {STORE: 2_000}})
+    assert expect(second, Time) == Time({TASK_ONE: marks}, frozenset(), {TASK_ONE: {STORE: 3_000}})
 
 
 def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_time(make: Callable[..., Driver]) -> None:

@@ -24,9 +24,14 @@ from streamrt.errors import (
 from streamrt.kafka import TopicConfig
 from streamrt.runtime.driver.event_time import EventTime
 from streamrt.runtime.driver.others import NO_OTHER
+from streamrt.runtime.link import Time
 from streamrt.runtime.report import StoreTime
+from streamrt.spark.modes import runner_for
+from streamrt.spark.resident import ResidentRunner
 from streamrt.topology import TaskId
 from tests.unit.apps import Stage
+from tests.unit.resident_world import FIRST, SECOND, plain
+from tests.unit.resident_world import World as ResidentWorld
 from tests.unit.test_windows_portions import PARTITIONS, World, thoroughly
 from tests.unit.test_windows_properties import histories, windows
 from tests.unit.window_model import TIMED, Record, Window, on_frame
@@ -256,6 +261,17 @@ def test_out_of_orderness_counts_behind_group_by_too() -> None:
     assert found == [[], [], [], [4], [], [], [4]]
 
 
+@pytest.mark.parametrize("mode", ["micro-batch", "resident"])
+def test_alignment_needs_resident_tasks(mode: ProcessingMode) -> None:
+    stage = Stage(processing_mode=mode)
+    stage.sdf.process(Alarms(), clock=WatermarkStrategy(alignment=5))
+    if mode == "resident":
+        assert runner_for(stage.app.config, stage.app.topology) is ResidentRunner
+        return
+    with pytest.raises(ConfigurationError, match="'process_Alarms' needs processing_mode='resident'"):
+        runner_for(stage.app.config, stage.app.topology)
+
+
 # -- Between records -----------------------------------------------------------------------------------------------------
 
 
@@ -347,3 +363,73 @@ def test_own_and_others_are_the_watermark(found: list[int | None], ended: set[Ta
             continue
         both = None if task not in others else min(own, others[task][STORE])
         assert both == watermarks[task].get(STORE), (task, others, watermarks)
+
+
+def test_partitions_that_run_ahead_wait_for_the_slowest_that_is_not_idle() -> None:
+    known = event_time(WatermarkStrategy(0, 100, alignment=10))
+    assert known.ahead() == set()
+    see(known, dict(zip(TASKS, (5, 16, 15, None), strict=True)))
+    assert known.ahead() == {TASKS[1]}, "one without a record holds nobody back"
+    see(known, {TASKS[3]: 3})
+    assert known.ahead() == set(TASKS[1:3])
+    known.at_end([TASKS[3]])
+    known.elapse(99)
+    assert known.ahead() == set(TASKS[1:3])
+    known.elapse(1)
+    assert known.ahead() == {TASKS[1]}
+    see(known, {TASKS[0]: 6})
+    assert known.ahead() == set()
+
+
+@given(times, st.sets(st.sampled_from(TASKS)), st.integers(1, 20))
+def test_the_slowest_never_waits(found: list[int | None], ended: set[TaskId], alignment: int) -> None:
+    known = event_time(WatermarkStrategy(0, 100, alignment=alignment))
+    see(known, {task: time for task, time in zip(TASKS, found, strict=True) if time is not None})
+    known.at_end(ended)
+    known.elapse(100)
+    active = {task: time for task, time in zip(TASKS, found, strict=True) if task not in ended and time is not None}
+    slowest = min(active.values(), default=0)
+    assert known.ahead() == {task for task, time in active.items() if time > slowest + alignment}
+
+
+def test_stores_do_not_wait_for_each_other_crosswise() -> None:
+    """With one bound for each store, both tasks would wait: each is ahead in one of the stores."""
+    stage = Stage({"config": TopicConfig(2, 1)})
+    for name in ("a", "b"):
+        stage.sdf.tumbling_window(10_000, name=name).count().final(WatermarkStrategy(alignment=5))
+    known = EventTime(stage.app.topology, {"in": 2})
+    known.assign(TASKS[:2])
+    known.ready(TASKS[:2])
+    first, second = sorted(stage.app.topology.watermarks("in"))
+    found = {(TASKS[0], first): 100, (TASKS[0], second): 0, (TASKS[1], first): 0, (TASKS[1], second): 100}
+    known.report({place: StoreTime(time, None) for place, time in found.items()}, {})
+    assert known.ahead() == set()
+
+
+def test_a_task_that_is_ahead_reads_nothing_until_the_others_have_come() -> None:
+    world = ResidentWorld(plain)
+    world.begin(FIRST, SECOND)
+    world.link.inbox.append(Time({}, frozenset(), {}, frozenset({TaskId(*FIRST)})))
+    world.steps()
+    world.put(FIRST, *range(5))
+    world.put(SECOND, *range(5, 10))
+    committed = world.clients.offsets
+    world.until(lambda: committed.get(SECOND) == 5)
+    world.steps(20)
+    assert not committed.get(FIRST)
+    assert FIRST not in world.task._feed.ends(), "it waits, so it is never idle"
+    assert TaskId(*FIRST) not in world.task._pausing, "ticks go on"
+    world.link.inbox.append(Time({}, frozenset()))
+    world.until(lambda: committed.get(FIRST) == 5)
+
+
+def test_records_that_were_read_already_wait_too() -> None:
+    world = ResidentWorld(plain)
+    world.begin(FIRST, SECOND)
+    world.put(FIRST, *range(5))
+    world.task._turns.add(world.task._poll())
+    world.link.inbox.append(Time({}, frozenset(), {}, frozenset({TaskId(*FIRST)})))
+    world.steps(20)
+    assert not world.clients.offsets.get(FIRST)
+    world.link.inbox.append(Time({}, frozenset()))
+    world.until(lambda: world.clients.offsets.get(FIRST) == 5)

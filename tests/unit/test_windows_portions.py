@@ -200,8 +200,10 @@ class World:
 
         try:
             with replaced(faults_module, "reached", reached):
-                times = {"watermarks": self.watermarks, "others": self.others}
-                report = run(BatchContext(dict(self.positions), cut.looks * LOOK_S, **times))
+                seconds = cut.looks * LOOK_S
+                report = run(
+                    BatchContext(dict(self.positions), seconds, watermarks=self.watermarks, others=self.others)
+                )
         except InjectedFaultError:
             self.crashes += 1
             self._start(wipe=False)

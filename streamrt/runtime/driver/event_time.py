@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.barriers import Barrier, Passage
-from streamrt.runtime.driver.others import lowest_of_others
+from streamrt.runtime.driver.others import ahead_of_slowest, lowest_of_others
 from streamrt.runtime.report import StoreTime
 from streamrt.topology import TaskId, Topology, WatermarkStrategy
 
@@ -355,6 +355,27 @@ class EventTime:
                 if lowest is not None:
                     found.setdefault(task, {})[store] = lowest
         return found
+
+    def ahead(self) -> frozenset[TaskId]:
+        """Return the tasks that must wait, because they run ahead of the slowest one of their stream that is not idle.
+
+        One time for each task decides, the lowest of its stores. With one for each store, two tasks could wait for each
+        other.
+        """
+        found: set[TaskId] = set()
+        for stream, strategies in self._strategies.items():
+            aligned = {store: its.alignment_ms for store, its in strategies.items() if its.alignment_ms is not None}
+            if not aligned:
+                continue
+            times: dict[TaskId, int | None] = {}
+            for task, known in self._tasks.items():
+                if task.stream != stream:
+                    continue
+                points = [known.stores[store] for store in aligned]
+                if not all(known.is_idle(known.stores[store], strategies[store]) for store in aligned):
+                    times[task] = _lowest(point.time for point in points)
+            found |= ahead_of_slowest(times, min(aligned.values()))
+        return frozenset(found)
 
     def sent(self) -> dict[TaskId, dict[str, int]]:
         """Return the highest event time that each task of this process has sent into each exchange."""
