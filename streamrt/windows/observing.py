@@ -27,14 +27,11 @@ def observer(
         strategy: the watermark strategy; None if no record is noted.
         settle: processes what is due at the clock of the store.
     """
-    lag = 0 if strategy is None else strategy.out_of_orderness_ms
 
-    def observe(transaction: TimedTransaction, timestamp: int) -> None:
+    def observe(transaction: TimedTransaction, mark: int) -> None:
         observed = transaction.observed
-        mark = timestamp - lag
         if observed is None or mark > observed:
-            # Event times begin at 0; out_of_orderness may be longer than the time since then.
-            transaction.observed = mark if mark > 0 else 0
+            transaction.observed = mark
             if mark > transaction.moves_from:
                 others = transaction.others
                 transaction.clock = transaction.moves_from = clock = mark if mark < others else others
@@ -43,13 +40,18 @@ def observer(
                 if transaction.due_from <= clock:
                     settle(transaction)
 
+    def observe_lagging(transaction: TimedTransaction, timestamp: int) -> None:
+        # Event times begin at 0; out_of_orderness may be longer than the time since then.
+        observe(transaction, max(0, timestamp - lag))
+
+    lag = 0 if strategy is None else strategy.out_of_orderness_ms
     if strategy is None or strategy.generator is None:
-        return observe, lambda handler, node: handler
+        return observe_lagging if lag else observe, lambda handler, node: handler
     marks, mark = strategy.marks(), BEFORE_ALL
 
     def observe_mark(transaction: TimedTransaction, timestamp: int) -> None:
         if mark > BEFORE_ALL:
-            observe(transaction, mark)
+            observe(transaction, max(0, mark))
 
     def wrap(handler: RecordHandler, node: Node) -> RecordHandler:
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
