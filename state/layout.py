@@ -23,7 +23,8 @@ A store has data, maps and lists, by `StoreTransaction`, with timers, by `Proces
 Other spaces are free. 0x02 to 0xEF go into the changelog. 0xF0 to 0xFE are local to the store and can be rebuilt from
 the others. No key is empty: a store may use the empty key for its own data.
 
-The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value, as JSON), the length of its bytes as an
+The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value, as JSON; 3: no record, for the maps of
+broadcast state), the length of its bytes as an
 unsigned LEB128 varint, and the bytes. It contains its own length, so no prefix is the beginning of another one, and all
 entries of a record key are adjacent. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and `1.0` are
 four different keys. Keys of maps have the same bytes. **Names** of maps and lists are UTF-8; their length in bytes is an
@@ -111,7 +112,7 @@ FIRST_KEY: Final = b"\xf1first"
 LATEST_EXPIRY: Final = (1 << 63) - 1
 """The latest possible expiry or deadline."""
 
-NO_KEY, BYTES_KEY, JSON_KEY = 0, 1, 2
+NO_KEY, BYTES_KEY, JSON_KEY, BROADCAST_KEY = 0, 1, 2, 3
 PLAIN: Final = b"\x00"
 _PLAIN_FLAG, _EXPIRING_FLAG = 0, 1
 

@@ -4,9 +4,19 @@ from typing import Any, ClassVar
 
 from streamrt.errors import StateError
 from streamrt.state.base import BEFORE_ALL, Change
+from streamrt.state.broadcast import BROADCAST_PREFIX, BROADCAST_RANGE, BroadcastMap, ReadOnlyMap
+from streamrt.state.handles import MapState
 from streamrt.state.identity import Stamp
 from streamrt.state.keyed_state import KeyedState
-from streamrt.state.layout import BYTES_KEY, LATEST_EXPIRY, NO_KEY, SHORT_BYTES_HEADS, split_prefix
+from streamrt.state.layout import (
+    BYTES_KEY,
+    LATEST_EXPIRY,
+    MAP_SPACE,
+    NO_KEY,
+    SHORT_BYTES_HEADS,
+    following,
+    split_prefix,
+)
 from streamrt.state.options import RocksDBOptions
 from streamrt.state.state import State
 from streamrt.state.status import TransactionStatus
@@ -38,9 +48,11 @@ class ProcessTransaction(StoreTransaction):
         delay_ms: how much later than its time a timer is due; None if ticks do not fire timers of event time.
         event_timers: timers of event time.
         processing_timers: timers of processing time.
+        broadcast_bytes: number of bytes that were written to broadcast state since this was set to 0.
     """
 
     __slots__ = (
+        "broadcast_bytes",
         "delay_ms",
         "event_time",
         "event_timers",
@@ -65,6 +77,7 @@ class ProcessTransaction(StoreTransaction):
         self.marked: int | None = None
         self.others = BEFORE_ALL
         self.moves_from = LATEST_EXPIRY
+        self.broadcast_bytes = 0
         kept: Any = (None, None) if self._cache is None else self._cache
         self._cache = None
         self.event_timers = Timers(partition, EVENT_TIME, kept[0])
@@ -113,6 +126,23 @@ class ProcessTransaction(StoreTransaction):
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot provide state")
         return KeyedState(self, prefix, timestamp)
+
+    def broadcast(self, name: str, *, read_only: bool) -> MapState:
+        """Return a map of broadcast state, which belongs to no record key.
+
+        Args:
+            name: its name.
+            read_only: whether changes are refused.
+        """
+        if self._status is not TransactionStatus.STARTED:
+            raise StateError(f"a transaction that is {self._status.value} cannot provide state")
+        overlay = self.collections.overlay(MAP_SPACE, BROADCAST_PREFIX, name)
+        return ReadOnlyMap(self, overlay, None) if read_only else BroadcastMap(self, overlay, None)
+
+    def broadcast_size(self) -> int:
+        """Return the number of stored bytes of broadcast state, without what this transaction has changed."""
+        stored = self._partition.scan(BROADCAST_RANGE, following(BROADCAST_RANGE))
+        return sum(len(key) + len(data) for key, data in stored)
 
     def data_prefix_of(self, key: Any) -> bytes:
         """Return the beginning of all keys of data of a record key: the space of data and the prefix.

@@ -13,7 +13,7 @@ deadline thus leaves an outdated entry behind, and no search is necessary.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
 from itertools import chain, islice
 from typing import Any, ClassVar, Final
 
@@ -52,6 +52,7 @@ _NO_KEY_PREFIX: Final = key_prefix(NO_KEY, b"")
 _SHORT_BYTES: Final = tuple(bytes((BYTES_KEY, length)) for length in range(128))
 _SHORT_JSON: Final = tuple(bytes((JSON_KEY, length)) for length in range(128))
 _HEAD_START: Final = bytes((HEAD_SPACE,))
+_HEAD_END: Final = bytes((HEAD_SPACE + 1,))
 _INDEX_END: Final = bytes((EXPIRY_SPACE + 1,))
 _GROWTH: Final = 8
 # Numbers of index entries that are read at a time: few at first, because most transactions have few deadlines that are
@@ -257,6 +258,28 @@ class TimedTransaction(Transaction):
         if not head.written:
             head.written = True
             self._written.append(prefix)
+
+    def heads(self) -> Iterator[tuple[bytes, Any]]:
+        """Yield prefix and head of all record keys, in the order of the bytes of the prefixes.
+
+        Heads may be changed meanwhile; those of further record keys must not be added.
+        """
+        heads = self._heads
+        if type(heads) is Refusing:
+            heads.refuse()
+        stored = ((key[1:], data) for key, data in self._partition.scan(_HEAD_START, _HEAD_END))
+        written = ((prefix, b"") for prefix in sorted(set(self._written)))
+        last = None
+        for prefix, data in merge(stored, written):
+            if prefix == last:
+                continue
+            last = prefix
+            if data and prefix not in heads:
+                self._make_room()
+                heads[prefix] = self._head_of(data)
+            head = heads[prefix]
+            if head.value is not None:
+                yield prefix, head.value
 
     def delete_head(self, prefix: bytes) -> None:
         """Delete the head of a record key and its deadline. A missing head is not an error."""

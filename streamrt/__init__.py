@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
     from streamrt.kafka.token import Offsets
-    from streamrt.process import Context, ProcessFunction, TaskContext, TimeDomain, TimerContext
+    from streamrt.process import (
+        BroadcastContext,
+        BroadcastProcessFunction,
+        BroadcastTimerContext,
+        Context,
+        CoProcessFunction,
+        ProcessFunction,
+        TaskContext,
+        TimeDomain,
+        TimerContext,
+    )
     from streamrt.records import MessageContext
     from streamrt.runtime.driver.lifecycle import ApplicationStatus
     from streamrt.runtime.driver.restart import RestartPolicy
@@ -26,6 +36,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Application": "streamrt.app",
     "ApplicationStatus": "streamrt.runtime.driver.lifecycle",
+    "BroadcastContext": "streamrt.process",
+    "BroadcastProcessFunction": "streamrt.process",
+    "BroadcastTimerContext": "streamrt.process",
+    "CoProcessFunction": "streamrt.process",
     "ConnectionConfig": "streamrt.kafka",
     "Context": "streamrt.process",
     "DeadLetters": "streamrt.topics",
@@ -53,6 +67,10 @@ _HOMES = {
 __all__ = [
     "Application",
     "ApplicationStatus",
+    "BroadcastContext",
+    "BroadcastProcessFunction",
+    "BroadcastTimerContext",
+    "CoProcessFunction",
     "ConnectionConfig",
     "Context",
     "DeadLetters",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamrt.collecting import CollectingApplication
 from streamrt.common.logs import LogFormat, log_context
 from streamrt.config import (
     DEFAULT_CONSUMER_GROUP,
@@ -44,11 +45,11 @@ from streamrt.kafka.connection import connection_of
 from streamrt.kafka.java import java_client_options
 from streamrt.runtime.driver.definition import ApplicationDefinition, Environment, MessageProcessedCallback
 from streamrt.runtime.driver.directory import clear
-from streamrt.runtime.driver.exits import end_readably, unless_stopped
+from streamrt.runtime.driver.exits import end_readably
 from streamrt.runtime.driver.forget import forget_store
 from streamrt.runtime.driver.progress import ProgressSnapshot
-from streamrt.runtime.driver.queried import QueriedApplication
 from streamrt.runtime.driver.restart import RestartPolicy, require_policy
+from streamrt.runtime.driver.until import Until, require_until
 from streamrt.runtime.report import Output
 from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
 from streamrt.serializers import DeserializerType, SerializerType
@@ -65,10 +66,8 @@ __all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
 
 logger = logging.getLogger("streamrt")
 
-_TICK_S = 0.1
 
-
-class Application(QueriedApplication):
+class Application(CollectingApplication):
     """A stream processing application: reads topics, processes their records with dataframes on Spark, writes topics.
 
     A setting with its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
@@ -331,6 +330,7 @@ class Application(QueriedApplication):
         key_serializer: SerializerType = "bytes",
         config: TopicConfig | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
+        auto_offset_reset: AutoOffsetReset | None = None,
         watermark_strategy: WatermarkStrategy | None = None,
     ) -> Topic:
         """Define a topic to read from or to write to.
@@ -345,6 +345,8 @@ class Application(QueriedApplication):
             key_serializer: serializer of keys.
             config: partitions, replication factor and settings, for creation and validation.
             timestamp_extractor: function from value, headers, timestamp (ms) and its type to the record's timestamp (ms).
+            auto_offset_reset: where to start in partitions of this topic without a committed offset, if not as the
+                application says.
             watermark_strategy: event time of windows and process functions below, unless they choose one.
 
         Raises:
@@ -355,8 +357,9 @@ class Application(QueriedApplication):
             flights = app.topic("flights", key_deserializer="str")
             ```
         """
-        serializers = (value_deserializer, key_deserializer, value_serializer, key_serializer)
-        return self._definition.topics.topic(name, *serializers, config, timestamp_extractor, watermark_strategy)
+        serializers = value_deserializer, key_deserializer, value_serializer, key_serializer
+        own = timestamp_extractor, auto_offset_reset, watermark_strategy
+        return self._definition.topics.topic(name, *serializers, config, *own)
 
     def dataframe(self, topic: Topic | None = None, source: BaseSource | None = None) -> StreamingDataFrame:
         """Make a dataframe that reads a topic.
@@ -514,17 +517,20 @@ class Application(QueriedApplication):
         collect: bool = True,
         metadata: bool = False,
         restart: RestartPolicy | None = None,
+        until: Until | None = None,
     ) -> list[dict[str, Any]]:
-        """Process records until SIGTERM, SIGINT, `stop()`, `timeout` or `count` stops the application.
+        """Process records until SIGTERM, SIGINT, `stop()`, `timeout`, `count` or the end stops the application.
 
         Args:
             dataframe: only checked to be of this application: all its dataframes run.
             timeout: seconds without a new record after which to stop; 0 waits forever.
             count: number of outputs after which to stop, counted at the end of each branch; 0 for no limit.
-            collect: return the outputs, if `timeout` or `count` is given.
+            collect: return the outputs, if `timeout`, `count` or `until` is given.
             metadata: return the outputs with `_key`, `_timestamp`, `_headers`, `_topic`, `_partition` and `_offset`.
             restart: whether and how the application is started again after a failure; None raises the failure. Not
-                together with `timeout` or `count`.
+                together with `timeout` or `count`, and with `until` only if `collect` is False.
+            until: "end" ends the run when all sources have ended and everything in the topics is processed; then windows
+                close, and timers of event time fire. See docs/bounded-runs.md.
 
         Returns:
             The collected outputs as dicts; a value that is not a dict is stored under `_value`.
@@ -543,13 +549,15 @@ class Application(QueriedApplication):
             raise ArgumentValueError("run() got a dataframe of another application")
         require_amounts("run", timeout=timeout, count=count)
         require_policy("run", restart)
-        if restart is not None and (timeout > 0 or count > 0):
+        require_until("run", until)
+        if restart is not None and (timeout > 0 or count > 0 or (until is not None and collect)):
             raise ArgumentValueError(
-                "run() takes restart=... only without timeout and count, with which it ends by itself"
+                "run() takes restart=... only without timeout and count, with which it ends by itself; and with until='end' "
+                "only if collect=False, because the outputs of an attempt that fails are lost"
             )
         self._require_runnable()
         with serving(None if self.status.is_active else self._server):
-            self._begin_run()
+            self._begin_run(until=until)
             outputs = self._execute(timeout, int(count), collect=collect, restart=restart)
             return [output.as_dict(metadata) for output in outputs]
 
@@ -564,7 +572,7 @@ class Application(QueriedApplication):
     def _execute(
         self, timeout: float = 0.0, count: int = 0, *, collect: bool = False, restart: RestartPolicy | None = None
     ) -> list[Output]:
-        collected = collect and (timeout > 0 or count > 0)
+        collected = collect and (timeout > 0 or count > 0 or self._until is not None)
         with log_context({"group": self._config.consumer_group}):
             if not self.topology.sources:
                 self._attempts(restart, self._run_sources)
@@ -581,7 +589,8 @@ class Application(QueriedApplication):
         ways = (self._stop, self._discard, self._progress, self._control)
         announced = "" if self._server is None else self._server.announced
         watched = (self._lag, self._queries, announced)
-        return ApplicationRun(self._definition, self._environment, ends, collect, *ways, *watched).run()
+        with self._ending() as end:
+            return ApplicationRun(self._definition, self._environment, ends, collect, *ways, *watched, end=end).run()
 
     def _prepare_topic(self, name: str) -> None:
         """Create a topic of the application, if it is missing, before a producer or consumer uses it."""
@@ -590,16 +599,6 @@ class Application(QueriedApplication):
         if topic is not None and self._config.auto_create_topics:
             admin.wait_for_broker(self._config.broker_availability_timeout)
             topics.create_topics([topic])
-
-    def _run_sources(self) -> None:
-        """Run sources without dataframes until they end or the application is stopped."""
-        self._progress = self._progress.next_run()
-        unless_stopped(self._stop, self.setup_topics)
-        with self._definition.sources.running() as sources:
-            self._control.works()
-            while sources.is_alive() and not self._stop.wait(_TICK_S):
-                self._control.fulfilled(self._control.wish)
-                sources.check()
 
     def __repr__(self) -> str:
         group, brokers = self._config.consumer_group, self._environment.connection.bootstrap_servers

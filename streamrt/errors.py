@@ -30,6 +30,10 @@ __all__ = [
     "ProcessingTimeoutError",
     "ProducerError",
     "RunnerError",
+    "SavepointError",
+    "SchemaError",
+    "SchemaEvolutionError",
+    "SchemaMismatchError",
     "SchemaRegistryError",
     "SchemaRegistryUnavailableError",
     "SerializationError",
@@ -190,6 +194,18 @@ class ValueSerializationError(SerializationError):
     """The value of a record could not be serialized."""
 
 
+class SchemaError(StreamRTError, ValueError):
+    """A schema cannot be used: a text that is none, a type that columns cannot have, a name twice."""
+
+
+class SchemaMismatchError(SchemaError):
+    """A row does not fit its schema; the message names column, type and rule, and no value."""
+
+
+class SchemaEvolutionError(SchemaError):
+    """A schema cannot take the place of another one: rows that exist would not fit."""
+
+
 class SchemaRegistryError(StreamRTError):
     """The schema registry refuses a request of the application. No record caused this, so none is skipped."""
 
@@ -254,6 +270,10 @@ class TransactionError(StreamRTError):
 
 class StateError(StreamRTError):
     """State cannot be used without the risk of wrong results."""
+
+
+class SavepointError(StateError):
+    """A savepoint cannot be made or used without the risk of wrong results, or cannot be read."""
 
 
 class StateQueryError(StreamRTError):

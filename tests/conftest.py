@@ -1,15 +1,17 @@
 import logging
 import signal
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from streamrt.testing.plugin import KafkaBroker
 from tests.hosts import HostedProgram, Hosts
-from tests.support import PROCESSING_MODES, Kafka, Program
+from tests.support import LONG, PROCESSING_MODES, Kafka, Program
 
 # Programs that are started in the background of a script ignore Ctrl+C, and so do those that they start. Tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -40,16 +42,41 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts programs, before anything is chosen by marks."""
+    """Mark what starts programs, before anything is chosen by marks, and what long runs alone do on Spark."""
     for item in items:
         if isinstance(item, pytest.Function) and {"program", "hosted"} & set(item.fixturenames):
             item.add_marker("programs")
+        if isinstance(item, pytest.Function) and not LONG and is_left_to_long_runs(item):
+            item.add_marker(pytest.mark.skip(reason="half of the modes and guarantees; make test-long runs them all"))
 
 
-def skipped_modes(mode: str, *, reason: str) -> dict[str, pytest.MarkDecorator]:
-    """Return what keeps a test from running in other modes than the one that its marker `only_mode` names."""
+def is_left_to_long_runs(item: pytest.Function) -> bool:
+    """Whether a test on Spark is one of two that show the same of the other mode, or the other guarantee.
+
+    Of two modes and two guarantees, ordinary runs take each once. Which goes with which differs from test to test. Tests
+    without Spark do all of them.
+    """
+    chosen: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    if item.get_closest_marker("spark") is None or item.get_closest_marker("only_mode") is not None:
+        return False
+    if not {"guarantee", "processing_mode"} <= chosen.keys():
+        return False
+    turned = zlib.crc32(item.originalname.encode()) % 2 == 1
+    return ((chosen["guarantee"] == "exactly-once") == (chosen["processing_mode"] == "resident")) is turned
+
+
+def skipped_modes(mode: str, *, reason: str, always: bool = True) -> dict[str, pytest.MarkDecorator]:
+    """Return what keeps a test from running in other modes than the one that its marker `only_mode` names.
+
+    Args:
+        mode: the mode.
+        reason: why the others are left out.
+        always: whether long runs leave them out, too.
+    """
     if mode not in PROCESSING_MODES:
         raise pytest.UsageError(f"only_mode knows {' and '.join(PROCESSING_MODES)}, not {mode!r}")
+    if LONG and not always:
+        return {}
     skip = pytest.mark.skip(reason=f"in {mode} mode alone: {reason}")
     return {other: skip for other in PROCESSING_MODES if other != mode}
 

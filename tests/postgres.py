@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from tests.processes import freeze, process_tree, thaw
 from tests.support import wait_until
 
 USER = "tester"
@@ -89,18 +90,13 @@ class Postgres:
 
     def freeze(self) -> None:
         """Halt all processes of the server; clients wait for its answers."""
-        self._signal(signal.SIGSTOP)
+        assert self.process is not None
+        freeze(process_tree(self.process.pid))
 
     def thaw(self) -> None:
         """Let a frozen server go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None
-        server = psutil.Process(self.process.pid)
-        for process in (server, *server.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+        thaw(process_tree(self.process.pid))
 
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""

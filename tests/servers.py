@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.processes import freeze, process_tree, thaw
 from tests.support import wait_until
 
 # The program of each package. Its service is not started: tests run the program themselves.
@@ -93,12 +94,12 @@ class Server:
     def freeze(self) -> None:
         """Halt the program; clients wait for its answers."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(process_tree(self._process.pid))
 
     def thaw(self) -> None:
         """Let a frozen program go on."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        thaw(process_tree(self._process.pid))
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -5,7 +5,23 @@ from typing import Annotated
 
 import typer
 
-from streamrt.cli import consume, control, dev, dlq, doctor, groups, init, jars, plan, produce, reset, state, topics
+from streamrt.cli import (
+    consume,
+    control,
+    dev,
+    dlq,
+    doctor,
+    groups,
+    init,
+    jars,
+    plan,
+    produce,
+    repartition,
+    reset,
+    savepoint,
+    state,
+    topics,
+)
 from streamrt.cli.output import examples
 from streamrt.errors import StreamRTError
 
@@ -21,6 +37,7 @@ app = typer.Typer(
 app.add_typer(dev.app, name="dev")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(plan.app, name="plan")
+app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
@@ -31,6 +48,7 @@ app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("lag", epilog=examples("streamrt lag shop", "streamrt lag shop --json | jq .total"))(groups.lag)
 app.command("jars", epilog=jars.EXAMPLES)(jars.jars)
 app.command("reset")(reset.reset)
+app.command("repartition", epilog=repartition.EXAMPLES)(repartition.repartition)
 control.register(app)
 
 

@@ -38,6 +38,7 @@ class Branch:
         sources: the source nodes of the records, sorted by id.
         topic_manager: declares the topics that operators need.
         groups: names of the groupings upstream.
+        keyed: whether all records of a key are in one partition; not below a `rebalance`.
     """
 
     builder: TopologyBuilder
@@ -45,6 +46,7 @@ class Branch:
     sources: tuple[Node, ...]
     topic_manager: TopicManager
     groups: tuple[str, ...] = ()
+    keyed: bool = True
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -64,7 +66,16 @@ class Branch:
         return ".".join((DEFAULT_STORE, *self.groups))
 
     def store(self, name: str, transaction: type[Transaction] = StoreTransaction) -> StoreSpec:
-        """Return a store of the type that is registered for the sources."""
+        """Return a store of the type that is registered for the sources.
+
+        Raises:
+            InvalidOperationError: if the records of a key are in several partitions.
+        """
+        if not self.keyed:
+            raise InvalidOperationError(
+                "below rebalance() the records of a key are in several partitions, so operations with state, windows and "
+                "joins would see only some of them: call group_by() first"
+            )
         return StoreSpec(name, self.builder.store_type_of(self.sources) or RocksDBStore, transaction)
 
     def own_store(self, name: str, what: str, cure: str) -> str:
@@ -101,19 +112,35 @@ class Branch:
         """
         return replace(self, node=self.builder.add_side_output(self.node, tag))
 
-    def exchange(self, operator: ExchangeOperator, name: str) -> Branch:
-        """Add an exchange, which gives the records new keys, and return the position below the source that it feeds.
+    def exchange(self, operator: ExchangeOperator, name: str, *, keyed: bool = True) -> Branch:
+        """Add an exchange, and return the position below the source that it feeds.
+
+        Args:
+            operator: the operator.
+            name: its name, which becomes part of the names of stores.
+            keyed: whether it brings the records of a key together.
 
         Raises:
             InvalidOperationError: if the topic in between already has a source.
         """
         source = self.builder.add_exchange(self.node, operator)
-        return replace(self, node=source, sources=(source,), groups=(*self.groups, name))
+        return replace(self, node=source, sources=(source,), groups=(*self.groups, name), keyed=keyed)
 
     def with_sources_of(self, others: Sequence[Branch]) -> Branch:
         """Return this position with the sources of other branches of the topology, too."""
         sources = {source.id: source for branch in (self, *others) for source in branch.sources}
-        return replace(self, sources=tuple(sources[number] for number in sorted(sources)))
+        keyed = self.keyed and all(each.keyed for each in others)
+        return replace(self, sources=tuple(sources[number] for number in sorted(sources)), keyed=keyed)
+
+    def meeting(self, others: Sequence[Branch]) -> Branch:
+        """Return this position with the sources and the groupings that it would have below a merge with other branches."""
+        branches = (self, *others)
+        groups = self.groups
+        if any((branch.sources, branch.groups) != (self.sources, self.groups) for branch in others):
+            # On topics of one partition, frames before and after the merge may share the stores of the same topics.
+            paths = [".".join(branch.groups) for branch in branches]
+            groups = ("--".join(paths),) if any(paths) else ()
+        return replace(self.with_sources_of(others), groups=groups)
 
     def merge(self, others: Sequence[Branch], operator: MergeOperator) -> Branch:
         """Add an operator whose inputs are this branch and others of the topology, in this order.
@@ -121,15 +148,9 @@ class Branch:
         Raises:
             InvalidOperationError: if the name of the merged topics collides with another topic.
         """
-        branches = (self, *others)
-        node = self.builder.add_merge([branch.node for branch in branches], operator)
-        groups = self.groups
-        if any((branch.sources, branch.groups) != (self.sources, self.groups) for branch in others):
-            # On topics of one partition, frames before and after the merge may share the stores of the same topics.
-            paths = [".".join(branch.groups) for branch in branches]
-            groups = ("--".join(paths),) if any(paths) else ()
-        merged = replace(self.with_sources_of(others), node=node, groups=groups)
-        self.topic_manager.merged_topics(*merged.topics, grouping=".".join(groups))
+        node = self.builder.add_merge([branch.node for branch in (self, *others)], operator)
+        merged = replace(self.meeting(others), node=node)
+        self.topic_manager.merged_topics(*merged.topics, grouping=".".join(merged.groups))
         return merged
 
     def absorb(self, other: Branch) -> Expression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
@@ -10,7 +10,9 @@ from typing import Literal
 from streamrt.dataframe.branch import Branch
 from streamrt.errors import ArgumentValueError, InvalidOperationError, argument_error
 from streamrt.operators.durations import milliseconds
-from streamrt.topology import SourceOperator, WatermarkStrategy, WhenAllIdle
+from streamrt.topics import Topic
+from streamrt.topology import Node, SourceOperator, Topology, WatermarkStrategy, WhenAllIdle
+from streamrt.topology.graph import topic_of
 from streamrt.windows.closing import Closing
 
 __all__ = ["Clock", "WindowClock", "watermark_of"]
@@ -73,7 +75,7 @@ def watermark_of(
 
     Raises:
         ConfigurationError: if the clock is unknown, or an argument has no effect with it.
-        InvalidOperationError: if the topics have different strategies, or a generator would be behind a `group_by`.
+        InvalidOperationError: if the topics have different strategies, or a generator would be behind an exchange.
     """
     options = {"idle_timeout_ms": idle_timeout_ms, "when_all_idle": when_all_idle}
     given = {name: value for name, value in options.items() if value is not None}
@@ -113,12 +115,9 @@ def _inherited(branch: Branch, parameter: str) -> WatermarkStrategy | None:
     Raises:
         InvalidOperationError: if the topics have different ones.
     """
-    topology = branch.builder.build()
     found: dict[WatermarkStrategy | None, str] = {}
-    for name in sorted(topology.origins(topology.scope(branch.node))):
-        source = topology.sources[name].operator
-        if isinstance(source, SourceOperator):
-            found.setdefault(source.topic.watermark_strategy, name)
+    for topic in sorted(_origins(branch.builder.build(), branch.sources), key=lambda topic: topic.name):
+        found.setdefault(topic.watermark_strategy, topic.name)
     if len(found) > 1:
         raise InvalidOperationError(
             f"topics {' and '.join(found.values())} have different watermark strategies: choose the clock of what needs both "
@@ -127,11 +126,21 @@ def _inherited(branch: Branch, parameter: str) -> WatermarkStrategy | None:
     return next(iter(found), None)
 
 
+def _origins(topology: Topology, sources: Iterable[Node]) -> Iterator[Topic]:
+    """Yield the input topics of sources, also those in front of exchanges."""
+    for source in sources:
+        exchange = topology.exchanges.get(topic_of(source))
+        if exchange is not None:
+            yield from _origins(topology, topology.roots(exchange))
+        elif isinstance(source.operator, SourceOperator):
+            yield source.operator.topic
+
+
 def _checked(branch: Branch, strategy: WatermarkStrategy) -> WatermarkStrategy:
     if strategy.generator is not None and branch.groups:
         raise InvalidOperationError(
-            "WatermarkStrategy(generator=...) cannot be used behind group_by, where the watermark comes from the records in "
-            "front of it: use out_of_orderness, or put the window or the process function before group_by"
+            "WatermarkStrategy(generator=...) cannot be used behind group_by or with a broadcast frame, where the watermark "
+            "comes from the records in front of it: use out_of_orderness, or put the window or the process function before it"
         )
     return strategy
 

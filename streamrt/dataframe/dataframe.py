@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
-from streamrt.dataframe import grouping, joining, processing, reducing, windowing
+from streamrt.dataframe import connecting, grouping, joining, output, processing, reducing, windowing
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
@@ -26,7 +26,6 @@ from streamrt.operators import (
     SetHeaders,
     SetTimestamp,
     SinkOperator,
-    ToTopic,
     Update,
     Where,
 )
@@ -48,10 +47,11 @@ class StreamingDataFrame:
     usually dicts, and `sdf["column"]` works on their items. Any other value that the topic's deserializer returns is
     allowed, too.
 
-    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`, `reduce`, `process`,
-    `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame: assign it. `update`, `to_topic`,
-    `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...` change the frame in place and return it. `sink`
-    ends a branch. Two operations on the same frame make two branches; each branch works on its own copy of the value.
+    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`, `rebalance`,
+    `reduce`, `process`, `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame: assign it.
+    `update`, `to_topic`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...` change the frame in
+    place and return it. `sink` ends a branch. Two operations on the same frame make two branches; each branch works on its
+    own copy of the value.
 
     Example:
         ```python
@@ -258,38 +258,7 @@ class StreamingDataFrame:
 
     # -- Output --------------------------------------------------------------------------------------------------
 
-    def to_topic(
-        self,
-        topic: Topic | Callable[[Any, Any, int, Any], Topic],
-        key: Callable[[Any], Any] | None = None,
-    ) -> StreamingDataFrame:
-        """Produce the current value to a topic.
-
-        The value is serialized at once: later changes do not affect the output. The output has the timestamp and
-        headers of the record.
-
-        Args:
-            topic: the topic, or a function of value, key, timestamp and headers that returns it. Declare all topics
-                with `Application.topic()` before `run()`.
-            key: function from the value to the key of the output, which may be None; by default the record's key.
-
-        Returns:
-            This frame; no assignment is needed.
-
-        Raises:
-            InvalidOperationError: if `topic` is neither a Topic nor callable.
-
-        Example:
-            ```python
-            sdf.to_topic(late, key=lambda value: value["carrier"])
-            sdf.to_topic(lambda value, key, timestamp, headers: late if value["dep_delay"] > 0 else on_time)
-            ```
-        """
-        if not isinstance(topic, Topic):
-            require_callable("to_topic() takes a Topic or a function that returns one; it", topic)
-        if key is not None:
-            require_callable("to_topic(key=...)", key)
-        return self._in_place(ToTopic(topic, key))
+    to_topic = output.to_topic
 
     def set_timestamp(self, func: Callable[[Any, Any, int, Any], int]) -> StreamingDataFrame:
         """Replace the timestamp of each record.
@@ -438,6 +407,7 @@ class StreamingDataFrame:
         self._branch.builder.register_store(self._branch.sources, store)
 
     group_by = grouping.group_by
+    rebalance = grouping.rebalance
     process = processing.process
     reduce = reducing.reduce
 
@@ -453,6 +423,8 @@ class StreamingDataFrame:
 
     # -- Other dataframes, and data outside Kafka: see `streamrt.dataframe.joining` ----------------------------------
 
+    broadcast = connecting.broadcast
+    connect = connecting.connect
     concat = joining.concat
     join_asof = joining.join_asof
     join_interval = joining.join_interval

@@ -6,12 +6,13 @@ import re
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
-from streamrt.dataframe.branch import Frame
+from streamrt.dataframe.branch import Branch, Frame
 from streamrt.dataframe.clocks import watermark_of
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_name
 from streamrt.process import ProcessFunction
+from streamrt.process.function import TimedFunction
 from streamrt.process.operator import Process
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
@@ -64,29 +65,48 @@ def process(
         alarms = sdf.process(Sessions(), clock="partition")
         ```
     """
-    _check_function(function)
+    check_function("process", ProcessFunction, function)
+    branch = self._branch
+    return self._with(
+        branch.add(Process(*run_with(branch, function, name, clock, grace_ms, idle_timeout_ms, when_all_idle)))
+    )
+
+
+def run_with(
+    branch: Branch,
+    function: TimedFunction,
+    name: str | None,
+    clock: TimerClock | None,
+    grace_ms: int | timedelta,
+    idle_timeout_ms: int | timedelta | None,
+    when_all_idle: WhenAllIdle | None,
+) -> tuple[Any, ProcessStoreSpec, WatermarkStrategy | None, int, tuple[str, ...]]:
+    """Return the function and its settings as the fields of a `TimedOperator`; the arguments are those of `process`.
+
+    Args:
+        branch: the position of the operator; for several inputs, the one that they meet at.
+        function: the function.
+        name: see `process`.
+        clock: see `process`.
+        grace_ms: see `process`.
+        idle_timeout_ms: see `process`.
+        when_all_idle: see `process`.
+    """
     require_name("process", name)
     own = type(function).__name__.strip("_") if name is None else name
     if not _NAME.fullmatch(own):
         raise ArgumentValueError(
             f"process(name=...): {own!r} cannot be part of a store's name: use at most 60 letters, digits, '_' and '-'"
         )
-    branch = self._branch
     store = branch.own_store(f"process_{own}", "a process function", "process(..., name='...')")
     chosen = "watermark" if clock is None else clock
     watermark = watermark_of(branch, "clock", chosen, _CLOCKS, idle_timeout_ms, when_all_idle)
     # A watermark is below all later records, so a timer is due when the clock has passed it.
     delay = milliseconds("process(grace_ms=...)", grace_ms) + 1
     plain = branch.store(store, ProcessTransaction)
-    spec = ProcessStoreSpec(
-        plain.name,
-        plain.store_type,
-        plain.transaction,
-        None if watermark is None else delay,
-        _lag_ms(watermark),
-    )
-    operator = Process(function, spec, watermark, delay, tuple(topic.name for topic in branch.topics))
-    return self._with(branch.add(operator))
+    due_after = None if watermark is None else delay
+    spec = ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, due_after, _lag_ms(watermark))
+    return function, spec, watermark, delay, tuple(topic.name for topic in branch.topics)
 
 
 def _lag_ms(watermark: WatermarkStrategy | None) -> int | None:
@@ -96,10 +116,21 @@ def _lag_ms(watermark: WatermarkStrategy | None) -> int | None:
     return watermark.out_of_orderness_ms if watermark.generator is None else None
 
 
-def _check_function(function: Any) -> None:
-    if not isinstance(function, ProcessFunction):
+def check_function(method: str, wanted: type[TimedFunction], function: Any) -> None:
+    """Refuse what is not a function of a class, and wrong names of side outputs.
+
+    Args:
+        method: the call, for errors.
+        wanted: the class.
+        function: the function.
+
+    Raises:
+        ArgumentTypeError: if it is no object of the class.
+        ArgumentValueError: if it names a side output twice.
+    """
+    if not isinstance(function, wanted):
         given = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
-        raise ArgumentTypeError(f"process() needs an object of a subclass of ProcessFunction, got {given}")
+        raise ArgumentTypeError(f"{method}() needs an object of a subclass of {wanted.__name__}, got {given}")
     outputs: Any = function.outputs
     if not isinstance(outputs, tuple) or not all(isinstance(tag, str) and tag for tag in outputs):
         raise ArgumentTypeError(

@@ -13,7 +13,7 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import state_of
 from streamrt.topics import Topic
-from streamrt.topology import Node, RecordHandler, StateAccess, Topology, compose_stream
+from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, Topology, compose_stream
 
 
 class TrialStores:
@@ -81,7 +81,7 @@ class TrialContext:
         """Replace the context; None restores the context of the record."""
         self._current = context or self._own
 
-    def sender(self, topic: Topic) -> RecordHandler:
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         """Return a function that serializes a record as a task does, and drops the bytes."""
         to_value = topic.value_serializer.bind(topic.name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(topic.name, MessageField.KEY)
@@ -94,6 +94,15 @@ class TrialContext:
             to_value(value, headers)
 
         return send
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        """Return such a function, which ignores the partition, and the declared number of partitions, or 1."""
+        send = self.sender(topic)
+
+        def place(value: Any, key: Any, timestamp: int, headers: Headers | None, partition: int) -> None:
+            send(value, key, timestamp, headers)
+
+        return place, (topic.config.num_partitions if topic.config else None) or 1
 
     def state(self, store: StoreSpec) -> StateAccess:
         """Return the function that returns the state of a key, which is in memory."""

@@ -12,7 +12,7 @@ from streamrt.joins.notes import Warnings
 from streamrt.operators.columns import column_of
 from streamrt.records import Headers, Tick
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
 
 __all__ = ["BufferedLookupJoin", "LookupJoin"]
@@ -140,14 +140,14 @@ class BufferedLookupJoin(LookupJoin):
                 first, (_, _, _, since) = _oldest(transaction, prefix, first, following)
                 transaction.set_head(prefix, [first, following, count - 1], since + grace)
 
-        def give_up(transaction: TimedTransaction) -> None:
-            """Pass on or drop the records that have waited too long, until the portion is over."""
+        def give_up(transaction: TimedTransaction, until: int) -> None:
+            """Pass on or drop the records whose wait ends up to a time, until the portion is over."""
             must_stop: Callable[[], bool] | None = None
-            for _, prefix, _ in transaction.due(now):
+            for _, prefix, _ in transaction.due(until):
                 key = transaction.key_of(prefix)
                 while (waiting := transaction.head(prefix)) is not None:
                     number, (value, timestamp, headers, since) = _oldest(transaction, prefix, waiting[0], waiting[1])
-                    if since + grace > now:
+                    if since + grace > until:
                         break
                     if must_stop is None:
                         must_stop = begin_portion()
@@ -163,7 +163,8 @@ class BufferedLookupJoin(LookupJoin):
             nonlocal now
             now = max(now, tick.now)
             transaction = cast("TimedTransaction", store())
-            give_up(transaction)
+            # At the end of a bounded run nothing is waited for.
+            give_up(transaction, NEVER if tick.final else now)
 
         context.on_tick(node, tick)
         return run
@@ -180,6 +181,10 @@ class BufferedLookupJoin(LookupJoin):
         return None
 
     def resumes(self) -> bool:  # noqa: D102
+        return True
+
+    def ends(self) -> bool:
+        """Waiting records are passed on or dropped."""
         return True
 
     def timed(self) -> bool:  # noqa: D102

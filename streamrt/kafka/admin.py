@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic
+from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic
 
 from streamrt.common.backoff import Backoff
 from streamrt.errors import TopicCreationError
@@ -247,6 +247,34 @@ class TopicAdmin(HoldsSecrets):
                 failures.append(request_error(f"topic {name} could not be deleted", error))
         if failures:
             raise KafkaRequestError("; ".join(map(str, failures)), failures[0].code, failures[0].retriable)
+
+    def add_partitions(self, topic_name: str, count: int, timeout: float = 30) -> None:
+        """Add partitions to a topic, and wait until each has a leader.
+
+        Args:
+            topic_name: name of the topic.
+            count: the number of partitions that it has then.
+            timeout: seconds to wait for the brokers; above 0.
+
+        Raises:
+            KafkaRequestError: if the brokers refuse, or do not answer in time.
+        """
+        what = f"topic {topic_name} could not be given {count} partitions"
+        left_s = self._requests.find_controller(timeout)
+        futures = self._requests.client.create_partitions(
+            [NewPartitions(topic_name, count)], operation_timeout=left_s, request_timeout=left_s
+        )
+        _, error = self._requests.settle(futures[topic_name], left_s + 1)
+        if error is not None:
+            raise request_error(what, error)
+        deadline = time.monotonic() + timeout
+        backoff = Backoff(RETRY_S, deadline)
+        while True:
+            found = self._describe([topic_name], deadline).get(topic_name)
+            if found is not None and len(found.partitions) >= count and _has_leaders(found):
+                return
+            if not backoff.pause():
+                raise KafkaRequestError(f"{what}: some have no leader after {timeout:g} s", retriable=True)
 
     def partition_replicas(self, topic_name: str, timeout: float = 30) -> list[PartitionReplicas]:
         """Return where the partitions of a topic are, in their order.

@@ -1,11 +1,13 @@
 """Operators: frozen descriptions of the operations of dataframes."""
 
 from streamrt.operators.apply import Apply
+from streamrt.operators.broadcast import Broadcast
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
 from streamrt.operators.filter import Filter
 from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
+from streamrt.operators.partitioning import PassOn, Rebalance
 from streamrt.operators.reduce import Reduce
 from streamrt.operators.show import Print, PrintTable
 from streamrt.operators.sink import SinkOperator
@@ -15,14 +17,17 @@ from streamrt.operators.update import Update
 __all__ = [
     "Apply",
     "Assign",
+    "Broadcast",
     "ColumnKey",
     "Concat",
     "Drop",
     "Fill",
     "Filter",
+    "PassOn",
     "Print",
     "PrintTable",
     "Project",
+    "Rebalance",
     "Reduce",
     "Rekey",
     "Repartition",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.operators.columns import column_of
+from streamrt.operators.partitioning import KeyPartitioner, checked_partition
 from streamrt.records import Headers
 from streamrt.topics import Topic
 from streamrt.topology import ExchangeOperator, Node, Operator, OperatorContext, RecordHandler
@@ -36,6 +37,7 @@ class Repartition(ExchangeOperator):
         topic: the repartition topic, the source of the next sub-topology.
         key: function from the value to the new key.
         group: name of the grouping.
+        partitioner: function from the new key and the number of partitions to the partition; None for Kafka's.
 
     Example:
         >>> Repartition(Topic("repartition__shop--orders--customer"), ColumnKey("customer"), "customer").in_memory()
@@ -46,9 +48,20 @@ class Repartition(ExchangeOperator):
     topic: Topic
     key: Callable[[Any], Any]
     group: str
+    partitioner: KeyPartitioner | None = None
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        make_key, send = self.key, context.sender(self.topic)
+        make_key = self.key
+        if self.partitioner is not None:
+            choose, topic = self.partitioner, self.topic.name
+            send_to, count = context.partition_sender(self.topic)
+
+            def place(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+                new = make_key(value)
+                send_to(value, new, timestamp, headers, checked_partition(choose(new, count), count, choose, topic))
+
+            return place
+        send = context.sender(self.topic)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             send(value, make_key(value), timestamp, headers)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamrt.operators.functions import function_name
+from streamrt.operators.partitioning import Partitioner, checked_partition
 from streamrt.records import Headers
 from streamrt.topics import Topic
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler
@@ -19,18 +20,21 @@ class ToTopic(Operator):
     Attributes:
         topic: the output topic, or a function of value, key, timestamp and headers that returns it.
         key: function from the value to the key of the output; None keeps the record's key.
+        partition: function from the value, the key of the output and the number of partitions to the partition; None for
+            the partition of the key.
     """
 
     name: ClassVar[str] = "to_topic"
     in_place: ClassVar[bool] = True
     topic: Topic | TopicSelector
     key: Callable[[Any], Any] | None = None
+    partition: Partitioner | None = None
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         make_key = self.key
         if not isinstance(self.topic, Topic):
-            return _dynamic(self.topic, make_key, child, node, context)
-        send = context.sender(self.topic)
+            return _dynamic(self.topic, make_key, self.partition, child, node, context)
+        send = _placing(self.topic, self.partition, node, context)
 
         def same_key(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             send(value, key, timestamp, headers)
@@ -50,6 +54,7 @@ class ToTopic(Operator):
 def _dynamic(
     select: TopicSelector,
     make_key: Callable[[Any], Any] | None,
+    partitioner: Partitioner | None,
     child: RecordHandler,
     node: Node,
     context: OperatorContext,
@@ -63,8 +68,21 @@ def _dynamic(
             raise TypeError(f"the function given to to_topic must return a Topic, got {type(topic).__name__}")
         sender = senders.get(topic.name)
         if sender is None:
-            sender = senders[topic.name] = context.sender(topic)
+            sender = senders[topic.name] = _placing(topic, partitioner, node, context)
         sender(value, key if make_key is None else make_key(value), timestamp, headers)
         child(value, key, timestamp, headers)
 
     return send
+
+
+def _placing(topic: Topic, partitioner: Partitioner | None, node: Node, context: OperatorContext) -> RecordHandler:
+    """Return the function that produces a record to the partition that the partitioner chooses."""
+    if partitioner is None:
+        return context.sender(topic)
+    choose, name = partitioner, topic.name
+    send, count = context.partition_sender(topic)
+
+    def place(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+        send(value, key, timestamp, headers, checked_partition(choose(value, key, count), count, choose, name))
+
+    return place

@@ -14,10 +14,13 @@ from streamrt.state.process import ProcessTransaction
 from streamrt.state.timers import Timers
 from streamrt.topology import RecordHandler
 
-__all__ = ["BEFORE_ALL", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]
+__all__ = ["AFTER_ALL", "BEFORE_ALL", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]
 
 BEFORE_ALL: Final = -(1 << 63)
 """The watermark before the first one."""
+
+AFTER_ALL: Final = (1 << 63) - 1
+"""The watermark at the end of a bounded run."""
 
 
 class TimeDomain(enum.Enum):
@@ -40,7 +43,7 @@ class TaskContext:
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call:
     """What all calls of a process function have in common.
 
@@ -49,12 +52,16 @@ class Call:
         delay_ms: how much later than its time a timer of event time is due.
         has_timers: whether the function defines `on_timer`.
         outputs: what takes the records of its side outputs, by tag; None where nothing reads them.
+        at_end: whether the inputs of a bounded run have ended.
+        registered: number of timers of event time that were registered.
     """
 
     function: str
     delay_ms: int
     has_timers: bool
     outputs: Mapping[str, RecordHandler | None]
+    at_end: bool = False
+    registered: int = 0
 
 
 class Context:
@@ -96,8 +103,13 @@ class Context:
 
     @property
     def current_watermark(self) -> int:
-        """Event time in milliseconds: timers up to it are due. -(1 << 63) before the first record."""
+        """Event time in milliseconds: timers up to it are due. -(1 << 63) before the first record.
+
+        At the end of a bounded run, when all timers fire, it is (1 << 63) - 1: register no further ones then.
+        """
         time = self._running().event_time
+        if self._call.at_end:
+            return AFTER_ALL
         return BEFORE_ALL if time == BEFORE_ALL else time - self._call.delay_ms
 
     @property
@@ -115,6 +127,7 @@ class Context:
             InvalidOperationError: if the function does not define `on_timer`, or the time is no int or below 0.
         """
         self._register(self._running().event_timers, timestamp)
+        self._call.registered += 1
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Have `on_timer` called when the wall clock reaches a time; once for each key and time.

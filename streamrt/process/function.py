@@ -1,15 +1,44 @@
-"""The base class of process functions."""
+"""The base classes of process functions."""
 
 import abc
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from streamrt.process.context import Context, TaskContext, TimerContext
+from streamrt.process.context import Context, TaskContext
 
-__all__ = ["ProcessFunction"]
+__all__ = ["CoProcessFunction", "ProcessFunction", "TimedFunction"]
 
 
-class ProcessFunction(abc.ABC):
+class TimedFunction:
+    """What all process functions have: side outputs, timers, and a beginning and an end in each process.
+
+    Attributes:
+        outputs: the side outputs that `ctx.output` may use; `frame.side_output(tag)` reads them.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ()
+
+    def open(self, context: TaskContext) -> None:
+        """Prepare the function; called in each process that runs tasks, before the first record or timer."""
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
+        """Process a timer of a key. It is deleted before.
+
+        Args:
+            timestamp: the time for which it was registered, in milliseconds.
+            ctx: a `TimerContext`, in a `BroadcastProcessFunction` a `BroadcastTimerContext`: its key, the state of the key,
+                timers and side outputs.
+
+        Returns:
+            The results; None for none.
+        """
+        return None
+
+    def close(self) -> None:
+        """Release what `open` has opened; called when the process has no more work for the application."""
+
+
+class ProcessFunction(TimedFunction, abc.ABC):
     """A function of records and timers, with state, for `StreamingDataFrame.process`.
 
     Derive from it. The object is pickled with the operators, and each process that runs tasks has its own copy for all
@@ -38,11 +67,6 @@ class ProcessFunction(abc.ABC):
         ```
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ()
-
-    def open(self, context: TaskContext) -> None:  # noqa: B027 - there need not be anything
-        """Prepare the function; called in each process that runs tasks, before the first record or timer."""
-
     @abc.abstractmethod
     def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
         """Process a record.
@@ -55,17 +79,51 @@ class ProcessFunction(abc.ABC):
             The results; None for none.
         """
 
-    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterable[Any] | None:
-        """Process a timer of a key. It is deleted before.
+
+class CoProcessFunction(TimedFunction, abc.ABC):
+    """A function of the records of two dataframes, with common state and timers, for `ConnectedFrames.process`.
+
+    Derive from it. It is pickled and copied like a `ProcessFunction`, and results go on in the same way. Records of a key
+    have the same state, whichever side they come from.
+
+    Attributes:
+        outputs: the side outputs that `ctx.output` may use; `frame.side_output(tag)` reads them.
+
+    Example:
+        ```python
+        class Fares(CoProcessFunction):
+            def process_element1(self, ride, ctx):
+                ctx.state.value("ride").update(ride)
+
+            def process_element2(self, fare, ctx):
+                ride = ctx.state.value("ride").value()
+                if ride is not None:
+                    yield {**ride, **fare}
+
+        rides.connect(fares).process(Fares()).to_topic(paid)
+        ```
+    """
+
+    @abc.abstractmethod
+    def process_element1(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Process a record of the frame on which `connect` was called.
 
         Args:
-            timestamp: the time for which it was registered, in milliseconds.
-            ctx: its key, the state of the key, timers and side outputs.
+            value: its value.
+            ctx: its key, timestamp and headers, the state of the key, timers and side outputs.
 
         Returns:
             The results; None for none.
         """
-        return None
 
-    def close(self) -> None:  # noqa: B027 - there need not be anything
-        """Release what `open` has opened; called when the process has no more work for the application."""
+    @abc.abstractmethod
+    def process_element2(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Process a record of the frame that was passed to `connect`.
+
+        Args:
+            value: its value.
+            ctx: as for `process_element1`.
+
+        Returns:
+            The results; None for none.
+        """

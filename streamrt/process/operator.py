@@ -1,232 +1,108 @@
-"""The operator that runs process functions."""
+"""The operators that run process functions, of one frame and of two."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from types import GeneratorType
-from typing import Any, ClassVar, Final, cast
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
-from streamrt.process.context import BEFORE_ALL, Call, Context, TaskContext, TimeDomain, TimerContext
-from streamrt.process.function import ProcessFunction
-from streamrt.records import Headers, Tick
-from streamrt.state.layout import LATEST_EXPIRY
-from streamrt.state.process import ProcessTransaction
-from streamrt.state.spec import ProcessStoreSpec
-from streamrt.state.timers import Timers
-from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+from streamrt.process.broadcast import BroadcastContext, BroadcastTimerContext, BroadcastWriteContext
+from streamrt.process.context import TimerContext
+from streamrt.process.execution import Execution, TimedOperator
+from streamrt.records import Headers
+from streamrt.topology import MergeOperator, Node, OperatorContext, RecordHandler
 
-__all__ = ["Process"]
+logger = logging.getLogger("streamrt")
 
-_COMMON: Final = frozenset((GeneratorType, list, tuple))
-"""Types of results that need no check."""
+__all__ = ["BroadcastProcess", "CoProcess", "Process"]
+
+_LARGE_BYTES: Final = 64 << 20
+"""Size of broadcast state that causes a warning: each partition and each changelog partition has a copy."""
+_MEASURED_BYTES: Final = 8 << 20
+"""Broadcast state is measured again when so much has been written."""
 
 
 @dataclass(frozen=True)
-class Process(Operator):
-    """Runs a process function.
+class Process(TimedOperator):
+    """Runs a process function."""
+
+    name: ClassVar[str] = "process"
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        return Execution(self, child, node, context).handler("process_element", node)
+
+
+@dataclass(frozen=True)
+class CoProcess(TimedOperator, MergeOperator):
+    """Runs a function of the records of two frames.
 
     Attributes:
-        function: the function.
-        store: the store of its state and timers.
-        watermark: the watermark that timers of event time wait for; None for the stream time of their partition.
-        delay_ms: how much later than its time a timer of event time is due.
-        topics: the names of the topics that the frame reads.
+        side: the method that is called for one of the inputs, in descriptions; "" for both.
     """
 
     name: ClassVar[str] = "process"
-    function: ProcessFunction
-    store: ProcessStoreSpec
-    watermark: WatermarkStrategy | None
-    delay_ms: int
-    topics: tuple[str, ...]
+    by_key: ClassVar[bool] = True
+    side: str = ""
 
-    @property
-    def has_timers(self) -> bool:
-        """Whether the function may register timers."""
-        return type(self.function).on_timer is not ProcessFunction.on_timer
-
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        execution = _Execution(self, child, node, context)
-        context.on_close(execution.close)
-        if self.has_timers or self.watermark is not None:
-            context.on_tick(node, execution.tick)
-        return execution.process
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
+        execution = Execution(self, child, node, context)
+        methods = ("process_element1", "process_element2")
+        return tuple(execution.handler(method, self._at(node, method)) for method in methods)
 
     def describe(self) -> str:  # noqa: D102
-        return f"{type(self.function).__qualname__.rsplit('<locals>.', 1)[-1]}, {self.store.name}"
+        return super().describe() + (self.side and f", {self.side}")
 
-    def stores(self) -> tuple[ProcessStoreSpec, ...]:  # noqa: D102
-        return (self.store,)
-
-    def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
-        return () if self.watermark is None else ((self.store.name, self.watermark),)
-
-    def wall_clock_stores(self) -> tuple[str, ...]:
-        """The store reports deadlines of both kinds."""
-        return (self.store.name,) if self.has_timers else ()
-
-    def side_outputs(self) -> tuple[SideOutput, ...]:
-        """Their records may have any timestamp."""
-        return tuple(SideOutput(tag, late=True) for tag in self.function.outputs)
-
-    @property
-    def holds_back_ms(self) -> int | None:
-        """Results of timers have the times of the timers, which may be in the past."""
-        return None if self.has_timers else 0
-
-    def resumes(self) -> bool:  # noqa: D102
-        return self.has_timers
-
-    def timed(self) -> bool:  # noqa: D102
-        return self.has_timers
+    def _at(self, node: Node, method: str) -> Node:
+        """Return the node with a description that names one of its inputs, for errors."""
+        return replace(node, operator=replace(self, side=method))
 
 
-class _Execution:
-    """A process function at work, in one process, for all tasks of a stream."""
+@dataclass(frozen=True)
+class BroadcastProcess(CoProcess):
+    """Runs a function of the records of a frame, and of broadcast records, which are the second input."""
 
-    def __init__(self, operator: Process, child: RecordHandler, node: Node, context: OperatorContext) -> None:
-        self._function = operator.function
-        self._child = child
+    by_key: ClassVar[bool] = False
+    timer_context: ClassVar[type[TimerContext]] = BroadcastTimerContext
+
+    def build_inputs(self, child: RecordHandler, node: Node, context: OperatorContext) -> tuple[RecordHandler, ...]:  # noqa: D102
+        execution = Execution(self, child, node, context)
+        method = "process_element"
+        own = execution.handler(method, self._at(node, method), BroadcastContext)
+        method = "process_broadcast_element"
+        broadcast = execution.handler(method, self._at(node, method), BroadcastWriteContext, keyless=True)
+        return own, _Measured(execution, broadcast, node)
+
+    def ranks(self, inputs: int) -> tuple[int, ...]:
+        """Return ranks that put a broadcast record before other ones of the same time, to which it already applies."""
+        return (1, 0)
+
+
+class _Measured:
+    """The handler of broadcast records, which warns when broadcast state is large.
+
+    Args:
+        execution: the function at work.
+        handler: its handler of broadcast records.
+        node: the node of the operator.
+    """
+
+    def __init__(self, execution: Execution, handler: RecordHandler, node: Node) -> None:
+        self._execution = execution
+        self._handler = handler
+        # All copies are equal, so what tasks of several partitions write counts together.
+        self._written = 0
         self._node = node
-        self._store = operator.store.name
-        self._topics = operator.topics
-        self._by_partition = operator.watermark is None
-        self._strategy = operator.watermark
-        self._delay = operator.delay_ms
-        self._running = cast("Callable[[], ProcessTransaction]", context.store(operator.store))
-        self._begin_portion = context.begin_portion
-        outputs: Mapping[str, RecordHandler | None] = {
-            tag: context.side_output(tag) for tag in operator.function.outputs
-        }
-        name = type(operator.function).__qualname__.rsplit("<locals>.", 1)[-1]
-        self._call = Call(name, self._delay, operator.has_timers, outputs)
-        self._opened = False
-        # The node in a default argument, for errors.
-        self.process: RecordHandler = self._process_of(node)
-        self.tick: Callable[[Tick], None] = self._tick
+        self._warned = False
 
-    def close(self) -> None:
-        if self._opened:
-            self._opened = False
-            self._function.close()
-
-    def _process_of(self, node: Node) -> RecordHandler:
-        function, call, running, child = self._function, self._call, self._running, self._child
-        by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
-        lag = 0 if self._strategy is None else self._strategy.out_of_orderness_ms
-
-        def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if not self._opened:
-                self._open()
-            transaction = running()
-            if timestamp > transaction.clock:
-                transaction.clock = timestamp
-            context = Context(call, transaction, transaction.data_prefix_of(key), key, timestamp, headers)
-            try:
-                results = function.process_element(value, context)
-                if results is not None:
-                    if type(results) not in _COMMON:
-                        _check(results, call.function, "process_element")
-                    for result in results:
-                        child(result, key, timestamp, headers)
-            finally:
-                context._end()
-            if by_partition:
-                time = transaction.event_time
-                if timestamp > time:
-                    transaction.event_time = time = timestamp
-                if has_timers and transaction.event_timers.due_from <= time - delay:
-                    self._fire_due(transaction)
-            elif timestamp > transaction.moves_from:
-                mark, others = timestamp - lag, transaction.others
-                transaction.event_time = time = mark if mark < others else others
-                transaction.moves_from = time + lag if time < others else LATEST_EXPIRY
-                if has_timers and transaction.event_timers.due_from <= time - delay:
-                    self._fire_due(transaction)
-
-        generator = None if self._strategy is None else self._strategy.generator
-        return process if generator is None else self._generating(process, node)
-
-    def _generating(self, process: RecordHandler, node: Node) -> RecordHandler:
-        """Return the handler of records for a strategy with a generator."""
-        marks = cast("WatermarkStrategy", self._strategy).marks()
-
-        def generate(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            # First: if the generator fails, the record has no effect.
-            mark = marks(value, timestamp)
-            process(value, key, timestamp, headers)
-            transaction = self._running()
-            if mark > (BEFORE_ALL if transaction.marked is None else transaction.marked):
-                transaction.marked = mark
-                transaction.event_time = max(transaction.event_time, min(mark, transaction.others))
-                if self._call.has_timers:
-                    self._fire_due(transaction)
-
-        return generate
-
-    def _tick(self, moment: Tick) -> None:
-        _node = self._node
-        if not self._opened:
-            self._open()
-        transaction = self._running()
-        if not self._by_partition:
-            self._hear(transaction, moment)
-        if self._call.has_timers:
-            bound = transaction.event_time - self._delay
-            if self._fire(transaction, transaction.event_timers, bound, TimeDomain.EVENT_TIME):
-                self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
-
-    def _hear(self, transaction: ProcessTransaction, moment: Tick) -> None:
-        """Move event time to what a tick reports."""
-        others = moment.others.get(self._store)
-        if others is not None:
-            transaction.others = others
-            own = transaction.own_watermark
-            if own is not None:
-                transaction.event_time = max(transaction.event_time, min(own, others))
-        time = transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, BEFORE_ALL))
-        if transaction.lag_ms is not None:
-            transaction.moves_from = time + transaction.lag_ms if time < transaction.others else LATEST_EXPIRY
-
-    def _fire_due(self, transaction: ProcessTransaction) -> None:
-        bound = transaction.event_time - self._delay
-        self._fire(transaction, transaction.event_timers, bound, TimeDomain.EVENT_TIME)
-
-    def _fire(self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain) -> bool:
-        """Fire the timers that are due, in the order of their times; return False if the portion is over before.
-
-        Ticks continue with the rest, before the next record. Timers that are registered meanwhile and are due fire, too.
-        """
-        must_stop: Callable[[], bool] | None = None
-        while (timer := timers.due(bound)) is not None:
-            if must_stop is None:
-                must_stop = self._begin_portion()
-            elif must_stop():
-                return False
-            timers.fire(timer)
-            time, prefix = timer
-            key = transaction.key_of(prefix)
-            context = TimerContext(self._call, transaction, b"\x01" + prefix, key, time, None)
-            context.time_domain = domain
-            try:
-                results = self._function.on_timer(time, context)
-                if results is not None:
-                    if type(results) not in _COMMON:
-                        _check(results, self._call.function, "on_timer")
-                    for result in results:
-                        self._child(result, key, time, None)
-            finally:
-                context._end()
-        return True
-
-    def _open(self) -> None:
-        self._function.open(TaskContext(self._store, self._topics))
-        self._opened = True
-
-
-def _check(results: Any, function: str, method: str) -> None:
-    """Refuse results that are no iterable, and a dict or a text, which would be taken apart."""
-    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
-        raise TypeError(
-            f"{function}.{method} must return an iterable of results or None, but returned {type(results).__name__}: "
-            "yield each result, or return a list"
-        )
+    def __call__(self, value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        self._handler(value, key, timestamp, headers)
+        transaction = self._execution.running()
+        self._written += transaction.broadcast_bytes
+        transaction.broadcast_bytes = 0
+        if self._written >= _MEASURED_BYTES:
+            if not self._warned and self._written + transaction.broadcast_size() >= _LARGE_BYTES:
+                self._warned = True
+                logger.warning(
+                    "%s keeps more than 64 MiB of broadcast state; each partition has a copy of it, on disk and in its "
+                    "changelog: broadcast fewer or smaller values, delete old ones, or use join_lookup()",
+                    self._node,
+                )
+            self._written = 0

@@ -33,6 +33,7 @@ class BatchContext:
         attempt: number of the processing attempt, higher than all earlier ones under the same claims.
         record_limit: maximum number of records that the batch may process; None for no limit.
         number: number of the micro-batch; None for resident tasks, which count their commits themselves.
+        final: the ids of the operators for which the inputs of a bounded run have ended, by task.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
@@ -47,6 +48,7 @@ class BatchContext:
     attempt: int = 0
     record_limit: int | None = None
     number: int | None = None
+    final: Mapping[TaskId, frozenset[int]] = field(default_factory=dict)
     others: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
 
     def position(self, partition: TopicPartition) -> int:

@@ -186,6 +186,7 @@ class Report:
         times: event times, by task and store.
         sent: the highest event time that is durable in an exchange, by task and topic.
         unfinished: whether tasks have unfinished work, which ticks must continue before their next records, by task.
+        ended: the ids of the operators that have finished their work at the end of a bounded run, by task.
         seconds: elapsed time in seconds; 0 in resident mode.
         commit_seconds: time of it that commits took, in seconds; 0 if nothing was committed.
         read_bytes: size of the keys and values that were read.
@@ -214,6 +215,7 @@ class Report:
     times: dict[tuple[TaskId, str], StoreTime] = field(default_factory=dict)
     sent: dict[tuple[TaskId, str], int] = field(default_factory=dict)
     unfinished: dict[TaskId, bool] = field(default_factory=dict)
+    ended: dict[TaskId, frozenset[int]] = field(default_factory=dict)
     seconds: float = 0.0
     commit_seconds: float = 0.0
     read_bytes: int = 0
@@ -242,6 +244,7 @@ class Report:
         self.restored |= other.restored
         self.workers.update(other.workers)
         self.unfinished.update(other.unfinished)
+        self.ended.update(other.ended)
         self.times.update(other.times)
         self.sent.update(other.sent)
         self.seconds = max(self.seconds, other.seconds)

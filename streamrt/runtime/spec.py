@@ -54,6 +54,7 @@ class TaskSpec:
         topic_ids: Kafka's ids of input topics; empty if no sink needs them.
         run_id: unique id of each run of an application.
         commit_metadata: composes the metadata of committed offsets.
+        partition_counts: number of partitions of each topic but changelogs at the start.
     """
 
     topology: Topology
@@ -71,6 +72,7 @@ class TaskSpec:
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     run_id: str = ""
     commit_metadata: CommitMetadata = field(default_factory=CommitMetadata)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
 
     def dumps(self) -> bytes:
         """Pickle the specification.

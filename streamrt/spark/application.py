@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from streamrt.runtime.driver.cleanup import StoreCleanup
 from streamrt.runtime.driver.definition import ApplicationDefinition, Environment
 from streamrt.runtime.driver.directory import StateDirectory, instance_id, part_of_state_dir
 from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.end_of_time import EndOfTime
 from streamrt.runtime.driver.exits import unless_stopped
 from streamrt.runtime.driver.lag import LagSampler
 from streamrt.runtime.driver.leftovers import refuse_leftovers
@@ -43,6 +44,7 @@ class ApplicationRun:
         lag: says whether a partition makes no progress.
         queries: answers queries of state.
         announced: what group members say about the control server of this instance; empty for nothing.
+        end: what operators have to finish at the end of a bounded run.
     """
 
     definition: ApplicationDefinition
@@ -56,6 +58,7 @@ class ApplicationRun:
     lag: LagSampler
     queries: StateQueries
     announced: str = ""
+    end: EndOfTime = field(default_factory=EndOfTime)
 
     def run(self) -> list[Output]:
         """Start Spark and process records until a condition is met; return the collected outputs.
@@ -83,9 +86,10 @@ class ApplicationRun:
             with part_of_state_dir(self._state_dir, group, cluster, needed=stateful) as part:
                 spec = self._complete(described, part)
                 ways = (self.stop, self.discard, self.progress, self.control, display, self.queries)
+                declared = definition.topology
                 jvm = JvmMemoryWatch(self.progress.meters, lambda: spark.environment)
                 settings = self._settings(part, jvm)
-                run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, definition.topology)
+                run = RunContext(config, settings, spec, spark, admin, self.conditions, *ways, declared, self.end)
                 try:
                     cleanup = StoreCleanup(part, config.state_cleanup_delay, self.progress)
                     with definition.sources.running(), cleanup, self.lag.watching():
@@ -134,4 +138,5 @@ class ApplicationRun:
         """Raise if a source has failed, or if a partition makes no progress and that is to end the application."""
         self.definition.sources.check()
         self.lag.check()
+        self.end.check()
         jvm.look()

@@ -76,7 +76,7 @@ class WorkerHandle:
         opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
-        times: the last event times sent to it.
+        times: the last event times sent to it, and the operators of its tasks that it was asked to finish.
         reminded: time of the last message to it that tasks are due.
         told: number of the last wish that was sent to it.
         settled: number of the last wish that it has fulfilled.
@@ -300,7 +300,7 @@ class ResidentCoordinator:
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
             others, ahead = event_time.others(), event_time.ahead()
             for slot in self._slots.values():
-                self._tell_time(slot, Time(watermarks, frozenset(due), others, ahead), now)
+                self._tell_time(slot, Time(watermarks, frozenset(due), event_time.end.due, others, ahead), now)
             self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
@@ -424,6 +424,7 @@ class ResidentCoordinator:
             # These tasks restart at the committed offsets, and report their event times again.
             self._time.restart((*report.stalled, *report.interrupted, *report.locked))
             self._time.report(report.times, report.sent)
+            self._time.end.report(report.ended)
             self._time.processed({partition: done.end for partition, done in report.ranges.items()})
             for task, _ in report.times:
                 slot.reminded.pop(task, None)
@@ -570,9 +571,9 @@ class ResidentCoordinator:
         own = self._tasks(slot.positions)
         # A task that was due and has not answered may have dropped its work: remind it.
         new = {task for task in own.intersection(known.due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
-        marks = {task: known.watermarks[task] for task in own if task in known.watermarks}
-        others = {task: known.others[task] for task in own if task in known.others}
-        times = Time(marks, frozenset(), others, known.ahead & own)
+        times = known.of(own)
+        if times.final != slot.times.final:
+            new |= own.intersection(times.final)
         if slot.link is None or not (new or times != slot.times):
             return
         slot.times = times

@@ -21,7 +21,7 @@ from streamrt.runtime.skipped import refuse_skipped_stores
 from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
 from streamrt.state.changelog import Position, is_position
-from streamrt.topology import TaskId
+from streamrt.topology import SourceOperator, TaskId
 
 logger = logging.getLogger("streamrt")
 
@@ -168,9 +168,11 @@ class StartOffsets:
     def _rules(self, partition: TopicPartition, committed: CommittedOffset) -> StartRules:
         config, first_counts = self._config, self._spec.commit_metadata.first_counts
         has_state = self._has_state(partition, CommittedMetadata.decode(committed.metadata))
+        source = self._spec.topology.sources[partition.topic].operator
+        own = source.topic.auto_offset_reset if isinstance(source, SourceOperator) else None
         return StartRules(
             config.consumer_group,
-            config.auto_offset_reset,
+            own or config.auto_offset_reset,
             config.auto_recover_from_source_offset_out_of_range,
             internal=partition.topic in self._spec.topology.exchanges,
             added=partition.partition >= first_counts.get(partition.topic, math.inf),

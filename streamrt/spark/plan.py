@@ -12,7 +12,7 @@ No topic is created, no offset committed, no transaction ended, and no group joi
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamrt.errors import KafkaBrokerUnavailableError, StreamRTError
@@ -40,6 +40,7 @@ from streamrt.spark.offsets import StartOffsets
 from streamrt.state.changelog import Position, is_position
 from streamrt.topics.internal import changelog_config, changelog_topic_name, repartition_config, repartition_prefix
 from streamrt.topology import Topology
+from streamrt.topology.graph import topic_of
 
 __all__ = ["DeploymentPlan", "StartOffset", "plan_deployment"]
 
@@ -245,7 +246,9 @@ class _Planned:
             return found.get(topology.origin(topic)) or unknown
 
         wanted = {name: unknown for name in self.topics.topics if name not in topology.sources}
-        wanted |= {name: repartition_config(settings(name)) for name in topology.exchanges}
+        for name, exchange in topology.exchanges.items():
+            source = settings(topic_of(topology.source_of(exchange)))
+            wanted[name] = replace(repartition_config(source), num_partitions=settings(name).num_partitions)
         if self.definition.config.use_changelog_topics:
             for scope, topics in topology.scopes.items():
                 for store in topology.stores(scope):

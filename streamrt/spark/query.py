@@ -364,6 +364,7 @@ class MicroBatchQuery:
 
     def _note(self, report: Report) -> None:
         self._event_time.report(report.times, self._unfinished.report(report))
+        self._event_time.end.report(report.ended)
         self._event_time.processed({partition: done.end for partition, done in report.ranges.items()})
         for partition, done in report.ranges.items():
             self._positions[partition] = max(done.end, self._positions[partition])
@@ -401,6 +402,7 @@ class MicroBatchQuery:
             claims=self._claims,
             number=self._batch,
             others=self._event_time.others(),
+            final=self._event_time.end.due,
         )
 
 

@@ -43,7 +43,7 @@ class DriverServices:
         self._context = run
         self.clients = client_settings(run.config, run.settings)
         self.closing = threading.Event()
-        self.event_time = EventTime(topology, run.settings.partitions)
+        self.event_time = EventTime(topology, run.settings.partitions, run.end)
         self.offsets = StartOffsets(run.config, run.settings.connection, run.spec, run.admin, self.fence)
         self.purge = RepartitionPurge(run.admin, topology.exchanges)
         self.results = ReportHandler(

@@ -9,6 +9,7 @@ from typing import Any
 from streamrt.config import ApplicationConfig
 from streamrt.kafka import ConnectionConfig, TopicAdmin
 from streamrt.runtime.driver.display import Display
+from streamrt.runtime.driver.end_of_time import EndOfTime
 from streamrt.runtime.driver.lifecycle import RunControl
 from streamrt.runtime.driver.owners import GroupOwners
 from streamrt.runtime.driver.progress import Progress
@@ -80,6 +81,7 @@ class RunContext:
         display: shows the output of `print` and `print_table`.
         queries: answers queries of state while the run serves them.
         declared: the operators as they were declared; None if they are those of the specification.
+        end: what operators have to finish at the end of a bounded run.
     """
 
     config: ApplicationConfig
@@ -95,6 +97,7 @@ class RunContext:
     display: Display
     queries: StateQueries = field(default_factory=StateQueries)
     declared: Topology | None = None
+    end: EndOfTime = field(default_factory=EndOfTime)
 
     def query_target(self, read: "Callable[[TaskRead], Future[TaskRows]]") -> QueryTarget:
         """Return what answers queries of state.

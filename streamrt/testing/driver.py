@@ -30,6 +30,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of
 from streamrt.runtime.driver.state_queries import MOST_ENTRIES, QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StateAnswer, StoredState, no_state_key
 from streamrt.runtime.placement import StateSettings, placement_of
@@ -47,7 +48,6 @@ from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic
-from streamrt.topology import stream_id
 
 _ALL = no_state_key()
 _SLICE_S = 1.0
@@ -65,6 +65,7 @@ class TestRecord:
         headers: the headers, or None if there are none.
         raw_key: the key's bytes.
         raw_value: the value's bytes, or None for a tombstone.
+        partition: the partition that a partitioner has chosen; -1 if the key determines it.
     """
 
     __test__ = False  # pytest must not collect the class as a test
@@ -75,6 +76,7 @@ class TestRecord:
     headers: Headers | None
     raw_key: bytes | None
     raw_value: bytes | None
+    partition: int = -1
 
 
 class TopologyTestDriver:
@@ -179,6 +181,31 @@ class TopologyTestDriver:
         self._now += step
         self._event_time.elapse(step)
         self._tick()
+
+    def end(self) -> None:
+        """End the inputs, as `Application.run(until="end")` does: windows close and timers fire.
+
+        Stage by stage: what comes out above a `group_by` is processed below it before time ends there. Further records may
+        follow, like those of a later run.
+
+        Raises:
+            ProcessingError: if an operator failed and no callback skipped the error; likewise `ProducerError`.
+
+        Example:
+            ```python
+            driver.pipe(orders, {"total": 10}, key="ann", timestamp=1_000)
+            driver.end()
+            assert [record.value["value"] for record in driver.read(totals)] == [10]
+            ```
+        """
+        self._tick()
+        end = self._event_time.end
+        for level in range(end.levels):
+            end.reach(level)
+            while not end.over:
+                self._feeding.get_ready(self._context())
+                self._feeding.tick(sorted(end.due), self._context())
+                self._process_all(self._repartition())
 
     def pipe(
         self,
@@ -425,7 +452,7 @@ class TopologyTestDriver:
         stores, scope = self._topology, topic
         if topic not in self._topology.scopes:
             # If all records are in one partition, the part after a group_by belongs to the input's task.
-            stores, scope = self._declared, stream_id(self._declared.origins(topic))
+            stores, scope = self._declared, self._declared.resolved_scope(topic, self._topology)
         known = stores.stores(topic)
         found = [spec for spec in known if spec.name == store]
         found = found or [spec for spec in known if spec.name.partition(".")[0] == store]
@@ -437,11 +464,12 @@ class TopologyTestDriver:
 
     def _partition(self, topic: str, key: Any) -> int:
         """Return the partition of the records of a key."""
-        grouped = [name for name in self._topology.scopes[topic] if name in self._topology.exchanges]
+        exchanges = self._topology.exchanges.keys() - self._topology.broadcasts
+        grouped = [name for name in self._topology.scopes[topic] if name in exchanges]
         if not grouped or key is None:
             return 0
-        serialized = self._topic(grouped[0]).key_serializer.bind(grouped[0], MessageField.KEY)(key, None)
-        return 0 if serialized is None else partition_for(serialized, self._partitions[grouped[0]])
+        partitioner = partitioner_of(self._topology, grouped[0])
+        return partition_of_key(self._topic(grouped[0]), partitioner, key, self._partitions[grouped[0]])
 
     def _process_all(self, records: Iterable[tuple[TopicPartition, WrittenRecord]]) -> None:
         waiting = deque(records)
@@ -474,6 +502,7 @@ class TopologyTestDriver:
             now=self._now,
             watermarks=self._event_time.watermarks(),
             others=self._event_time.others(),
+            final=self._event_time.end.due,
         )
 
     def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:
@@ -497,14 +526,16 @@ class TopologyTestDriver:
             raise
 
     def _repartition(self) -> list[tuple[TopicPartition, WrittenRecord]]:
-        """Return the records that group_by has forwarded since the last call."""
+        """Return the records that group_by and broadcast have forwarded since the last call."""
         found: list[tuple[TopicPartition, WrittenRecord]] = []
         for name in self._topology.exchanges:
             written = self._clients.written(name)
             fresh = written[self._repartitioned.get(name, 0) :]
             self._repartitioned[name] = len(written)
             for record in fresh:
-                number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
+                number = record.partition
+                if number < 0:
+                    number = 0 if record.key is None else partition_for(record.key, self._partitions[name])
                 found.append((TopicPartition(name, number), record))
         return found
 
@@ -512,6 +543,7 @@ class TopologyTestDriver:
         self._sinks.write(report.sunk, self._pause)
         positions = {partition: done.end for partition, done in report.ranges.items()}
         self._event_time.report(report.times, report.sent)
+        self._event_time.end.report(report.ended)
         self._event_time.processed(positions)
         self._positions.update(positions)
         for trouble in (*report.interrupted.values(), *report.locked.values()):
@@ -544,4 +576,5 @@ def _test_record(topic: Topic, written: WrittenRecord) -> TestRecord:
         headers=written.headers,
         raw_key=written.key,
         raw_value=written.value,
+        partition=written.partition,
     )

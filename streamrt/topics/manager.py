@@ -3,56 +3,32 @@
 import copy
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import product
+from typing import Any
 
 from typing_extensions import Self
 
 from streamrt.common.texts import option_text
+from streamrt.config import AutoOffsetReset
 from streamrt.errors import ConfigurationError, InvalidOperationError, TopicConfigurationError, TopicNotFoundError
 from streamrt.kafka import TopicConfig
-from streamrt.kafka.topic_config import TopicDefinition
 from streamrt.serializers import DeserializerType, SerializerType
+from streamrt.topics.administration import TopicAdministration
 from streamrt.topics.internal import (
     changelog_config,
     changelog_fault,
     changelog_topic_name,
-    repartition_config,
     repartition_fault,
     repartition_topic_name,
     required_text,
     topic_alias,
 )
+from streamrt.topics.repartitions import MergedTopics, Repartition, needed_topics
 from streamrt.topics.settings import declared_config, refuse_different_counts, warn_of_differences
 from streamrt.topics.topic import TimestampExtractor, Topic
 from streamrt.topics.watermarks import WatermarkStrategy
 
 logger = logging.getLogger(__name__)
-
-
-class TopicAdministration(Protocol):
-    """The cluster operations that `TopicManager` needs; `streamrt.kafka.TopicAdmin` implements them."""
-
-    def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
-        """Return the settings of the topics, None for missing ones."""
-
-    def create_topics(
-        self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
-    ) -> None:
-        """Create the topics and wait until they are ready."""
-
-
-@dataclass(frozen=True)
-class _Repartition:
-    topic: Topic
-    input: str
-    operation: str
-
-
-@dataclass(frozen=True)
-class _Merged:
-    topics: tuple[str, ...]
-    grouping: str
 
 
 class TopicManager:
@@ -85,8 +61,8 @@ class TopicManager:
         self._auto_create_topics = auto_create_topics
         self._topics: dict[str, Topic] = {}
         self._declared: dict[str, Topic] = {}
-        self._repartitions: dict[str, _Repartition] = {}
-        self._merged: dict[str, _Merged] = {}
+        self._repartitions: dict[str, Repartition] = {}
+        self._merged: dict[str, MergedTopics] = {}
         self._changelogs: dict[tuple[str, str], Topic] = {}
         self._actual: dict[str, TopicConfig] = {}
 
@@ -137,6 +113,7 @@ class TopicManager:
         key_serializer: SerializerType = "bytes",
         config: TopicConfig | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
+        auto_offset_reset: AutoOffsetReset | None = None,
         watermark_strategy: WatermarkStrategy | None = None,
     ) -> Topic:
         """Declare a topic.
@@ -149,6 +126,7 @@ class TopicManager:
             key_serializer: name of a serializer, or an object.
             config: settings in the cluster; by default those of `topic_config()`.
             timestamp_extractor: function that replaces the broker's timestamp of records.
+            auto_offset_reset: where to start in partitions without a committed offset, if not as the application says.
             watermark_strategy: event time of windows and process functions below, unless they choose one.
 
         Raises:
@@ -157,7 +135,14 @@ class TopicManager:
         """
         serializers = (value_deserializer, key_deserializer, value_serializer, key_serializer)
         return self.register(
-            Topic(name, config, *serializers, timestamp_extractor, watermark_strategy=watermark_strategy)
+            Topic(
+                name,
+                config,
+                *serializers,
+                timestamp_extractor,
+                auto_offset_reset=auto_offset_reset,
+                watermark_strategy=watermark_strategy,
+            )
         )
 
     def register(self, topic: Topic) -> Topic:
@@ -256,11 +241,11 @@ class TopicManager:
             self._require_declared(name)
         together = "--".join(names)
         if len(names) > 1:
-            self._merged[together] = _Merged(tuple(names), grouping)
-        inputs = sorted(self._origins(together))
-        if len(inputs) > 1:
-            # Frames that merge these inputs directly declare their own groupings.
-            self._merged.setdefault("--".join(inputs), _Merged(tuple(inputs), ""))
+            self._merged[together] = MergedTopics(tuple(names), grouping)
+        for inputs in map(sorted, self._unpartitioned(together)):
+            if len(inputs) > 1:
+                # Frames that merge these inputs directly declare their own groupings.
+                self._merged.setdefault("--".join(inputs), MergedTopics(tuple(inputs), ""))
         return together
 
     def repartition_topic(
@@ -271,8 +256,9 @@ class TopicManager:
         key_deserializer: DeserializerType = "json",
         value_serializer: SerializerType = "json",
         key_serializer: SerializerType = "json",
+        like: str | None = None,
     ) -> Topic:
-        """Declare the repartition topic of a `group_by`. It is created if its input has several partitions.
+        """Declare the repartition topic of a `group_by` or a broadcast. It is created if an input has several partitions.
 
         Args:
             operation: name of the `group_by`.
@@ -281,6 +267,7 @@ class TopicManager:
             key_deserializer: name of a deserializer, or an object.
             value_serializer: name of a serializer, or an object.
             key_serializer: name of a serializer, or an object.
+            like: for a broadcast, the topic that decides on the number of partitions.
 
         Raises:
             ConfigurationError: if the resulting name is invalid or taken, or a serializer is unknown.
@@ -295,22 +282,23 @@ class TopicManager:
             value_serializer=value_serializer,
             key_serializer=key_serializer,
         )
+        method = "group_by(..., " if like is None else "broadcast("
+        what, advice = method.partition("(")[0], f"such as {method}name='...')"
         former = self._repartitions.get(name)
-        if former is not None and (former.input, former.operation) == (topic_name, operation):
+        if former is not None and (former.input, former.operation, former.like) == (topic_name, operation, like):
             different = former.topic.differences(topic)
             if not different:
                 return former.topic
             raise ConfigurationError(
-                f"group_by {operation!r} of topic {topic_name} is declared twice with different {', '.join(different)}: "
-                "set another name for one of them, such as group_by(..., name='...')"
+                f"{what} {operation!r} of topic {topic_name} is declared twice with different {', '.join(different)}: "
+                f"set another name for one of them, {advice}"
             )
-        repartition = _Repartition(topic, topic_name, operation)
+        repartition = Repartition(topic, topic_name, operation, like)
         for other in self.non_changelog_topics:
             if self._mistakable(name, repartition, other):
                 raise ConfigurationError(
-                    f"the repartition topic of group_by {operation!r} on topic {topic_name} would be {name}, which "
-                    f"collides with topic {other} in the names of internal topics and stores: choose another name, "
-                    "such as group_by(..., name='...')"
+                    f"the repartition topic of {what} {operation!r} on topic {topic_name} would be {name}, which "
+                    f"collides with topic {other} in the names of internal topics and stores: choose another name, {advice}"
                 )
         self._repartitions[name] = repartition
         return topic
@@ -392,16 +380,9 @@ class TopicManager:
         if self._topics:
             self.create_topics(list(self._topics.values()), timeout, create_timeout)
         if self._repartitions:
-            found = self._inspect({self._origin(name) for name in self._repartitions}, timeout)
-            self.create_topics(
-                [
-                    repartition.topic.with_config(repartition_config(config))
-                    for name, repartition in self._repartitions.items()
-                    if (config := found[self._origin(name)]) is not None and config.num_partitions != 1
-                ],
-                timeout,
-                create_timeout,
-            )
+            needed = needed_topics(self._repartitions, self._origin, self._inspect(self.non_changelog_topics, timeout))
+            topics = [self._repartitions[name].topic.with_config(config) for name, config in needed.items()]
+            self.create_topics(topics, timeout, create_timeout)
 
     def validate_all_topics(self, timeout: float | None = None) -> None:
         """Check that all topics except changelogs exist, and warn about settings that differ from the declaration.
@@ -416,11 +397,7 @@ class TopicManager:
         found = self._inspect(self.non_changelog_topics, timeout)
         actual = {name: config for name, config in found.items() if config is not None}
         missing = {name: "" for name in self._topics if name not in actual}
-        needed = {
-            name: repartition_config(actual[origin])
-            for name in self._repartitions
-            if (origin := self._origin(name)) in actual and actual[origin].num_partitions != 1
-        }
+        needed = needed_topics(self._repartitions, self._origin, actual)
         missing.update((name, required_text(config)) for name, config in needed.items() if name not in actual)
         self._refuse_missing(missing, "create_all_topics()")
         _refuse(repartition_fault(name, actual[name]) for name in needed)
@@ -548,7 +525,7 @@ class TopicManager:
         counts = {topic.name: config.num_partitions for topic in topics if (config := found[topic.name]) is not None}
         refuse_different_counts(counts)
 
-    def _mistakable(self, name: str, repartition: _Repartition, other: str) -> bool:
+    def _mistakable(self, name: str, repartition: Repartition, other: str) -> bool:
         """Return whether state behind a new repartition topic would be mistaken for state behind another topic."""
         if topic_alias(self._consumer_group, other) == topic_alias(self._consumer_group, name):
             return True
@@ -566,7 +543,8 @@ class TopicManager:
     def _origin(self, name: str) -> str:
         """Return the input topic whose settings apply to the internal topics that derive from it."""
         while name in self._repartitions or name in self._merged:
-            name = self._merged[name].topics[0] if name in self._merged else self._repartitions[name].input
+            each = self._repartitions.get(name)
+            name = self._merged[name].topics[0] if each is None else each.like or each.input
         return name
 
     def _origins(self, name: str) -> frozenset[str]:
@@ -574,6 +552,18 @@ class TopicManager:
         if name in self._merged:
             return frozenset().union(*map(self._origins, self._merged[name].topics))
         return self._origins(self._repartitions[name].input) if name in self._repartitions else frozenset({name})
+
+    def _unpartitioned(self, name: str) -> set[frozenset[str]]:
+        """Return the topics that may stand for a topic if it would have one partition.
+
+        A `group_by` is in memory then. A broadcast is, if its input has one partition, too.
+        """
+        if name in self._merged:
+            members = map(self._unpartitioned, self._merged[name].topics)
+            return {frozenset().union(*chosen) for chosen in product(*members)}
+        each = self._repartitions.get(name)
+        kept = {frozenset({name})} if each is None or each.like is not None else set()
+        return kept if each is None else kept | self._unpartitioned(each.input)
 
     def _inspect(self, names: Iterable[str], timeout: float | None) -> dict[str, TopicConfig | None]:
         return self._admin.inspect_topics(list(names), timeout=self._timeout if timeout is None else timeout)

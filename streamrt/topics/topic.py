@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, get_args, overload
 
+from streamrt.config import AutoOffsetReset
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, IgnoreMessage, argument_error
 from streamrt.kafka import TopicConfig
 from streamrt.records import (
@@ -69,6 +70,8 @@ class Topic:
         timestamp_extractor: function that replaces the broker's timestamp of records.
         watermark_strategy: event time of windows and process functions below, unless they choose one.
         create_config: alias of `config`, as in newer versions of Quix Streams.
+        auto_offset_reset: where the application starts in partitions of this topic without a committed offset: "earliest",
+            "latest" or "error"; by default as the application says.
 
     Raises:
         ConfigurationError: if the name is invalid, a serializer is unknown, or both `config` and `create_config` are
@@ -85,6 +88,7 @@ class Topic:
     """
 
     __slots__ = (
+        "_auto_offset_reset",
         "_config",
         "_key_deserializer",
         "_key_serializer",
@@ -106,6 +110,7 @@ class Topic:
         timestamp_extractor: TimestampExtractor | None = None,
         *,
         create_config: TopicConfig | None = None,
+        auto_offset_reset: AutoOffsetReset | None = None,
         watermark_strategy: WatermarkStrategy | None = None,
     ) -> None:
         if config is not None and create_config is not None:
@@ -115,6 +120,12 @@ class Topic:
             raise ArgumentTypeError(f"the config of a topic must be a TopicConfig, got {type(chosen).__name__}")
         if timestamp_extractor is not None and not callable(timestamp_extractor):
             raise ArgumentTypeError(f"timestamp_extractor must be a function, got {type(timestamp_extractor).__name__}")
+        if auto_offset_reset not in (None, *get_args(AutoOffsetReset)):
+            raise argument_error(
+                f"auto_offset_reset of topic {name!r} is {auto_offset_reset!r}: use 'earliest', 'latest' or 'error'",
+                of_type=isinstance(auto_offset_reset, str),
+            )
+        self._auto_offset_reset = auto_offset_reset
         _check_strategy(name, watermark_strategy)
         self._name = _checked_name(name)
         self._config = chosen
@@ -164,6 +175,11 @@ class Topic:
     def timestamp_extractor(self) -> TimestampExtractor | None:
         """Function that replaces the timestamps of records, or None."""
         return self._timestamp_extractor
+
+    @property
+    def auto_offset_reset(self) -> AutoOffsetReset | None:
+        """Where the application starts in partitions without a committed offset; None if it decides for all topics."""
+        return self._auto_offset_reset
 
     @property
     def watermark_strategy(self) -> WatermarkStrategy | None:
@@ -337,6 +353,7 @@ class Topic:
             value_serializer=self._value_serializer,
             key_serializer=self._key_serializer,
             timestamp_extractor=self._timestamp_extractor,
+            auto_offset_reset=self._auto_offset_reset,
             watermark_strategy=self._watermark_strategy,
         )
 

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from streamrt.common.copies import copier
 from streamrt.records import Headers, Tick
-from streamrt.topics import Topic
 from streamrt.topology.graph import Topology
-from streamrt.topology.node import MergeOperator, Node, RecordHandler, SideOutput, StateAccess, TaskContext
+from streamrt.topology.node import (
+    MergeOperator,
+    Node,
+    PartitionSender,
+    RecordHandler,
+    SideOutput,
+    StateAccess,
+    TaskContext,
+)
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
     from streamrt.state.base import Transaction
     from streamrt.state.spec import StoreSpec
+    from streamrt.topics import Topic
 
 # Each operator is one Python call below its parent; users' functions need additional frames.
 _FRAMES_PER_NODE = 3
@@ -82,7 +90,7 @@ class _NodeContext:
         self._context = context
         self._names = names
         self.side_output: Callable[[str], RecordHandler | None] = sides.get
-        self.sender: Callable[[Topic], RecordHandler] = context.sender
+        self.sender: Callable[..., RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show
         self.on_close: Callable[[Callable[[], None]], None] = context.on_close
         self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion
@@ -92,6 +100,9 @@ class _NodeContext:
 
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         return self._context.store(self._own(store))
+
+    def partition_sender(self, topic: "Topic") -> tuple[PartitionSender, int]:
+        return self._context.partition_sender(topic)
 
     def sink(self, sink: "BaseSink") -> RecordHandler:
         return self._context.sink(sink)

@@ -328,38 +328,63 @@ class Topology:
     # -- Exchanges -------------------------------------------------------------------------------------------------
 
     def origin(self, topic: str) -> str:
-        """Return the input topic of a source's records, which differs from the source's topic for repartition topics.
+        """Return the input topic that decides on the number of partitions of a source's topic.
 
-        Of several input topics, which have equal numbers of partitions, it is the one defined first.
+        For an input it is the topic itself, and behind a `group_by` the input of the records. Of several input topics,
+        which have equal numbers of partitions, it is the one defined first. For a broadcast it is the input of the frame that
+        the broadcast frame is connected with.
 
         Args:
             topic: name of the source's topic.
         """
         while topic in self.exchanges:
-            topic = topic_of(self.source_of(self.exchanges[topic]))
+            exchange = self.exchanges[topic]
+            operator = exchange.operator
+            sized_by = operator.sized_by if isinstance(operator, ExchangeOperator) else None
+            topic = sized_by or topic_of(self.source_of(exchange))
         return topic
 
-    def origins(self, scope: str) -> set[str]:
-        """Return the input topics of the records of a scope, across all repartition topics."""
+    @cached_property
+    def broadcasts(self) -> frozenset[str]:
+        """The names of the repartition topics of which each partition has all records."""
+        operators = (node.operator for node in self.exchanges.values())
+        return frozenset(
+            each.topic.name for each in operators if isinstance(each, ExchangeOperator) and each.sized_by is not None
+        )
+
+    def resolved_scope(self, scope: str, resolved: "Topology") -> str:
+        """Return the name that a scope has in the resolved topology.
+
+        Args:
+            scope: name of a scope of this topology.
+            resolved: the result of `resolve`, where groupings in memory have no topics.
+        """
         found: set[str] = set()
         for topic in self.scopes[scope]:
-            exchange = self.exchanges.get(topic)
-            found |= {topic} if exchange is None else self.origins(self.scope(exchange))
-        return found
+            if topic in resolved.sources:
+                found.add(topic)
+            else:
+                found |= set(resolved.scopes[self.resolved_scope(self.scope(self.exchanges[topic]), resolved)])
+        return stream_id(found)
 
     def resolve(self, partitions: Mapping[str, int]) -> "Topology":
         """Return the topology for the given partition counts.
 
         An input of one partition already has the records of all keys in one task. A `group_by` then needs no topic: it
-        replaces the key in memory, and the nodes below run in the same task. Nodes keep their ids.
+        replaces the key in memory, and the nodes below run in the same task. So does a broadcast if both inputs have one
+        partition. Nodes keep their ids.
 
         Args:
-            partitions: number of partitions by input topic.
+            partitions: number of partitions by topic; of repartition topics only if they are known.
 
         Raises:
             InvalidOperationError: if a store name is used with different types.
         """
-        needless = {name: node for name, node in self.exchanges.items() if partitions[self.origin(name)] == 1}
+        needless = {
+            name: node
+            for name, node in self.exchanges.items()
+            if partitions[self.origin(name)] == 1 and partitions[self.origin(topic_of(self.source_of(node)))] == 1
+        }
         # The children of a removed source become children of the node that would have fed it.
         adopters = {self.sources[name].id: node.id for name, node in needless.items()}
         nodes: list[Node] = []
@@ -367,8 +392,14 @@ class Topology:
             if node.id in adopters:
                 continue
             operator = node.operator
-            if isinstance(operator, ExchangeOperator) and operator.topic.name in needless:
-                operator = operator.in_memory()
+            if isinstance(operator, ExchangeOperator):
+                name = operator.topic.name
+                if name in needless:
+                    operator = operator.in_memory()
+                else:
+                    like = operator.sized_by or ""
+                    like = self.origin(like) if like in needless else like
+                    operator = operator.sized(partitions.get(name) or partitions[self.origin(name)], like)
             parents = tuple(adopters.get(parent, parent) for parent in node.parents)
             nodes.append(replace(node, parents=parents, operator=operator))
         resolved = Topology(tuple(nodes))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 RecordHandler = Callable[[Any, Any, int, Headers | None], None]
 """Function of value, key, timestamp (ms) and headers of a record; passes its results to the operators below."""
 
+PartitionSender = Callable[[Any, Any, int, Headers | None, int], None]
+"""Function of value, key, timestamp (ms), headers and partition of a record; serializes it and produces it there."""
+
 StateAccess = Callable[[Any, int], "State"]
 """Function of key and timestamp (ms) of a record; returns the `State` of that key."""
 
@@ -30,8 +33,16 @@ StateAccess = Callable[[Any, int], "State"]
 class TaskContext(Protocol):
     """The services of a task for all of its operators."""
 
-    def sender(self, topic: Topic) -> RecordHandler:
-        """Return the function that serializes a record and produces it to `topic`."""
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
+        """Return the function that serializes a record and produces it to `topic`.
+
+        Args:
+            topic: the topic.
+            copies: number of partitions that each get a copy; 0 for one record in the partition of its key.
+        """
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        """Return the function that produces a record to a partition of `topic`, and the number of these at the start."""
 
     def state(self, store: "StoreSpec") -> StateAccess:
         """Return the function that returns the state of a record's key in one of the task's stores."""
@@ -114,6 +125,10 @@ class Operator(abc.ABC):
         """Return whether the operator may leave work in its store, which ticks without watermarks continue."""
         return False
 
+    def ends(self) -> bool:
+        """Return whether the operator waits for time, and has work to do at the end of a bounded run (`Tick.final`)."""
+        return False
+
     def side_outputs(self) -> "tuple[SideOutput, ...]":
         """Return the side outputs of the operator."""
         return ()
@@ -132,6 +147,15 @@ class ExchangeOperator(Operator):
 
     regroups: ClassVar[bool] = True
     topic: Topic
+
+    @property
+    def sized_by(self) -> str | None:
+        """The topic that decides on the number of partitions; None for the input of the exchange."""
+        return None
+
+    def sized(self, partitions: int, like: str) -> "ExchangeOperator":
+        """Return the operator for a topic with a number of partitions, and the name of a topic that has as many."""
+        return self
 
     @abc.abstractmethod
     def in_memory(self) -> Operator:

@@ -9,7 +9,7 @@ from streamrt.common.throttle import log_once
 from streamrt.errors import StateError, argument_error
 from streamrt.records import Headers, Tick
 from streamrt.state.spec import StoreSpec
-from streamrt.state.timed import TimedTransaction
+from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import LATE, LateRecords, OnLate
@@ -155,6 +155,14 @@ class TimeWindowOperator(WindowOperator):
     def side_outputs(self) -> tuple[SideOutput, ...]:  # noqa: D102
         return (LATE,)
 
+    def ends(self) -> bool:
+        """At the end, open windows are emitted; with `current()`, that has been done."""
+        return self.final
+
+    @abc.abstractmethod
+    def closed_at(self, head: Any) -> int | None:
+        """Return the time at which all windows of a head are closed; None if none is open."""
+
     def late_records(self, context: OperatorContext) -> LateRecords:
         """Return what late records are reported to."""
         return LateRecords(self.store.name, self.on_late, context.side_output(LATE.tag))
@@ -174,28 +182,47 @@ class TimeWindowOperator(WindowOperator):
         It stops at the end of the task's time slice; ticks continue with the rest. With watermarks, each new watermark
         also calls it.
         """
-        name = self.store.name
+        name, resumes = self.store.name, self.resumes()
         begin_portion = context.begin_portion
 
-        def settle(transaction: TimedTransaction) -> None:
+        def close_all(transaction: TimedTransaction, due: Iterator[tuple[int, bytes, Any]]) -> None:
             must_stop: Callable[[], bool] | None = None
             # One head at a time: memory may not hold more. Later deadlines of a head get another turn, so that the
             # order does not depend on how far time moves at once.
-            for deadline, prefix, head in transaction.due(transaction.clock):
+            for deadline, prefix, head in due:
                 if must_stop is None:
                     must_stop = begin_portion()
                 elif must_stop():
                     break
                 close(transaction, prefix, head, transaction.key_of(prefix), deadline)
 
+        def settle(transaction: TimedTransaction) -> None:
+            close_all(transaction, transaction.due(transaction.clock))
+
         def tick(moment: Tick, *, _node: Node = node) -> None:
             transaction = running()
-            hear(transaction, name, moment)
-            settle(transaction)
+            if moment.final:
+                close_all(transaction, self._open(transaction))
+            elif resumes:
+                hear(transaction, name, moment)
+                settle(transaction)
 
-        if self.resumes():
+        if resumes or self.ends():
             context.on_tick(node, tick)
         return settle
+
+    def _open(self, transaction: TimedTransaction) -> Iterator[tuple[int, bytes, Any]]:
+        """Yield all heads with open windows, each with a time that closes them.
+
+        No clock moves there: windows of a later run would be late for ever.
+        """
+        if not self.closing.by_key:
+            yield from transaction.due(NEVER)
+            return
+        for prefix, head in transaction.heads():
+            closed_at = self.closed_at(head)
+            if closed_at is not None:
+                yield closed_at, prefix, head
 
     def executor(
         self, windows: KeyedWindows, child: RecordHandler, node: Node, context: OperatorContext

@@ -59,6 +59,9 @@ class FixedWindow(TimeWindowOperator):
         """A result has the start of its window as timestamp, and is emitted after the grace period."""
         return self.duration_ms + self.grace_ms
 
+    def closed_at(self, head: Any) -> int | None:  # noqa: D102
+        return head[1][-1][0] + self.duration_ms + self.grace_ms if head[1] else None
+
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         running = self.running(context)
         windows = _Windows(self, child, self.late_records(context))

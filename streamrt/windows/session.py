@@ -33,6 +33,9 @@ class SessionWindow(TimeWindowOperator):
 
     gap_ms: int = 1
 
+    def closed_at(self, head: Any) -> int | None:  # noqa: D102
+        return head[1][-1][1] + 2 * self.gap_ms + self.grace_ms + 1 if head[1] else None
+
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return self.executor(_Sessions(self, child, self.late_records(context)), child, node, context)
 

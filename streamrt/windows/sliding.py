@@ -42,6 +42,9 @@ class SlidingWindow(TimeWindowOperator):
         """A result has the start of its window as timestamp, and is emitted after its end and the grace period."""
         return self.duration_ms + self.grace_ms + 1
 
+    def closed_at(self, head: Any) -> int | None:  # noqa: D102
+        return max(head[1][-1][0], self.duration_ms) + self.grace_ms + 1 if head[1] else None
+
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         return self.executor(_Windows(self, child, self.late_records(context)), child, node, context)
 

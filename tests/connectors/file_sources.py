@@ -95,7 +95,7 @@ class ObjectStoreConformance(StatefulSourceConformance):
         self.gate.open()
         self.gate.close_after(6_000_000, answers=True)
         run = self.run(value_setter=lambda record: record["n"]).start()
-        wait_until(lambda: not self.gate.is_open, 30, "the end of the connection")
+        wait_until(lambda: not self.gate.is_open, what="the end of the connection")
         assert len(run.records) < count
         self.gate.open()
         run.to_end()
@@ -106,7 +106,7 @@ class ObjectStoreConformance(StatefulSourceConformance):
         self.gate.hang()
         before = self.gate.taken
         run = self.run().start()
-        wait_until(lambda: self.gate.taken > before, 30, "a connection")
+        wait_until(lambda: self.gate.taken > before, what="a connection")
         assert run.stop() < 2
         assert run.error is None
 

@@ -83,7 +83,7 @@ class Peer:
         client.on_message = lambda client, data, message: self.got.append(message)
         client.connect("127.0.0.1", server.port)
         client.loop_start()
-        wait_until(lambda: subscribed, 10, "the subscription")
+        wait_until(lambda: subscribed, what="the subscription")
         self._subscribed = subscribed
 
     def publish(self, topic: str, *payloads: str | bytes, qos: int = 1, retain: bool = False) -> None:
@@ -93,7 +93,7 @@ class Peer:
 
     def wait_subscribed(self, times: int) -> None:
         """Wait until the client has subscribed so many times."""
-        wait_until(lambda: len(self._subscribed) >= times, 20, "the subscription")
+        wait_until(lambda: len(self._subscribed) >= times, what="the subscription")
 
     def close(self) -> None:
         self._client.disconnect()

@@ -81,7 +81,7 @@ class QuestDB(Server):
             found = self.rows(f"SELECT * FROM wal_tables() WHERE name = '{table}'")
             return all(row["writerTxn"] == row["sequencerTxn"] for row in found)
 
-        wait_until(applied, 30, "QuestDB")
+        wait_until(applied, what="QuestDB")
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def test_an_answer_that_has_not_changed_is_not_produced_again(api: API) -> None:
     plain: dict[str, Any] = {"params": {"limit": 9, "tag": ["a", "b"]}, "cursor": None}
     with Run(source(api, **plain), store) as run:
         run.wait_for(3)
-        wait_until(lambda: len(api.http.requests) >= 3, 10)
+        wait_until(lambda: len(api.http.requests) >= 3)
     assert ids(run) == [1, 2, 3]
     assert api.http.requests[0].path == "/items?shop=1&limit=9&tag=a&tag=b"
     assert "if-none-match" not in api.http.requests[0].headers
@@ -146,7 +146,7 @@ def test_an_answer_that_has_not_changed_is_not_produced_again(api: API) -> None:
     # Also after a restart, but not for another URL.
     asked = len(api.http.requests)
     with Run(source(api, **plain), store) as run:
-        wait_until(lambda: len(api.http.requests) > asked + 1, 10)
+        wait_until(lambda: len(api.http.requests) > asked + 1)
     assert ids(run) == []
     with Run(source(api, **{**plain, "params": {"limit": 8}}), store) as run:
         run.wait_for(3)
@@ -259,7 +259,7 @@ def test_secrets_are_nowhere(api: API, caplog: pytest.LogCaptureFixture) -> None
     with Run(made, store) as run:
         run.wait_for(1)
         api.http.stop()
-        wait_until(lambda: "asks again" in caplog.text, 10)
+        wait_until(lambda: "asks again" in caplog.text)
     assert "sesame" not in caplog.text
     assert "sesame" not in json.dumps(store.state().get("poll"))
 

@@ -131,7 +131,7 @@ def test_a_crash_repeats_and_loses_nothing(kafka: Kafka) -> None:
 
     store = MemorySourceStore()
     first = Run(Dying("copy", CONFIG, topic, kafka.address, "earliest"), store=store).start()
-    wait_until(lambda: first.error, 30)
+    wait_until(lambda: first.error)
     assert first.values == list(range(60))
     second = Run(source(kafka, topic), store=store).start()
     second.has(59)
@@ -145,7 +145,7 @@ def test_where_it_begins(kafka: Kafka) -> None:
     store = MemorySourceStore()
     # The offset is kept before anything is read.
     first = Run(source(kafka, topic, "latest"), store=store).start()
-    wait_until(lambda: store.commits, 30)
+    wait_until(lambda: store.commits)
     first.stop()
     assert first.records == []
     kafka.produce(topic, [3])
@@ -181,7 +181,7 @@ def test_a_topic_of_the_same_name_is_copied_from_its_beginning(kafka: Kafka) -> 
     first.has(2)
     first.stop()
     kafka.admin.delete_topics([topic])
-    wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is None, 30)
+    wait_until(lambda: kafka.admin.inspect_topics([topic])[topic] is None)
     kafka.admin.create_topics([Topic(topic, TopicConfig(1, 1))])
     kafka.produce(topic, [10, 11, 12])
     second = Run(source(kafka, topic, "latest"), store=store).start()
@@ -196,10 +196,10 @@ def test_partitions_that_are_added(kafka: Kafka, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("streamrt.connectors.sources.kafka_replicator._LOOK_FOR_PARTITIONS_S", 0.1)
     topic = kafka.topic()
     run = Run(source(kafka, topic, "latest")).start()
-    wait_until(lambda: run.store.commits, 30)
+    wait_until(lambda: run.store.commits)
     client = AdminClient({"bootstrap.servers": kafka.address})
     client.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-    wait_until(lambda: (kafka.admin.inspect_topics([topic])[topic] or TopicConfig(0, 1)).num_partitions == 2, 30)
+    wait_until(lambda: (kafka.admin.inspect_topics([topic])[topic] or TopicConfig(0, 1)).num_partitions == 2)
     kafka.produce(topic, ["new"], partition=1)
     run.has(1)
     run.stop()
@@ -219,7 +219,7 @@ def test_partitions_of_copies(kafka: Kafka, partitions: int, expected: list[int]
     )
     run.source = one
     run.start()
-    wait_until(lambda: run.error or kafka.end(target) >= 4, 30)
+    wait_until(lambda: run.error or kafka.end(target) >= 4)
     run.stop()
     found = kafka.receive_exactly(target, 4)
     assert sorted((json.loads(r.value or b""), r.partition) for r in found if r.key is None) == list(

@@ -252,10 +252,10 @@ def set_fault(fault: Path, point: str) -> None:
 
 
 CASES = [
-    pytest.param("sqlite", "micro-batch", id="sqlite, micro-batch"),
     pytest.param("postgresql", "resident", id="postgresql, resident"),
 ]
 LONG_CASES = [
+    pytest.param("sqlite", "micro-batch", id="sqlite, micro-batch"),
     pytest.param("sqlite", "resident", id="sqlite, resident"),
     pytest.param("postgresql", "micro-batch", id="postgresql, micro-batch"),
     pytest.param("mysql", "resident", id="mysql, resident"),

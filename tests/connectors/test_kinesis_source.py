@@ -80,7 +80,7 @@ def test_a_record_keeps_what_kinesis_knows(aws: AWSServer, stream: str) -> None:
     put(aws, stream, [5], key="größe")
     producer = RecordingProducer()
     with running(source_of(aws, stream), producer):
-        wait_until(lambda: producer.records, 10)
+        wait_until(lambda: producer.records)
     (record,) = producer.records
     assert (record.value, record.key) == (b"5", "größe".encode())
     assert begun <= (record.timestamp or 0) <= time.time() * 1000
@@ -99,10 +99,10 @@ def test_it_resumes_after_what_was_flushed(aws: AWSServer, stream: str) -> None:
     put(aws, stream, range(5))
     store, producer = MemorySourceStore(), RecordingProducer()
     with running(source_of(aws, stream, max_records_per_shard=2), producer, store):
-        wait_until(lambda: len(producer.records) == 5, 10)
+        wait_until(lambda: len(producer.records) == 5)
     put(aws, stream, range(5, 8))
     with running(source_of(aws, stream), producer, store):
-        wait_until(lambda: len(producer.records) == 8, 10)
+        wait_until(lambda: len(producer.records) == 8)
     assert values_of(producer) == list(range(8))
 
 
@@ -123,7 +123,7 @@ def test_a_crash_repeats_what_was_not_flushed(aws: AWSServer, stream: str) -> No
         configured(source, producer, store).start()
     producer.produce = produce  # type: ignore[method-assign]
     with running(source_of(aws, stream), producer, store):
-        wait_until(lambda: 4 in values_of(producer), 10)
+        wait_until(lambda: 4 in values_of(producer))
     assert values_of(producer) == [0, 1, 2, 2, 3, 4]
 
 
@@ -133,14 +133,14 @@ def test_latest_begins_when_the_source_does_even_if_it_dies_before_the_first_rec
 ) -> None:
     put(aws, stream, [0])
     second = int(time.time())
-    wait_until(lambda: int(time.time()) > second, 5)
+    wait_until(lambda: int(time.time()) > second)
     store, producer = MemorySourceStore(), RecordingProducer()
     with running(source_of(aws, stream, auto_offset_reset="latest"), producer, store):
-        wait_until(lambda: store.commits, 10)
+        wait_until(lambda: store.commits)
     assert producer.records == []
     put(aws, stream, [1])
     with running(source_of(aws, stream, auto_offset_reset="latest"), producer, store):
-        wait_until(lambda: producer.records, 10)
+        wait_until(lambda: producer.records)
     assert values_of(producer) == [1]
 
 
@@ -157,15 +157,15 @@ def test_children_are_read_after_their_parents(aws: AWSServer, stream: str) -> N
     put(aws, stream, range(20, 30))
     store, producer = MemorySourceStore(), RecordingProducer()
     with running(source_of(aws, stream, max_records_per_shard=4), producer, store):
-        wait_until(lambda: len(producer.records) == 30, 20)
+        wait_until(lambda: len(producer.records) == 30)
         # While it runs, too.
         client.split_shard(StreamName=stream, ShardToSplit="shardId-000000000003", NewStartingHashKey=HALF)
         put(aws, stream, range(30, 40))
-        wait_until(lambda: len(producer.records) == 40, 20)
+        wait_until(lambda: len(producer.records) == 40)
     assert values_of(producer) == list(range(40))
     put(aws, stream, range(40, 42))
     with running(source_of(aws, stream), producer, store):
-        wait_until(lambda: len(producer.records) == 42, 20)
+        wait_until(lambda: len(producer.records) == 42)
     assert values_of(producer) == list(range(42))
 
 
@@ -177,7 +177,7 @@ def test_several_shards_are_read_side_by_side(aws: AWSServer) -> None:
         put(aws, stream, [key], key=str(key))
     producer = RecordingProducer()
     with running(source_of(aws, stream), producer):
-        wait_until(lambda: len(producer.records) == 20, 10)
+        wait_until(lambda: len(producer.records) == 20)
     assert sorted(values_of(producer)) == list(range(20))
 
 
@@ -188,13 +188,13 @@ def test_another_stream_of_the_same_name_is_read_from_its_beginning(
     put(aws, stream, range(3))
     store, producer = MemorySourceStore(), RecordingProducer()
     with running(source_of(aws, stream), producer, store):
-        wait_until(lambda: len(producer.records) == 3, 10)
+        wait_until(lambda: len(producer.records) == 3)
     client = aws.client("kinesis")
     client.delete_stream(StreamName=stream)
     client.create_stream(StreamName=stream, ShardCount=1)
     put(aws, stream, [7])
     with running(source_of(aws, stream, auto_offset_reset="latest"), producer, store):
-        wait_until(lambda: len(producer.records) == 4, 10)
+        wait_until(lambda: len(producer.records) == 4)
     assert values_of(producer) == [0, 1, 2, 7]
     assert "was created again" in caplog.text
 
@@ -205,11 +205,11 @@ def test_an_outage_is_waited_out(aws: AWSServer, stream: str, caplog: pytest.Log
     put(aws, stream, range(2))
     producer = RecordingProducer()
     with running(source_of(aws, stream), producer):
-        wait_until(lambda: len(producer.records) == 2, 10)
+        wait_until(lambda: len(producer.records) == 2)
         with aws.down():
-            wait_until(lambda: "does not answer" in caplog.text, 10)
+            wait_until(lambda: "does not answer" in caplog.text)
         put(aws, stream, range(2, 4))
-        wait_until(lambda: len(producer.records) == 4, 10)
+        wait_until(lambda: len(producer.records) == 4)
     assert values_of(producer) == list(range(4))
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len([record for record in warnings if "tries again" in record.message]) == 1
@@ -227,7 +227,7 @@ def test_answers_that_pass_are_waited_out(aws: AWSServer, stream: str) -> None:
 
     producer = RecordingProducer()
     with aws.gated(gate), running(source_of(aws, stream, max_records_per_shard=1), producer):
-        wait_until(lambda: len(producer.records) == 3, 10)
+        wait_until(lambda: len(producer.records) == 3)
     assert values_of(producer) == list(range(3))
 
 
@@ -238,10 +238,10 @@ def test_a_deleted_stream_ends_the_source(aws: AWSServer, stream: str) -> None:
 
     def delete() -> None:
         with running(source_of(aws, stream), producer):
-            wait_until(lambda: producer.records, 10)
+            wait_until(lambda: producer.records)
             aws.client("kinesis").delete_stream(StreamName=stream)
             aws.operations.clear()
-            wait_until(lambda: aws.operations, 10)
+            wait_until(lambda: aws.operations)
 
     with pytest.raises(KinesisStreamShardsNotFound, match=f"source kinesis_{stream} .*there is no such stream"):
         delete()
@@ -280,7 +280,7 @@ def test_a_failed_setup_that_was_handled_is_made_up_for(aws: AWSServer, stream: 
         aws.gated(lambda operation, body, forward: next(answers, None) or forward(body)),
         running(source, producer),
     ):
-        wait_until(lambda: producer.records, 10)
+        wait_until(lambda: producer.records)
     assert "AccessDenied" in str(heard[0])
 
 
@@ -296,13 +296,13 @@ def test_stop_does_not_wait_for_a_service_that_hangs(aws: AWSServer, stream: str
         def gate(operation: str, body: bytes, forward: Forward) -> Response:
             if producer.records:
                 hanging.append(operation)
-                wait_until(lambda: released, 20)
+                wait_until(lambda: released)
             return forward(body)
 
         released: list[bool] = []
         with aws.gated(gate):
             with running(source, producer):
-                wait_until(lambda: hanging if started else source.running, 10)
+                wait_until(lambda: hanging if started else source.running)
                 begun = time.monotonic()
             assert time.monotonic() - begun < 2
             released.append(True)

@@ -139,7 +139,7 @@ def test_a_crash_repeats_no_more_than_is_not_flushed(tmp_path: Path, compression
             """As little as a crash does."""
 
     run = Run(Dying(tmp_path, replay_speed=0, compression=compression)).start()
-    wait_until(lambda: run.error, 30)
+    wait_until(lambda: run.error)
     assert run.values == numbers(0, 12_345)
     flushed = run.producer.flushed
     assert flushed > 5_000
@@ -187,7 +187,7 @@ def test_replay_in_the_original_time(tmp_path: Path) -> None:
 def test_what_is_produced_is_flushed_before_a_long_wait(tmp_path: Path) -> None:
     write(tmp_path / "a", {"_timestamp": 0, "_value": 1}, {"_timestamp": 10**9, "_value": 2})
     run = Run(LocalFileSource(tmp_path)).start()
-    wait_until(lambda: run.producer.flushed == 1, 10)
+    wait_until(lambda: run.producer.flushed == 1)
     assert run.stop() < 2
     assert Run(LocalFileSource(tmp_path, replay_speed=0), store=run.store).to_end().values == [2]
 

@@ -71,7 +71,7 @@ def started(broker: Mosquitto, root: str, **options: Any) -> MQTTSink:
 
 
 def wait_for(peer: Peer, count: int) -> list[Any]:
-    wait_until(lambda: len(peer.got) >= count, 10, f"{count} messages, of which {len(peer.got)} came")
+    wait_until(lambda: len(peer.got) >= count, what=f"{count} messages, of which {len(peer.got)} came")
     return [json.loads(message.payload) for message in peer.got]
 
 
@@ -92,7 +92,7 @@ class TestMQTTSink(BatchingSinkConformance):
         # What the broker has acknowledged is on its way to the other client, before what follows.
         mark = uuid.uuid4().hex
         self.peer.publish(f"{self.root}/mark", mark, qos=2)
-        wait_until(lambda: any(message.payload == mark.encode() for message in self.peer.got), 10, "the mark")
+        wait_until(lambda: any(message.payload == mark.encode() for message in self.peer.got), what="the mark")
         return [
             Written(json.loads(message.payload)) for message in self.peer.got if not message.topic.endswith("/mark")
         ]
@@ -210,7 +210,7 @@ def test_a_broker_that_stops_to_answer(root: str) -> None:
         finally:
             broker.thaw()
         made.on_paused()
-        wait_until(lambda: _flushed(fill(made)), 10)
+        wait_until(lambda: _flushed(fill(made)))
 
 
 def _flushed(made: MQTTSink) -> bool:

@@ -148,7 +148,7 @@ def test_a_broker_that_restarts_is_found_again() -> None:
         # The broker has stored the session, so these wait for the source if it is not there yet.
         peer.publish("shop/a/b", *numbers(5, 10))
         # Acknowledgements that the broker had not got come too late, so that some messages may come again.
-        wait_until(lambda: set(run.values) == set(range(10)), 20, "all messages")
+        wait_until(lambda: set(run.values) == set(range(10)), what="all messages")
         peer.close()
 
 
@@ -170,7 +170,7 @@ def test_another_client_with_its_id_is_told(broker: Mosquitto, root: str, caplog
         assert run.connected.wait(10)
         with Run(source(broker, root)) as other:
             assert other.connected.wait(10)
-            wait_until(lambda: "another client may use the same client_id" in caplog.text, 10)
+            wait_until(lambda: "another client may use the same client_id" in caplog.text)
 
 
 def test_a_session_that_was_taken_over_ends_the_source(broker: Mosquitto, root: str) -> None:

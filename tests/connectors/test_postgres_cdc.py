@@ -390,7 +390,7 @@ def test_a_quiet_table_does_not_hold_back_the_log(server: Postgres, table: str) 
         wait_for(records, 1)
         begun = lsn_number(slots(server, source._slot)[0][0])
         server.execute("INSERT INTO noise SELECT generate_series(1, 10000)")
-        wait_until(lambda: lsn_number(slots(server, source._slot)[0][0]) > begun + 500_000, 20, "the acknowledgement")
+        wait_until(lambda: lsn_number(slots(server, source._slot)[0][0]) > begun + 500_000, what="the acknowledgement")
         assert len(records) == 1
 
 
@@ -444,7 +444,7 @@ def test_a_slot_in_use_is_waited_for(server: Postgres, table: str, caplog: pytes
     with caplog.at_level(logging.WARNING), living(make(server, table, name=name), store=store) as first:
         wait_for(first, 1)
         with living(make(server, table, name=name), store=store):
-            wait_until(lambda: "is active for PID" in caplog.text, 20, "the warning")
+            wait_until(lambda: "is active for PID" in caplog.text, what="the warning")
 
 
 def test_what_cannot_be_reached(server: Postgres, table: str) -> None:
@@ -472,7 +472,7 @@ def test_a_server_that_is_away_when_the_source_starts_again_is_waited_for(
         wait_for(records, 1)
     away = PostgresCdcSource("127.0.0.1", free_port(), DATABASE, USER, server.password, [table], name=name)
     with living(away, store=store):
-        wait_until(lambda: "cannot go on" in caplog.text, 20, "another attempt")
+        wait_until(lambda: "cannot go on" in caplog.text, what="another attempt")
     assert "it waits for the database" in caplog.text
 
 

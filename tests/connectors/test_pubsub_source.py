@@ -56,7 +56,7 @@ def test_a_record_keeps_what_the_message_has(pubsub: PubSubServer, topic: str) -
     pubsub.publish(topic, 6)
     producer = RecordingProducer()
     with running(source_of(pubsub, topic), producer):
-        wait_until(lambda: len(producer.records) == 2, 10)
+        wait_until(lambda: len(producer.records) == 2)
     first, second = sorted(producer.records, key=lambda record: record.value or b"")
     assert (first.value, first.key) == (b"5", b"ada")
     assert begun <= (first.timestamp or 0) <= time.time() * 1000
@@ -83,7 +83,7 @@ def test_messages_are_acknowledged_after_the_flush(pubsub: PubSubServer, topic: 
 
     source.acknowledge = looking  # type: ignore[method-assign]
     with running(source, producer):
-        wait_until(lambda: len(acknowledged) == 250, 10)
+        wait_until(lambda: len(acknowledged) == 250)
     assert sorted(values_of(producer)) == list(range(250))
     assert early
     assert not any(early)
@@ -100,7 +100,7 @@ def test_an_ordered_subscription_is_read_in_order(pubsub: PubSubServer) -> None:
             pubsub.publish(topic, *(1_000 * number + value for value in range(start, start + 10)), ordering_key=key)
     producer = RecordingProducer()
     with running(source_of(pubsub, topic, commit_every=7), producer):
-        wait_until(lambda: len(producer.records) == 80, 20)
+        wait_until(lambda: len(producer.records) == 80)
     for number, key in enumerate("ab"):
         found = [int(record.value or b"") for record in producer.records if record.key == key.encode()]
         assert found == [1_000 * number + value for value in range(40)]
@@ -116,7 +116,7 @@ def test_a_failure_loses_nothing(pubsub: PubSubServer, topic: str) -> None:
     again = RecordingProducer()
     begun = time.monotonic()
     with running(source_of(pubsub, topic), again):
-        wait_until(lambda: len(again.records) == 5, 20)
+        wait_until(lambda: len(again.records) == 5)
     # They were given back, so nobody waited for the deadline.
     assert time.monotonic() - begun < 8
     assert sorted(values_of(again)) == list(range(5))
@@ -152,7 +152,7 @@ def test_deadlines_are_extended_while_kafka_is_slow(pubsub: PubSubServer, topic:
     source.check, source.extend = checking, looking  # type: ignore[method-assign]
     with running(source, producer):
         assert flushing.wait(10)
-        wait_until(lambda: len(extended) >= 3, 10)
+        wait_until(lambda: len(extended) >= 3)
         release.set()
     assert set(extended) == {1}
     assert values_of(producer) == [1]
@@ -179,7 +179,7 @@ def test_a_message_that_comes_again_before_it_is_acknowledged_is_not_produced_ag
 
     source.acknowledge = failing  # type: ignore[method-assign]
     with running(source, producer):
-        wait_until(lambda: len(seen) == 3, 20)
+        wait_until(lambda: len(seen) == 3)
     assert values_of(producer) == [1]
     assert pubsub.pull(topic) == []
 
@@ -191,12 +191,12 @@ def test_an_outage_is_waited_out(pubsub: PubSubServer, topic: str, caplog: pytes
     pubsub.publish(topic, 1)
     producer = RecordingProducer()
     with running(source_of(pubsub, topic, emulator_host=f"127.0.0.1:{proxy.port}"), producer):
-        wait_until(lambda: producer.flushed == 1, 10)
+        wait_until(lambda: producer.flushed == 1)
         proxy.close()
         pubsub.publish(topic, 2)
-        wait_until(lambda: "does not answer" in caplog.text, 10)
+        wait_until(lambda: "does not answer" in caplog.text)
         proxy.open()
-        wait_until(lambda: producer.flushed == 2, 20)
+        wait_until(lambda: producer.flushed == 2)
     proxy.close()
     assert values_of(producer) == [1, 2]
     # One for each kind of request, not one for each request.
@@ -213,9 +213,9 @@ def test_a_deleted_subscription_ends_the_source(pubsub: PubSubServer, topic: str
 
     def delete() -> None:
         with running(source, producer):
-            wait_until(lambda: producer.flushed, 10)
+            wait_until(lambda: producer.flushed)
             pubsub.client("Subscriber").delete_subscription(subscription=pubsub.path(topic))
-            wait_until(lambda: source._client._client is None, 10)
+            wait_until(lambda: source._client._client is None)
 
     with pytest.raises(PubSubSubscriptionNotFound, match=f"cannot read the Pub/Sub subscription {topic} .*no such"):
         delete()
@@ -241,7 +241,7 @@ def test_a_subscription_is_created_if_wanted(pubsub: PubSubServer) -> None:
         with running(source, producer):
             assert connected.wait(10)
             pubsub.publish(topic, count, ordering_key="a")
-            wait_until(lambda: len(producer.records) == count, 10)  # noqa: B023 - called here
+            wait_until(lambda: len(producer.records) == count)  # noqa: B023 - called here
     found = pubsub.client("Subscriber").get_subscription(subscription=pubsub.path(topic))
     assert found.enable_message_ordering
     assert values_of(producer) == [1, 2]
@@ -270,10 +270,10 @@ def test_stop_does_not_wait_for_a_server_that_hangs(pubsub: PubSubServer, topic:
         try:
             with running(source, producer):
                 if started:
-                    wait_until(lambda: producer.records, 10)
+                    wait_until(lambda: producer.records)
                     pubsub.freeze()
                 else:
-                    wait_until(lambda: source._client._client is not None, 10)
+                    wait_until(lambda: source._client._client is not None)
                 begun = time.monotonic()
             assert time.monotonic() - begun < 2
         finally:

@@ -268,7 +268,7 @@ def test_it_stops_while_the_server_hangs(accepts: bool) -> None:
         with run:
             if accepts:
                 silent.accept()[0].close()
-            wait_until(lambda: run.running, 5)
+            wait_until(lambda: run.running)
         assert run.values == []
 
 
@@ -279,7 +279,7 @@ def test_a_silent_server_is_left() -> None:
         handler.end_headers()
         handler.wfile.write(b"retry: 100\n\ndata: 1\n\n")
         handler.wfile.flush()
-        wait_until(lambda: not silent.up.is_set(), 10)
+        wait_until(lambda: not silent.up.is_set())
 
     with HTTPServer(serve=serve) as silent:
         with Run(ServerSentEventsSource(silent.url, "events", idle_timeout=0.1)) as run:

@@ -93,7 +93,7 @@ def test_messages_are_deleted_after_the_flush(aws: AWSServer, queue: Queue) -> N
 
     producer.flush = looking  # type: ignore[method-assign]
     with running(source_of(aws, queue.name, commit_every=10), producer):
-        wait_until(lambda: queue.left() == 0, 10)
+        wait_until(lambda: queue.left() == 0)
     assert sorted(values_of(producer)) == list(range(25))
     assert not any(deleted_early)
 
@@ -109,7 +109,7 @@ def test_a_record_keeps_what_the_message_has(aws: AWSServer) -> None:
     queue.send(5, group="ada", MessageAttributes=attributes)
     producer = RecordingProducer()
     with running(source_of(aws, queue.name), producer):
-        wait_until(lambda: producer.records, 10)
+        wait_until(lambda: producer.records)
     (record,) = producer.records
     assert (record.value, record.key) == (b"5", b"ada")
     assert begun <= (record.timestamp or 0) <= time.time() * 1000
@@ -125,7 +125,7 @@ def test_a_fifo_queue_is_read_in_order(aws: AWSServer) -> None:
         queue.send(*range(ord(group) * 100, ord(group) * 100 + 25), group=group)
     producer = RecordingProducer()
     with running(source_of(aws, queue.name), producer):
-        wait_until(lambda: len(producer.records) == 50, 15)
+        wait_until(lambda: len(producer.records) == 50)
     for group in "ab":
         found = [int(record.value or b"") for record in producer.records if record.key == group.encode()]
         assert found == list(range(ord(group) * 100, ord(group) * 100 + 25))
@@ -141,7 +141,7 @@ def test_a_crash_loses_nothing(aws: AWSServer, queue: Queue) -> None:
     assert queue.left() == 5
     again = RecordingProducer()
     with running(source_of(aws, queue.name), again):
-        wait_until(lambda: len(again.records) == 5, 10)
+        wait_until(lambda: len(again.records) == 5)
     assert sorted(values_of(again)) == list(range(5))
 
 
@@ -163,9 +163,9 @@ def test_messages_stay_hidden_while_kafka_is_slow(aws: AWSServer, queue: Queue) 
         assert flushing.wait(10)
         aws.operations.clear()
         with running(source_of(aws, queue.name), other):
-            wait_until(lambda: aws.operations.count("ChangeMessageVisibilityBatch") > 6, 10)
+            wait_until(lambda: aws.operations.count("ChangeMessageVisibilityBatch") > 6)
         release.set()
-        wait_until(lambda: queue.left() == 0, 10)
+        wait_until(lambda: queue.left() == 0)
     assert values_of(producer) == [1]
     assert other.records == []
 
@@ -184,7 +184,7 @@ def test_a_message_that_could_not_be_deleted_is_not_produced_again(aws: AWSServe
         return unavailable() if operation == "ChangeMessageVisibilityBatch" else forward(body)
 
     with aws.gated(gate), running(source_of(aws, queue.name, visibility_timeout=1), producer):
-        wait_until(lambda: queue.left() == 0, 15)
+        wait_until(lambda: queue.left() == 0)
     assert values_of(producer) == [1]
 
 
@@ -194,12 +194,12 @@ def test_an_outage_is_waited_out(aws: AWSServer, queue: Queue, caplog: pytest.Lo
     queue.send(1)
     producer = RecordingProducer()
     with running(source_of(aws, queue.name), producer):
-        wait_until(lambda: len(producer.records) == 1, 10)
+        wait_until(lambda: len(producer.records) == 1)
         with aws.down():
-            wait_until(lambda: "does not answer" in caplog.text, 10)
+            wait_until(lambda: "does not answer" in caplog.text)
         queue.send(2)
-        wait_until(lambda: len(producer.records) == 2, 10)
-        wait_until(lambda: queue.left() == 0, 10)
+        wait_until(lambda: len(producer.records) == 2)
+        wait_until(lambda: queue.left() == 0)
     assert values_of(producer) == [1, 2]
 
 
@@ -210,10 +210,10 @@ def test_a_deleted_queue_ends_the_source(aws: AWSServer, queue: Queue) -> None:
 
     def delete() -> None:
         with running(source_of(aws, queue.name), producer):
-            wait_until(lambda: queue.left() == 0, 10)
+            wait_until(lambda: queue.left() == 0)
             queue.delete()
             aws.operations.clear()
-            wait_until(lambda: "ReceiveMessage" in aws.operations, 10)
+            wait_until(lambda: "ReceiveMessage" in aws.operations)
 
     with pytest.raises(
         SourceError, match=f"source sqs_{queue.name} cannot read the SQS queue {queue.name} .*no such queue"
@@ -250,7 +250,7 @@ def test_stop_does_not_wait_for_a_service_that_hangs(aws: AWSServer, queue: Queu
     def gate(operation: str, body: bytes, forward: Forward) -> Response:
         if producer.records:
             hanging.append(operation)
-            wait_until(lambda: released, 20)
+            wait_until(lambda: released)
         return forward(body)
 
     with silent_port() as port:
@@ -258,7 +258,7 @@ def test_stop_does_not_wait_for_a_service_that_hangs(aws: AWSServer, queue: Queu
         source = source_of(aws, queue.name, aws_endpoint_url=url)
         with aws.gated(gate):
             with running(source, producer):
-                wait_until(lambda: hanging if started else source.running, 10)
+                wait_until(lambda: hanging if started else source.running)
                 begun = time.monotonic()
             # What was flushed is acknowledged for a second.
             assert time.monotonic() - begun < 2

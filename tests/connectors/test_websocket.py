@@ -70,7 +70,7 @@ class SocketServer:
             self.connections.pop().close(code)
 
     def send(self, *messages: str | bytes) -> None:
-        wait_until(lambda: self.connections, 10, "a connection")
+        wait_until(lambda: self.connections, what="a connection")
         for connection in self.connections:
             for message in messages:
                 connection.send(message)
@@ -144,10 +144,10 @@ def test_messages_become_records(server: SocketServer) -> None:
 )
 def test_it_subscribes_after_each_connection(server: SocketServer, subscribe: Any, received: list[Any]) -> None:
     with Run(source(server, subscribe=subscribe)) as run:
-        wait_until(lambda: server.received == received, 10)
+        wait_until(lambda: server.received == received)
         run.wait_for(3)
         server.close()
-        wait_until(lambda: server.received == received * 2, 10)
+        wait_until(lambda: server.received == received * 2)
 
 
 def test_a_subscription_that_fails_ends_the_source(server: SocketServer) -> None:
@@ -169,7 +169,7 @@ def test_busy_servers_are_asked_again(server: SocketServer) -> None:
         run.wait_for(3)
         server.status = 503
         server.close()
-        wait_until(lambda: len(server.headers) == 2, 10)
+        wait_until(lambda: len(server.headers) == 2)
         server.status = None
         assert run.wait_for(6) == [0, 1, 2] * 2
 
@@ -262,7 +262,7 @@ def test_a_server_without_a_sign_of_life_is_left(server: SocketServer) -> None:
     with Run(source(server, heartbeat=0.1)) as run:
         run.wait_for(3)
         # A server that answers pings stays connected.
-        wait_until(lambda: len(server.connections) == 1, 10)
+        wait_until(lambda: len(server.connections) == 1)
         silent = server.connections.pop()
         silent.protocol.receive_data = lambda data: None
         assert run.wait_for(6) == [0, 1, 2] * 2
@@ -278,7 +278,7 @@ def test_secrets_are_nowhere(server: SocketServer, caplog: pytest.LogCaptureFixt
     assert b"sesame" not in cloudpickle.dumps(made)
     with Run(made) as run:
         run.wait_for(3)
-        wait_until(lambda: server.received == ['{"a": "sesame"}'], 10)
+        wait_until(lambda: server.received == ['{"a": "sesame"}'])
         server.close()
         run.wait_for(6)
     # The server of the test runs in this process, too.

@@ -248,6 +248,8 @@ def test_leaders_are_cached_before_requests_that_go_to_them(admin: TopicAdmin, n
     # librdkafka crashes now and then when it looks for them itself.
     admin.create_topics([Definition(name, TopicConfig(2, 1))])
     one, two = TopicPartition(name, 0), TopicPartition(name, 1)
+    # Brokers tell who leads a new partition a moment after its creation; until then, each request looks again.
+    admin.offset_bounds([one, two])
     asked: list[str] = []
     list_topics = type(admin._requests.client).list_topics
 

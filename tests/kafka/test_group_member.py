@@ -1,7 +1,6 @@
 """`GroupMember` against a real broker: sharing, revoking, committing, static members, fencing."""
 
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from streamrt.kafka.group_state import GroupAssignment, GroupFencedError, GroupS
 from streamrt.models import TopicPartition
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.testing.plugin import KafkaBroker
+from tests.processes import freeze, process_tree, thaw
 from tests.support import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -448,12 +448,12 @@ def test_a_static_member_that_wakes_up_late_can_leave_its_place_to_its_successor
         assert old.stdout is not None
         try:
             assert old.stdout.readline() == b"assigned\n"
-            old.send_signal(signal.SIGSTOP)
+            freeze(process_tree(old.pid))
             new = group.member(group_instance_id="one")
             assert new.assignment(30) == group.partitions
             # Until its session has timed out: then librdkafka joins under the same id again, if it is let.
             time.sleep(7)
-            old.send_signal(signal.SIGCONT)
+            thaw(process_tree(old.pid))
             assert old.stdout.readline() == b"lost\n"
             assert old.wait(30) == 0
         finally:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from streamrt import Application
+from streamrt import Application, BroadcastContext, BroadcastProcessFunction
 from streamrt.app import definition_of, environment_of
 from streamrt.kafka import TopicConfig
 from streamrt.runtime.driver.changes import Kind
@@ -88,6 +88,33 @@ def test_a_first_start_creates_its_topics(kafka: Kafka, stack: contextlib.ExitSt
     assert changelog.startswith("will be created: 3 partitions, cleanup.policy=compact")
     assert len(created) == 3
     assert "has never committed" in str(plan.changes)
+
+
+class Rules(BroadcastProcessFunction):
+    def process_element(self, value: Any, ctx: BroadcastContext) -> None: ...
+
+    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> None: ...
+
+
+def test_the_topic_of_a_broadcast_is_like_the_other_side(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    world = World(kafka, "at-least-once", stack)
+    many = kafka.topic("many", 3)
+
+    def build(world: World, app: Application) -> None:
+        rules = app.dataframe(app.topic(world.first.topic))
+        grouped = app.dataframe(app.topic(many)).group_by("customer", name="customer")
+        grouped.connect(rules.broadcast()).process(Rules()).to_topic(app.topic(world.output))
+
+    plan = plan_of(world, build)
+    assert not plan.of_kind(Kind.REFUSED)
+    details = {each.subject: each.detail for each in plan.changes if "will be created" in each.detail}
+    assert sorted(subject.partition("__")[0] for subject in details) == [
+        "topic changelog",
+        "topic repartition",
+        "topic repartition",
+    ]
+    assert all(detail.startswith("will be created: 3 partitions") for detail in details.values())
+    assert f"topic repartition__{world.group}--{world.first.topic}--broadcast" in details
 
 
 def renamed(world: World, app: Application) -> None:

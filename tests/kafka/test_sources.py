@@ -22,6 +22,7 @@ from streamrt.kafka import ConnectionConfig
 from streamrt.runtime.driver.sources import SourceManager
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.topics import Topic
+from tests.processes import freeze, process_tree, thaw
 from tests.support import Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -499,7 +500,7 @@ class TestOneInstance:
         end = kafka.end(topic)
         wait_for(second, lambda: kafka.end(topic) > end + 40)
         if how == signal.SIGSTOP:
-            os.kill(pid, signal.SIGCONT)
+            thaw(process_tree(pid))
             wait_until(lambda: members(kafka, f"{group}--source-counter") == 2, what="the return of the first one")
             end = kafka.end(topic)
             wait_for(second, lambda: kafka.end(topic) > end + 40)
@@ -538,9 +539,9 @@ class TestOneInstance:
         pid = first.processes[0].pid or 0
         second = make((Deaf("deaf", shutdown_timeout=0.5), topic), group=group, instances="one")
         second.start()
-        os.kill(pid, signal.SIGSTOP)
+        freeze(process_tree(pid))
         wait_until(lambda: kafka.end(topic) == 2, what="the second instance")
-        os.kill(pid, signal.SIGCONT)
+        thaw(process_tree(pid))
         assert "did not stop within 0.5 s when another instance" in failure(first)
 
     def test_a_missing_topic(self, kafka: Kafka, make: Make) -> None:

@@ -116,6 +116,10 @@ def test_the_names_of_the_front_page_are_exported() -> None:
         *(
             "Application",
             "ApplicationStatus",
+            "BroadcastContext",
+            "BroadcastProcessFunction",
+            "BroadcastTimerContext",
+            "CoProcessFunction",
             "ConnectionConfig",
             "Context",
             "DeadLetters",

@@ -19,11 +19,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 KILLS = 10 if LONG else 4
 """With both modes in turn, four are the fewest after which each mode has gone on with its disk, and without."""
-RECORDS = 20_000 if LONG else 8_000
+RECORDS = 20_000 if LONG else 6_000
 BROKER_KILLS = 3 if LONG else 2
 BACKLOG = 3_000 if LONG else 2_000
 """Records that an application has before it when its broker is killed, but for the first 500."""
 ROUNDS = 5 if LONG else 3
+COSTLY = "starts and kills take long, and the simulator does both; make test-long shows the other one"
 
 
 def describe(seconds: list[float]) -> str:
@@ -77,6 +78,7 @@ def test_kill_9_of_the_whole_process_tree(
     print(f"seconds from a ready Spark to the next output: {describe(beyond)}")
 
 
+@pytest.mark.only_mode("micro-batch", reason=COSTLY, always=False)
 @pytest.mark.usefixtures("processing_mode")
 def test_a_broker_that_is_killed_again_and_again(hosted: Callable[..., HostedProgram], tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
@@ -104,6 +106,7 @@ def test_a_broker_that_is_killed_again_and_again(hosted: Callable[..., HostedPro
             outputs.close()
 
 
+@pytest.mark.only_mode("resident", reason=COSTLY, always=False)
 @pytest.mark.usefixtures("processing_mode")
 def test_instances_that_join_and_leave(kafka: Kafka, hosted: Callable[..., HostedProgram], tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from streamrt.testing import EmbeddedKafka
 from streamrt.topology import TaskId
 from tests.chaos import Flow, Outputs, judge, judge_windows, program_source, tasks_of
 from tests.hosts import HostedProgram
+from tests.processes import freeze, process_tree, thaw
 from tests.support import LONG, Kafka, RunningProgram, running, unique, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
@@ -101,29 +101,15 @@ class Faults:
         wait_until(happened, what="the fault")
 
 
-def tree(program: RunningProgram) -> list[psutil.Process]:
-    """Return a program with everything that it has started."""
-    root = psutil.Process(program.process.pid)
-    return [root, *root.children(recursive=True)]
-
-
 def stopped(program: RunningProgram) -> psutil.Process | None:
     """Return the process of a program that is suspended, if there is one."""
-    for process in tree(program):
+    for process in process_tree(program.process.pid):
         try:
             if process.status() == psutil.STATUS_STOPPED:
                 return process
         except psutil.NoSuchProcess:
             continue
     return None
-
-
-def signal_all(processes: list[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        try:
-            process.send_signal(number)
-        except psutil.NoSuchProcess:
-            continue
 
 
 def wait_for_line(program: RunningProgram, after: int, text: str) -> None:
@@ -168,7 +154,10 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
             faults.ask("changelog-produced:stop")
             faults.wait()
             zombie = wait_until(functools.partial(stopped, app), what="the stop")
-            signal_all([process for process in tree(app) if process != zombie], signal.SIGKILL)
+            for process in process_tree(app.process.pid):
+                if process != zombie:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
             app.kill()
             # The system hangs up on what is suspended and has no parents left, so the state is free.
             assert not psutil.wait_procs([zombie], timeout=10)[1]
@@ -220,6 +209,11 @@ def test_workers_that_die_or_raise_while_the_application_is_being_paused_do_no_h
         printed(app)
 
 
+@pytest.mark.only_mode(
+    "resident",
+    reason="two instances take long; make test-long shows the other mode",
+    always=False,
+)
 def test_a_frozen_instance_that_wakes_up_does_no_harm(
     quick_kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
 ) -> None:
@@ -244,14 +238,14 @@ def test_a_frozen_instance_that_wakes_up_does_no_harm(
             faults[number % 2].wait(flow)
             wait_until(functools.partial(stopped, victim), what="the stop")
             # The whole machine freezes, in the middle of a commit.
-            frozen = tree(victim)
-            signal_all(frozen, signal.SIGSTOP)
+            frozen = process_tree(victim.process.pid)
+            freeze(frozen)
             # The other copy does all the work...
             flow.produce(100)
             outputs.wait_for(flow.count)
             # ... and the zombie goes on where it was, and then comes back as a member.
             told = len(victim.err)
-            signal_all(frozen, signal.SIGCONT)
+            thaw(frozen)
             wait_for_line(victim, told, "processing ")
             print(f"{time.monotonic() - began:.1f} s: {point}")
         flow.produce(100)

@@ -91,34 +91,34 @@ def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words
     state = {"STREAMRT_STATE_DIR": str(tmp_path / "state")}
     running = program(dev("--broker-address", kafka.address, words, "--loud"), **state)
     send(kafka.address, topic, "a")
-    running.wait_for("{'value': ['A', 'version 1', '--loud', 0, None]}", 100)
+    running.wait_for("{'value': ['A', 'version 1', '--loud', 0, None]}")
     first = jvms(running)
     assert len(first) == 1
     # The program is stopped at a boundary, and goes on where it was. Workers have its environment.
     write(words, text.replace("version 1", "version 2"))
-    running.wait_for("words.py changed: restarting words.py", 100)
+    running.wait_for("words.py changed: restarting words.py")
     send(kafka.address, topic, "b")
-    running.wait_for("{'value': ['B', 'version 2', '--loud', 1, None]}", 100)
+    running.wait_for("{'value': ['B', 'version 2', '--loud', 1, None]}")
     # A file beside it counts, too; what is wrong is shown, as Python shows it.
     write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n\nraise OSError('no luck')\n")
-    running.wait_for("OSError: no luck", 100)
-    running.wait_for("words.py ended with exit code 1; it restarts when a file changes", 100)
+    running.wait_for("OSError: no luck")
+    running.wait_for("words.py ended with exit code 1; it restarts when a file changes")
     assert not any("runpy" in line for line in running.err)
     write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n")
     send(kafka.address, topic, "c")
-    running.wait_for("{'value': ['c!', 'version 2', '--loud', 2, None]}", 100)
+    running.wait_for("{'value': ['c!', 'version 2', '--loud', 2, None]}")
     # A program that is killed leaves its Spark context behind; the next one does without it.
     last = [line for line in running.out if line.startswith("process ")][-1]
     os.kill(int(last.split()[1]), signal.SIGKILL)
-    running.wait_for("words.py was ended by SIGKILL", 100)
+    running.wait_for("words.py was ended by SIGKILL")
     write(words, text.replace("version 1", "version 3"))
     send(kafka.address, topic, "d")
     # At least once: what was not committed comes again before it.
-    running.wait_for("['d!', 'version 3', '--loud', ", 100)
+    running.wait_for("['d!', 'version 3', '--loud', ")
     assert jvms(running) == first
     code, _ = running.end(signal.SIGINT)
     assert code == 0
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in first), 30, "the JVM ends")
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in first), what="the JVM ends")
 
 
 @pytest.mark.only_mode("resident", reason="the broker is started before any mode begins")
@@ -126,9 +126,9 @@ def test_a_broker_is_started_where_none_is_given(program: Start, words: Path) ->
     port = free_port()
     write(words, textwrap.dedent(WORDS).format(group=unique("group"), topic="texts"))
     running = program(dev("run", "--port", port, "--topic", "texts:2", words))
-    running.wait_for(f"Kafka is ready at 127.0.0.1:{port}; topics and state are deleted at the end", 100)
+    running.wait_for(f"Kafka is ready at 127.0.0.1:{port}; topics and state are deleted at the end")
     send(f"127.0.0.1:{port}", "texts", "a")
-    running.wait_for("{'value': ['A', 'version 1', 0, None]}", 100)
+    running.wait_for("{'value': ['A', 'version 1', 0, None]}")
     # The state is not left beside the program.
     assert not (words.parent / ".streamrt").exists()
     children = psutil.Process(running.process.pid).children(recursive=True)

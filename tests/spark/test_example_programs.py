@@ -122,6 +122,12 @@ TOGETHER = {
         Input("clicks", b'{"page": "/cup"}', b"ann", timestamp=at)
         for at in (1_700_000_000_000, 1_700_000_300_000, 1_700_010_000_000)
     ],
+    "discounts": [
+        Input("discounts", b'{"minimum": 100.0, "percent": 5}', b"big", timestamp=1_700_000_001_000),
+        Input("priced-orders", b'{"total": 120.0}', b"ann", timestamp=1_700_000_002_000),
+        Input("discounts", b'{"percent": 0}', b"big", timestamp=1_700_000_003_000),
+        Input("priced-orders", b'{"total": 120.0}', b"ann", timestamp=1_700_000_004_000),
+    ],
     "unpaid_orders": [
         Input(
             "order-events", b'{"type": "%s", "total": 20.0}' % kind, key, timestamp=1_700_000_000_000 + minute * 60_000
@@ -137,13 +143,15 @@ TOGETHER = {
     ],
 }
 WITH_CONNECTORS = {"frost", "lake", "ledger", "logs", "outbox", "parquet", "partner", "sensors", "weeks"}
+BOUNDED = {"energy"}
+"""`test_bounded_run.py` runs them."""
 ALONE = "late_flights"
 """Runs in a process of its own, with nothing set but what users set; the others take turns in one process."""
 
 
 def test_none_is_left_out() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert names - {"demo", "test_thermostat"} == {*INPUTS, *TOGETHER, *WITH_CONNECTORS}
+    assert names - {"demo", "test_thermostat"} == {*INPUTS, *TOGETHER, *WITH_CONNECTORS, *BOUNDED}
 
 
 @pytest.mark.parametrize("name", INPUTS)

@@ -37,7 +37,14 @@ from tests.spark.stateful import (
 )
 from tests.support import Kafka, unique, wait_until
 
-pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.usefixtures("processing_mode"),
+    pytest.mark.only_mode(
+        "resident", reason="a start checks before its mode begins; make test-long runs both", always=False
+    ),
+    pytest.mark.spark,
+    pytest.mark.slow,
+]
 
 
 @dataclass

@@ -8,14 +8,12 @@ to a later question.
 import contextlib
 import json
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 
 from streamrt.control import Client
@@ -25,6 +23,7 @@ from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.stored_state import StateAnswer
 from tests.hosts import HostedProgram
+from tests.processes import freeze, process_tree, thaw
 from tests.support import LONG, Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -189,17 +188,6 @@ def url_of(program: HostedProgram) -> str:
     return next(line.split(LISTENING)[1].strip() for line in program.err if LISTENING in line)
 
 
-def tree(program: HostedProgram) -> list[psutil.Process]:
-    root = psutil.Process(program.process.pid)
-    return [root, *root.children(recursive=True)]
-
-
-def send(processes: list[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
-
-
 def test_answers_are_linearizable_while_partitions_move_and_an_instance_freezes(
     kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
 ) -> None:
@@ -242,8 +230,8 @@ def test_answers_are_linearizable_while_partitions_move_and_an_instance_freezes(
         assert own, asking.refused
         for _ in range(4 if LONG else 1):
             # The whole instance freezes, with questions on their way to it.
-            frozen = tree(second)
-            send(frozen, signal.SIGSTOP)
+            frozen = process_tree(second.process.pid)
+            freeze(frozen)
             late = [
                 threading.Thread(target=asking.ask, args=(urls[1], key, 20.0), kwargs={"follow": False})
                 for key in KEYS[:8]
@@ -253,7 +241,7 @@ def test_answers_are_linearizable_while_partitions_move_and_an_instance_freezes(
             wait_until(lambda: answers(urls[0], from_partition_of=own), what="an answer of the one that has taken over")
             time.sleep(0.5)
             assert wait_until(lambda: answers(urls[0], from_partition_of=own), what="a later answer")
-            send(frozen, signal.SIGCONT)
+            thaw(frozen)
             # The zombie is asked before it can know that it has lost its partitions.
             for key in KEYS[:8]:
                 asking.ask(urls[1], key, 0.2, follow=False)

@@ -19,7 +19,7 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.cluster import MemoryCluster
-from streamrt.topology import Node, RecordHandler, StateAccess, Topology, compose_stream
+from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, Topology, compose_stream
 
 START = 1_000_000
 """Wall clock of the drivers, in milliseconds."""
@@ -96,8 +96,11 @@ class Surroundings:
         self.left: list[Output] = []
         self.transactions: dict[str, StoreTransaction] = {}
 
-    def sender(self, topic: Topic) -> RecordHandler:
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         return lambda *record: self.sent.append((topic.name, *record))
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        raise AssertionError(f"no test has a partitioner for {topic}")
 
     def state(self, store: StoreSpec) -> StateAccess:
         if store.name not in self.transactions:

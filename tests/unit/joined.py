@@ -14,7 +14,7 @@ from streamrt.state import MemoryStore, State, Store
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topics import Topic
-from streamrt.topology import MergeOperator, Node, RecordHandler
+from streamrt.topology import MergeOperator, Node, PartitionSender, RecordHandler
 from tests.unit.state_timed import Run
 
 Output = tuple[Any, Any, int, Headers | None]
@@ -63,8 +63,11 @@ class Joined:
     def state(self, store: StoreSpec) -> Callable[[Any, int], State]:
         raise AssertionError("joins have no State")
 
-    def sender(self, topic: Topic) -> RecordHandler:
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         raise AssertionError("joins send nothing")
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        raise AssertionError(f"no test has a partitioner for {topic}")
 
     def sink(self, sink: Any) -> RecordHandler:
         raise AssertionError("joins have no sinks")

@@ -30,13 +30,13 @@ def main(folder: Path, how: str) -> None:
         world.put(FIRST, value)
         world.commit()
         if flushed:
-            wait_until(lambda: listed() > before, 20, f"the file of commit {value}")
+            wait_until(lambda: listed() > before, what=f"the file of commit {value}")
 
     def pass_time(seconds: int) -> None:
         before = listed()
         world.clock.seconds += seconds
         world.steps(2)
-        wait_until(lambda: listed() > before, 20, "what was due")
+        wait_until(lambda: listed() > before, what="what was due")
 
     # A store that is open, without anything in it yet.
     world.until(lambda: world.is_open(FIRST_TASK))

@@ -302,7 +302,7 @@ class MemoryMember:
         partitions, self.current = self.current.partitions, None
         thread = threading.Thread(target=self._on_revoke, args=(partitions,))
         thread.start()
-        wait_until(lambda: self.asked() or not thread.is_alive(), 10, "the revocation")
+        wait_until(lambda: self.asked() or not thread.is_alive(), what="the revocation")
         try:
             yield thread
         finally:

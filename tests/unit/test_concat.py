@@ -182,12 +182,12 @@ def test_groupings_of_merged_frames_are_named_after_all_topics() -> None:
     topology = app.topology.resolve({"a": 3, "b": 3})
     assert list(topology.streams) == ["a--b", "repartition__group--a--b--k"]
     assert topology.origin("repartition__group--a--b--k") == "b"
-    assert topology.origins("repartition__group--a--b--k") == {"a", "b"}
     assert [store.name for store in topology.stores(grouped.stream_id)] == ["default.k"]
     name = changelog_topic_name("group", grouped.stream_id, "default.k")
     assert name == "changelog__group--repartition.a.b.k--default"
     single = app.topology.resolve({"a": 1, "b": 1})
     assert list(single.streams) == ["a--b"]
+    assert app.topology.resolved_scope("repartition__group--a--b--k", single) == "a--b"
     assert single.task_stores("a--b").keys() == {"default.k"}
 
 

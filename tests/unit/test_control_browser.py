@@ -235,7 +235,7 @@ def test_a_hidden_page_asks_nothing(browser: Browser, crowded: Crowded) -> None:
         page.clock.install()
         page.reload()
         expect(page.locator("#state")).to_have_text("running")
-        wait_until(lambda: any(url.endswith("/topology") for url in asked), 20)
+        wait_until(lambda: any(url.endswith("/topology") for url in asked))
         visibility = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true }); "
         visibility += "document.dispatchEvent(new Event('visibilitychange')); }"
         page.evaluate(visibility, True)
@@ -290,7 +290,7 @@ def test_themes_widths_and_accessibility(browser: Browser, crowded: Crowded, the
         page.set_viewport_size(NARROW)
         # The drawing goes downwards.
         expect(page.locator(".node").nth(1)).to_be_visible()
-        wait_until(lambda: page.evaluate("document.documentElement.scrollWidth <= innerWidth"), 20)
+        wait_until(lambda: page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
         for button in ("pause", "resume", "checkpoint", "stop"):
             box = page.locator(f"#{button}").bounding_box()
             assert box is not None

@@ -118,6 +118,21 @@ def test_seasons(month: int, season: str) -> None:
     assert load("late_flights").season(month) == season
 
 
+def test_discounts() -> None:
+    driver = make_driver("discounts")
+    driver.pipe("priced-orders", {"total": 120.0}, key=b"ann", timestamp=1_000)
+    for name, discount in (("big", {"minimum": 100.0, "percent": 5}), ("any", {"minimum": 0, "percent": 1})):
+        driver.pipe("discounts", discount, key=name.encode(), timestamp=2_000)
+    for total in (120.0, 20.0):
+        driver.pipe("priced-orders", {"total": total}, key=b"ann", timestamp=3_000)
+    driver.pipe("discounts", {"percent": 0}, key=b"big", timestamp=4_000)
+    driver.pipe("priced-orders", {"total": 120.0}, key=b"bob", timestamp=5_000)
+    found = [
+        (record.raw_key, record.value["percent"], record.value["pay"]) for record in driver.read("discounted-orders")
+    ]
+    assert found == [(b"ann", 0, 120.0), (b"ann", 5, 114.0), (b"ann", 1, 19.8), (b"bob", 1, 118.8)]
+
+
 def test_unpaid_orders() -> None:
     driver = make_driver("unpaid_orders")
     minute = 60_000
@@ -502,6 +517,17 @@ def test_logs_become_parquet_files(tmp_path: Path) -> None:
         ("web-1", "/cart", 500),
     ]
     assert rows[1]["_timestamp"] == rows[1]["at"] == 1_704_067_204_000
+
+
+def test_energy_is_added_up_to_the_end() -> None:
+    module = load("energy")
+    app = make_app(module)
+    module.build(app)
+    with TopologyTestDriver(app) as driver:
+        feed(app, driver)
+        driver.end()
+        hours = [(record.value["start"], record.value["value"]) for record in driver.read("energy")]
+    assert hours == [(1_704_067_200_000, 230), (1_704_070_800_000, 105)]
 
 
 def test_weeks_grow_with_each_day() -> None:

@@ -16,7 +16,7 @@ from streamrt.state import MemoryStore
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
-from streamrt.topology import Node, RecordHandler
+from streamrt.topology import Node, PartitionSender, RecordHandler
 from tests.unit.apps import START, Stage
 from tests.unit.state_timed import Run
 
@@ -97,8 +97,11 @@ class Buffered:
     def state(self, store: StoreSpec) -> Any:
         raise AssertionError("there is no State")
 
-    def sender(self, topic: Any) -> RecordHandler:
+    def sender(self, topic: Any, copies: int = 0) -> RecordHandler:
         raise AssertionError("nothing is sent")
+
+    def partition_sender(self, topic: Any) -> tuple[PartitionSender, int]:
+        raise AssertionError(f"no test has a partitioner for {topic}")
 
     def sink(self, sink: Any) -> RecordHandler:
         raise AssertionError("there are no sinks")

@@ -171,6 +171,8 @@ def test_an_offset_that_moves_meanwhile_is_no_fault_of_the_state(position: int, 
 
 def test_a_store_of_topics_that_were_made_anew_is_ours_nevertheless() -> None:
     check_owner(MINE, MINE)
+    # After a repartition, the changelog is another one, too.
+    check_owner(replace(MINE, changelog_id="former", partitions=3), MINE)
     check_owner(replace(MINE, topic_id="x", changelog_id=None), MINE)
 
 

@@ -379,7 +379,7 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     expect(second, Ack)
     driver.slots.tick()
     for link, task, others in ((first, TASK_ZERO, 2_000), (second, TASK_ONE, 1_000)):
-        assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset(), {task: {STORE: others}})
+        assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset(), others={task: {STORE: others}})
     driver.slots.tick()
     assert first.receive(0.05) == [], "nothing is new"
     first.send(seen(TASK_ZERO, 3_000, deadline=1_500))
@@ -387,8 +387,8 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     expect(first, Ack)
     driver.slots.tick()
     marks = {STORE: 2_000}
-    assert expect(first, Time) == Time({TASK_ZERO: marks}, frozenset({TASK_ZERO}), {TASK_ZERO: {STORE: 2_000}})
-    assert expect(second, Time) == Time({TASK_ONE: marks}, frozenset(), {TASK_ONE: {STORE: 3_000}})
+    assert expect(first, Time) == Time({TASK_ZERO: marks}, frozenset({TASK_ZERO}), others={TASK_ZERO: {STORE: 2_000}})
+    assert expect(second, Time) == Time({TASK_ONE: marks}, frozenset(), others={TASK_ONE: {STORE: 3_000}})
 
 
 def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_time(make: Callable[..., Driver]) -> None:
@@ -407,7 +407,9 @@ def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_ti
     expect(second, StartPositions)
     driver.slots.tick()
     others = {TASK_ONE: {STORE: 9_000}}
-    assert expect(second, Time) == Time({TASK_ONE: {}}, frozenset({TASK_ONE}), others), "nobody knows yet where it is"
+    assert expect(second, Time) == Time({TASK_ONE: {}}, frozenset({TASK_ONE}), others=others), (
+        "nobody knows yet where it is"
+    )
     second.send(seen(TASK_ONE, 5_000))
     second.send(BatchDone(1, Report()))
     expect(second, Ack)

@@ -374,12 +374,12 @@ def test_fault_13_the_largest_buffer_is_flushed_and_not_the_one_that_is_written_
     for offset in range(1, 100):
         for partition in partitions[1:]:
             partition.write([(b"%d" % offset, b"x" * 500)], stamp(offset))
-    wait_until(lambda: files(0) == 1, 20, "the flush of the largest one")
+    wait_until(lambda: files(0) == 1, what="the flush of the largest one")
     assert [files(number) for number in range(1, 10)] == [0] * 9
     # Many stores with little in them leave room in the budget, once the file is written.
     memory = rocksdb._memory
     assert memory is not None
-    wait_until(lambda: memory.buffers.get_usage() < 2 * 1024 * 1024, 20, "what was flushed")
+    wait_until(lambda: memory.buffers.get_usage() < 2 * 1024 * 1024, what="what was flushed")
     for partition in partitions:
         partition.close()
     assert not rocksdb._open.all

@@ -8,6 +8,7 @@ import cloudpickle
 import pytest
 
 from streamrt.errors import (
+    ArgumentValueError,
     ConfigurationError,
     InvalidOperationError,
     SerializationError,
@@ -80,6 +81,16 @@ def test_an_unknown_serializer_is_refused() -> None:
 def test_a_topic_cannot_be_changed(attribute: str) -> None:
     with pytest.raises(AttributeError):
         setattr(Topic("t"), attribute, "x")
+
+
+def test_a_topic_may_say_where_to_start() -> None:
+    topic = Topic("t", auto_offset_reset="earliest")
+    assert topic.with_config(TopicConfig(2, 1)).auto_offset_reset == "earliest"
+    assert pickle.loads(pickle.dumps(topic)).auto_offset_reset == "earliest"
+    assert Topic("t").auto_offset_reset is None
+    assert Topic("t").differences(topic) == ["auto_offset_reset"]
+    with pytest.raises(ArgumentValueError, match="auto_offset_reset of topic 't' is 'first'"):
+        Topic("t", auto_offset_reset="first")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("library", [pickle, cloudpickle])

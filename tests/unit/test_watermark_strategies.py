@@ -409,7 +409,7 @@ def test_stores_do_not_wait_for_each_other_crosswise() -> None:
 def test_a_task_that_is_ahead_reads_nothing_until_the_others_have_come() -> None:
     world = ResidentWorld(plain)
     world.begin(FIRST, SECOND)
-    world.link.inbox.append(Time({}, frozenset(), {}, frozenset({TaskId(*FIRST)})))
+    world.link.inbox.append(Time({}, frozenset(), ahead=frozenset({TaskId(*FIRST)})))
     world.steps()
     world.put(FIRST, *range(5))
     world.put(SECOND, *range(5, 10))
@@ -428,7 +428,7 @@ def test_records_that_were_read_already_wait_too() -> None:
     world.begin(FIRST, SECOND)
     world.put(FIRST, *range(5))
     world.task._turns.add(world.task._poll())
-    world.link.inbox.append(Time({}, frozenset(), {}, frozenset({TaskId(*FIRST)})))
+    world.link.inbox.append(Time({}, frozenset(), ahead=frozenset({TaskId(*FIRST)})))
     world.steps(20)
     assert not world.clients.offsets.get(FIRST)
     world.link.inbox.append(Time({}, frozenset()))

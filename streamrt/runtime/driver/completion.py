@@ -108,6 +108,7 @@ class Completion:
         token: the next offset of partitions that the application reads.
         offsets: what Kafka knows.
         clock: returns seconds.
+        finish: called with the number of a level that is done, until it returns True; the next level follows then.
     """
 
     def __init__(
@@ -116,10 +117,13 @@ class Completion:
         token: Mapping[TopicPartition, int],
         offsets: OffsetView,
         clock: Callable[[], float] = time.monotonic,
+        finish: Callable[[int], bool] = lambda level: True,
     ) -> None:
         self._token = dict(token)
         self._offsets = offsets
         self._clock = clock
+        self._finish = finish
+        self._level = -1
         self._levels = levels_below(topology, {partition.topic for partition in token})
         self._internal = frozenset(topology.exchanges)
         self._wanted: dict[TopicPartition, int] = {}
@@ -137,11 +141,12 @@ class Completion:
         while True:
             if self._wanted:
                 self._look()
-            if self._wanted:
+            if self._wanted or (self._level >= 0 and not self._finish(self._level)):
                 return False
             if not self._levels:
                 return True
             self._descend(self._levels.pop(0))
+            self._level += 1
 
     def _look(self) -> None:
         """Forget the partitions that have reached what is wanted."""

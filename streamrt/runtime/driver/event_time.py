@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.barriers import Barrier, Passage
+from streamrt.runtime.driver.end_of_time import EndOfTime
 from streamrt.runtime.driver.others import ahead_of_slowest, lowest_of_others
 from streamrt.runtime.report import StoreTime
 from streamrt.topology import TaskId, Topology, WatermarkStrategy
@@ -151,6 +152,7 @@ class EventTime:
     Args:
         topology: the operators, resolved.
         partitions: number of partitions of each topic that a dataframe reads, repartition topics included.
+        end: the end of time, if the run is bounded.
 
     Attributes:
         latest: the watermarks when tasks were last looked for, for observers in other threads.
@@ -161,7 +163,9 @@ class EventTime:
         False
     """
 
-    def __init__(self, topology: Topology, partitions: Mapping[str, int]) -> None:
+    def __init__(self, topology: Topology, partitions: Mapping[str, int], end: EndOfTime | None = None) -> None:
+        self.end = end or EndOfTime()
+        self.end.describe(topology, partitions)
         self._topology = topology
         self._partitions = partitions
         self._strategies = {stream: topology.watermarks(stream) for stream in topology.streams}
@@ -192,8 +196,8 @@ class EventTime:
 
     @property
     def wanted(self) -> bool:
-        """Whether any store has deadlines."""
-        return any(self._strategies.values()) or any(self._wall_clock.values())
+        """Whether any store has deadlines, or time has ended."""
+        return any(self._strategies.values()) or any(self._wall_clock.values()) or self.end.wanted
 
     @property
     def passes(self) -> bool:
@@ -208,6 +212,8 @@ class EventTime:
         Args:
             tasks: the tasks, including those that cannot be processed now: they hold back the watermark.
         """
+        tasks = list(tasks)
+        self.end.assign(tasks)
         own = [task for task in tasks if self._concerns(task.stream)]
         self._tasks = {task: self._tasks.get(task) or self._begun(task) for task in own}
         for task in own:
@@ -227,6 +233,7 @@ class EventTime:
     def ready(self, tasks: Iterable[TaskId]) -> None:
         """Set the tasks that can be ticked; all others wait, and do not count as at their ends."""
         able = set(tasks)
+        self.end.ready(able)
         for task, known in self._tasks.items():
             known.ready = task in able
             known.at_end = known.at_end and known.ready
@@ -375,7 +382,8 @@ class EventTime:
                 if not all(known.is_idle(known.stores[store], strategies[store]) for store in aligned):
                     times[task] = _lowest(point.time for point in points)
             found |= ahead_of_slowest(times, min(aligned.values()))
-        return frozenset(found)
+        # At the end of a bounded run nothing is left to wait for.
+        return frozenset(found).difference(self.end.due)
 
     def sent(self) -> dict[TaskId, dict[str, int]]:
         """Return the highest event time that each task of this process has sent into each exchange."""
@@ -393,7 +401,7 @@ class EventTime:
             now: wall clock, in milliseconds since the Unix epoch.
         """
         watermarks = self.latest = self.watermarks()
-        found: set[TaskId] = set()
+        found: set[TaskId] = set(self.end.due)
         for task, known in self._tasks.items():
             wall_clock = self._wall_clock[task.stream]
             for name, point in known.stores.items() if known.ready else ():

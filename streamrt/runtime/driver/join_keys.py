@@ -46,6 +46,7 @@ def warn_of_unlike_keys(topology: Topology) -> None:
         if not (isinstance(node.operator, MergeOperator) and node.operator.by_key):
             continue
         topics = [root.operator.topic for root in topology.roots(node) if isinstance(root.operator, SourceOperator)]
+        topics = [topic for topic in topics if topic.name not in topology.broadcasts]
         grouped = [topic for topic in topics if topic.name in topology.exchanges]
         formats = {topic.name: _format(topic, written=topic in grouped) for topic in topics}
         known = {name: form for name, form in formats.items() if form is not None}

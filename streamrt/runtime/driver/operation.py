@@ -23,6 +23,7 @@ from streamrt.runtime.driver.exits import StoppedError, StopRequest, stop_on_sig
 from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl
 from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.driver.restart import Failures, RestartPolicy, require_policy
+from streamrt.runtime.driver.until import Until, require_until
 from streamrt.topics import Topic
 from streamrt.topology import Topology
 
@@ -57,6 +58,7 @@ class OperatedApplication(abc.ABC):
         # Held from the stop to the start of a restart, which `wait` outlasts.
         self._restarting = threading.Lock()
         self._restarts = 0
+        self._until: Until | None = None
         self._checkpoints = Checkpoints(self._life, self._control, self._committed)
 
     @property
@@ -110,13 +112,20 @@ class OperatedApplication(abc.ABC):
 
     # -- Start and end -------------------------------------------------------------------------------------------
 
-    def start(self, paused: bool = False, timeout: float | None = None, restart: RestartPolicy | None = None) -> None:
+    def start(
+        self,
+        paused: bool = False,
+        timeout: float | None = None,
+        restart: RestartPolicy | None = None,
+        until: Until | None = None,
+    ) -> None:
         """Run the application in another thread; return when it processes records, or is paused.
 
         Args:
             paused: start paused: partitions are assigned, and nothing is processed before `resume()`.
             timeout: seconds to wait for the start; None waits as long as it takes. The start goes on after a timeout.
             restart: whether and how it is started again after a failure; None ends it with the failure.
+            until: "end" lets it end by itself, as `run(until="end")` does; `wait()` returns then.
 
         Raises:
             ApplicationStateError: if it is already running, or will be restarted.
@@ -133,13 +142,14 @@ class OperatedApplication(abc.ABC):
         if timeout is not None:
             require_amounts("start", timeout=timeout)
         require_policy("start", restart)
+        require_until("start", until)
         self._require_runnable()
         if not self._life.status.is_active and not self._life.restarting:
             # A stop while nothing runs is not meant for this start.
             self._stop_request.clear()
             self._discard.clear()
             self._open_control()
-        self._begin_run(paused=paused)
+        self._begin_run(paused=paused, until=until)
         self._raised = None
         self._thread = threading.Thread(target=self._run_in_thread, args=[restart], name="streamrt-application")
         self._thread.start()
@@ -234,7 +244,7 @@ class OperatedApplication(abc.ABC):
             paused = self.desired_status is ApplicationStatus.PAUSED
             if self._life.status.is_active or self._life.restarting:
                 self.stop(wait=True, timeout=timeout)
-            self.start(paused, timeout)
+            self.start(paused, timeout, until=self._until)
 
     # -- Pause ---------------------------------------------------------------------------------------------------
 
@@ -342,17 +352,18 @@ class OperatedApplication(abc.ABC):
 
     # -- For run() -----------------------------------------------------------------------------------------------
 
-    def _begin_run(self, *, paused: bool = False) -> None:
+    def _begin_run(self, *, paused: bool = False, until: Until | None = None) -> None:
         """Enter STARTING.
 
         Args:
             paused: whether the run begins paused.
+            until: whether the run ends by itself.
 
         Raises:
             ApplicationStateError: if the application is already running, or will be restarted.
         """
         self._life.begin()
-        self._restarts = 0
+        self._restarts, self._until = 0, until
         self._checkpoints.forget()
         self._control.reset(paused=paused)
 

@@ -14,6 +14,7 @@ from streamrt.topics.settings import declared_config
 from streamrt.topology import Topology
 from streamrt.topology.describe import describe
 from streamrt.topology.diagram import TopologyData
+from streamrt.topology.graph import topic_of
 
 __all__ = ["Outline", "TopicData"]
 
@@ -95,7 +96,10 @@ def _topics(definition: ApplicationDefinition, topology: Topology) -> Iterator[T
         role = "input" if name in topology.sources else "dead letters" if name in letters else "output"
         yield TopicData(name, role, _settings(declared_config(topic.config)))
     for name in topology.exchanges:
-        yield TopicData(name, "repartition", f"like {topology.origin(name)}; none if that has 1 partition")
+        origin = topology.origin(name)
+        inputs = dict.fromkeys((origin, topology.origin(topic_of(topology.source_of(topology.exchanges[name])))))
+        condition = "that has 1 partition" if len(inputs) == 1 else f"{' and '.join(inputs)} have 1 partition"
+        yield TopicData(name, "repartition", f"like {origin}; none if {condition}")
     if definition.config.use_changelog_topics:
         for scope, topics in topology.scopes.items():
             for store in topology.stores(scope):

@@ -4,7 +4,7 @@ from typing import Any
 
 from streamrt.errors import ApplicationStateError, ArgumentTypeError
 from streamrt.runtime.driver.lifecycle import ApplicationStatus
-from streamrt.runtime.driver.observed import ObservedApplication
+from streamrt.runtime.driver.saved import SavedApplication
 from streamrt.runtime.driver.state_queries import MOST_ENTRIES, StateQueries
 from streamrt.runtime.driver.stored_state import StateAnswer, StoreListing, no_state_key
 from streamrt.topics import Topic
@@ -14,7 +14,7 @@ __all__ = ["QueriedApplication"]
 _ALL = no_state_key()
 
 
-class QueriedApplication(ObservedApplication):
+class QueriedApplication(SavedApplication):
     """Adds queries of committed state."""
 
     def __init__(self) -> None:

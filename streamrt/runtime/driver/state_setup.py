@@ -13,7 +13,9 @@ from streamrt.errors import ChangelogError, ConfigurationError, TopicConfigurati
 from streamrt.kafka.committed import CommittedOffset
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.dropped import warn_of_dropped_results
+from streamrt.runtime.driver.half_restored import refuse_half_restored
 from streamrt.runtime.driver.join_keys import warn_of_unlike_keys
+from streamrt.runtime.driver.key_partitions import refuse_unlike_partitioners
 from streamrt.runtime.metadata import CommitMetadata, CommittedMetadata, first_counts
 from streamrt.runtime.placement import ChangelogSettings, ScopeInfo, StateSettings
 from streamrt.runtime.spec import TaskSpec
@@ -106,10 +108,12 @@ def complete_spec(
     for sources in topology.streams.values():
         topics.ensure_topics_copartitioned(*(topics.non_changelog_topics[name] for name in sources))
     warn_of_unlike_keys(topology)
+    refuse_unlike_partitioners(topology)
     warn_of_dropped_results(spec.topology, collected=spec.collect)
     inputs = {name: counts[name] for name in topology.sources if name not in topology.exchanges}
     partitions = [TopicPartition(name, number) for name, count in inputs.items() for number in range(count)]
     committed = admin.committed_now(config.consumer_group, partitions, timeout=config.request_timeout)
+    refuse_half_restored(committed)
     refuse_grown(spec.topology, inputs, committed)
     state = prepare_state(
         topology,
@@ -138,6 +142,7 @@ def complete_spec(
         topology=topology,
         state=state,
         topic_ids=ids,
+        partition_counts=counts,
         commit_metadata=CommitMetadata.of(
             state,
             topology.streams,
@@ -178,7 +183,7 @@ def warn_of_values_of_time(topology: Topology) -> None:
 def refuse_grown(
     topology: Topology, counts: Mapping[str, int], committed: Mapping[TopicPartition, CommittedOffset]
 ) -> None:
-    """Raise if an input with state behind a `group_by` had one partition when this state was made, and has more now.
+    """Raise if an input with state behind a `group_by` or broadcast had one partition at that time, and has more now.
 
     Such state belongs to the input topic. With more partitions, it would be expected at a repartition topic instead.
 
@@ -190,8 +195,11 @@ def refuse_grown(
     Raises:
         TopicConfigurationError: if there is such an input.
     """
-    now, before = topology.resolve(counts), topology.resolve(dict.fromkeys(counts, 1))
-    for partition, entry in committed.items():
+    now = topology.resolve(counts)
+    # Of the inputs of a broadcast, one may have had several partitions before.
+    grown = [{**counts, name: 1} for name, count in counts.items() if count > 1] if topology.broadcasts else []
+    former = [topology.resolve(each) for each in (dict.fromkeys(counts, 1), *grown)]
+    for (partition, entry), before in itertools.product(committed.items(), former):
         note = CommittedMetadata.decode(entry.metadata)
         for scope in (name for name, topics in before.scopes.items() if partition.topic in topics):
             kept = {store.name for store in now.stores(scope)} if scope in now.scopes else set()
@@ -200,8 +208,8 @@ def refuse_grown(
             if lost is not None and counts[partition.topic] > 1:
                 raise TopicConfigurationError(
                     f"topic {partition.topic!r} has {counts[partition.topic]} partitions now, and had 1 when the state "
-                    f"behind its group_by() was made (store {lost!r}): keys would not find their state; copy the topic to "
-                    "one with 1 partition, or start over with another consumer_group"
+                    f"behind its group_by() or broadcast() was made (store {lost!r}): keys would not find their state; copy "
+                    "the topic to one with 1 partition, or start over with another consumer_group"
                 )
 
 

@@ -16,20 +16,13 @@ from streamrt.errors import (
     StateQueryError,
     StreamRTError,
 )
-from streamrt.kafka.partitioner import partition_for
 from streamrt.records import TopicPartition
+from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of, topic_of_keys
 from streamrt.serializers import (
     BytesDeserializer,
     DoubleDeserializer,
-    DoubleSerializer,
     IntegerDeserializer,
-    IntegerSerializer,
-    JSONDeserializer,
-    JSONSerializer,
-    MessageField,
-    Serializer,
     StringDeserializer,
-    StringSerializer,
 )
 from streamrt.state import MemoryStore, RocksDBOptions
 from streamrt.state.encoding import dumps_of, loads_of
@@ -51,19 +44,13 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
-from streamrt.topology import SourceOperator, TaskId, Topology, stream_id
+from streamrt.topology import TaskId, Topology
 from streamrt.windows.closing import WindowOperator
 
 __all__ = ["QueriedStore", "StateAnswer", "StateEntry", "StoreKind", "StoreListing", "StoredState"]
 
 StoreKind = Literal["state", "windows", "other"]
 
-_COUNTERPARTS: Mapping[type, type[Serializer]] = {
-    StringDeserializer: StringSerializer,
-    IntegerDeserializer: IntegerSerializer,
-    DoubleDeserializer: DoubleSerializer,
-    JSONDeserializer: JSONSerializer,
-}
 _NO_STATE_KEY: Any = object()
 
 
@@ -249,15 +236,12 @@ class StoredState:
                 f"store {spec.name!r} of {scope} holds the data of a join or of another operator, which cannot be queried"
             )
         topics = self._topology.scopes[scope]
-        grouped = [name for name in topics if name in self._topology.exchanges] or topics
-        source = self._topology.sources[grouped[0]].operator
-        if not isinstance(source, SourceOperator):
-            raise TypeError(f"{grouped[0]} is not read by a source")
         stream = self._topology.stream_of_topic[topics[0]]
         stores = self._topology.task_stores(stream).items()
         name = next(name for name, each in stores if (each.scope, each.spec.name) == (scope, spec.name))
         rekeyed = self._rekeyed(scope, spec)
-        return QueriedStore(spec, scope, name, source.topic, stream, self._count(scope), kind, window, rekeyed)
+        keys = topic_of_keys(self._topology, scope)
+        return QueriedStore(spec, scope, name, keys, stream, self._count(scope), kind, window, rekeyed)
 
     def _scope(self, topic: str) -> str:
         if topic in self._topology.scopes:
@@ -266,7 +250,7 @@ class StoredState:
             known = ", ".join(self._topology.scopes)
             raise ArgumentValueError(f"the application has no topic {topic!r}; its topics: {known}")
         # If all records are in one partition, the part after a group_by belongs to the task of the input.
-        return stream_id(self._declared.origins(topic))
+        return self._declared.resolved_scope(topic, self._topology)
 
     def _count(self, scope: str) -> int:
         return self._partitions.get(self._topology.scopes[scope][0], 1)
@@ -312,13 +296,13 @@ class StoredState:
             raise ArgumentValueError(f"records without a key may be in each partition of {store.topic.name}: {advice}")
         if store.rekeyed:
             raise ArgumentValueError(f"the keys of store {store.spec.name!r} do not tell their partitions: {advice}")
+        partitioner = partitioner_of(self._topology, store.topic.name)
         try:
-            serialized = _serializer(store.topic, key).bind(store.topic.name, MessageField.KEY)(key, None)
-        except StreamRTError as error:
+            return partition_of_key(store.topic, partitioner, key, store.partitions)
+        except (StreamRTError, TypeError, ValueError) as error:
             raise ArgumentValueError(
                 f"the key of type {type(key).__name__} is none of topic {store.topic.name}: {error}; {advice}"
             ) from None
-        return 0 if serialized is None else partition_for(serialized, store.partitions)
 
     def key_of_text(self, store: QueriedStore, text: str, form: str = "text") -> Any:
         """Return a message key from text, as operators see it.
@@ -485,15 +469,6 @@ def key_of_cursor(cursor: str) -> bytes:
         return base64.b64decode(cursor.encode("ascii"), b"-_", validate=True)
     except (AttributeError, UnicodeError, binascii.Error):
         raise ArgumentValueError("cursor is not one of an answer: pass it on unchanged") from None
-
-
-def _serializer(topic: Topic, key: Any) -> Serializer:
-    """Return the serializer whose output the key deserializer of a topic reads."""
-    reader, writer = topic.key_deserializer, topic.key_serializer
-    counterpart = _COUNTERPARTS.get(type(reader))
-    if counterpart is None or isinstance(writer, counterpart):
-        return writer
-    return counterpart()
 
 
 def _key_of(store: QueriedStore, text: str) -> Any:

@@ -526,6 +526,7 @@ class ResidentLoop:
             others=self._time.others,
             claims=self._membership.claims,
             record_limit=self._most,
+            final=self._time.final,
         )
 
     def _examine(self, cycle: WorkCycle) -> None:

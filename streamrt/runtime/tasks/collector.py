@@ -3,10 +3,16 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from streamrt.connectors import BaseSink
-from streamrt.errors import KeySerializationError, SchemaRegistryError, TransactionError, ValueSerializationError
+from streamrt.errors import (
+    InvalidOperationError,
+    KeySerializationError,
+    SchemaRegistryError,
+    TransactionError,
+    ValueSerializationError,
+)
 from streamrt.kafka.writer import WriterFailedError
 from streamrt.operators import PrintTable
 from streamrt.operators.metadata import checked_headers
@@ -21,7 +27,7 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
-from streamrt.topology import Node, RecordHandler, StateAccess
+from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess
 
 _PORTION_S = 1.0
 """Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""
@@ -29,6 +35,12 @@ _PORTION_S = 1.0
 _BY_TYPE = {bytes: "bytes", str: "str", int: "int", float: "double"}
 """Names of the serializers for plain types; JSON can represent most others."""
 _PLAIN = frozenset(SERIALIZERS[name] for name in (*_BY_TYPE.values(), "json"))
+
+
+class _Sender(Protocol):
+    def __call__(
+        self, value: Any, key: Any, timestamp: int, headers: Headers | None, partition: int = -1, /
+    ) -> None: ...
 
 
 class OutputRefused(Exception):  # noqa: N818 - control flow inside the runtime; never seen by users
@@ -80,7 +92,8 @@ class OutputCollector:
         self.closing: list[Callable[[], None]] = []
         self.sent: dict[str, int] = {}
         self._timed = spec.topology.timed_exchanges.keys()
-        self._exchanges = spec.topology.exchanges.keys()
+        self._exchanges = {name: node.operator.name for name, node in spec.topology.exchanges.items()}
+        self._partition_counts = spec.partition_counts
         self._sinks = sinks
         self._on_error = on_error
         self._position = position
@@ -109,16 +122,30 @@ class OutputCollector:
             rows.clear()
         return taken
 
-    def sender(self, topic: Topic) -> RecordHandler:
-        """Return the function that serializes a record and hands it to the writer."""
+    def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
+        """Return the function that serializes a record and hands it to the writer, for one partition or for several."""
+        return self._sender(topic, copies)
+
+    def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
+        """Return the function that does so for a partition of the topic, and the number of partitions."""
+        count = self._partition_counts.get(topic.name)
+        if count is None:
+            raise InvalidOperationError(
+                f"topic {topic.name!r} is unknown to the application, so a partitioner cannot choose a partition of it: "
+                "declare it with Application.topic() before run()"
+            )
+        return self._sender(topic), count
+
+    def _sender(self, topic: Topic, copies: int = 0) -> "_Sender":
         name = topic.name
+        records = copies or 1
         to_value = topic.value_serializer.bind(name, MessageField.VALUE)
         to_key = topic.key_serializer.bind(name, MessageField.KEY)
         extra = {**topic.key_serializer.extra_headers, **topic.value_serializer.extra_headers}
         # If serializers append to the headers, copy them: those of the input record must not change.
         own_headers = topic.key_serializer.writes_headers or topic.value_serializer.writes_headers
 
-        def send(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+        def send(value: Any, key: Any, timestamp: int, headers: Headers | None, partition: int = -1, /) -> None:
             try:
                 if extra:
                     headers = merge_headers(headers, extra)
@@ -130,20 +157,24 @@ class OutputCollector:
                 raw_key = None if key is None else to_key(key, headers)
                 # Kafka has no empty list of headers.
                 sent = checked_headers(headers) or None if headers else None
-                self.writer.produce(name, data, raw_key, timestamp, sent)
+                if copies:
+                    for each in range(copies):
+                        self.writer.produce(name, data, raw_key, timestamp, sent, each)
+                else:
+                    self.writer.produce(name, data, raw_key, timestamp, sent, partition)
             except (SchemaRegistryError, TransactionError, WriterFailedError):
                 # The cause is not this record: the whole range is processed again.
                 raise
             except Exception as error:
-                clear = _explain(error, topic, (to_value, value), (to_key, key), headers, name in self._exchanges)
+                clear = _explain(error, topic, (to_value, value), (to_key, key), headers, self._exchanges.get(name))
                 if not self._on_error(clear, value, key, timestamp, headers):
                     raise OutputRefused(clear) from error
             else:
-                self.produced += 1
-                self.produced_bytes += len(data or b"") + len(raw_key or b"")
+                self.produced += records
+                self.produced_bytes += records * (len(data or b"") + len(raw_key or b""))
 
-        def send_timed(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
-            send(value, key, timestamp, headers)
+        def send_timed(value: Any, key: Any, timestamp: int, headers: Headers | None, partition: int = -1, /) -> None:
+            send(value, key, timestamp, headers, partition)
             if timestamp > self.sent.get(name, -1):
                 self.sent[name] = timestamp
 
@@ -217,7 +248,7 @@ def _explain(
     value: tuple[BoundSerializer, Any],
     key: tuple[BoundSerializer, Any],
     headers: Headers | None,
-    grouped: bool,
+    exchange: str | None,
 ) -> Exception:
     """Return an error that names the part that could not be serialized, value or key, and a suitable serializer."""
     for part, (serialize, item), kind, serializer in (
@@ -232,8 +263,8 @@ def _explain(
             reason = str(again) or type(again).__name__
             message = f"the {part} of a record for topic {topic.name!r} cannot be serialized: {reason}"
             fitting = _fitting(item, serializer)
-            if fitting is not None and grouped:
-                message += f"; give group_by() {part}_serializer={fitting!r} and {part}_deserializer={fitting!r}"
+            if fitting is not None and exchange is not None:
+                message += f"; give {exchange}() {part}_serializer={fitting!r} and {part}_deserializer={fitting!r}"
             elif fitting is not None:
                 message += (
                     f"; declare the topic with {part}_serializer={fitting!r} for {part}s of type {type(item).__name__}"

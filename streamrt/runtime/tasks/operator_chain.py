@@ -48,6 +48,7 @@ from streamrt.runtime.spec import TaskSpec
 from streamrt.runtime.tasks.collector import OutputCollector, OutputRefused
 from streamrt.runtime.tasks.failed_records import DeadLetterRefused, FailedRecords, RejectedRecords
 from streamrt.runtime.tasks.log_fields import operator_at_work
+from streamrt.runtime.tasks.moments import calls_of
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import RecordId, Watchdog, is_own
@@ -271,20 +272,21 @@ class OperatorChain:
         noted = {} if self._watchdog is None else self._watchdog.noted(chunk.topic, chunk.partition)
         return {**noted, **rejected} if noted else rejected
 
-    def tick(self, tick: Tick, partition: TopicPartition, offset: int) -> None:
+    def tick(self, tick: Tick, partition: TopicPartition, offset: int, final: frozenset[int] = frozenset()) -> None:
         """Call the tick functions of the operators.
 
         Args:
             tick: the current time and watermarks.
             partition: an input partition.
             offset: offset of its next record; errors report it, because a tick has no record.
+            final: ids of the operators whose inputs have ended; each finishes its work after all operators above it.
 
         Raises:
             TaskFailed: if an operator fails and no callback skips the error.
             SinkBackpressureError: if a sink asks to retry later.
             StoreCorruptedError: if a store is damaged.
         """
-        none = TimestampType.TIMESTAMP_NOT_AVAILABLE
+        none, collector = TimestampType.TIMESTAMP_NOT_AVAILABLE, self.collector
         self._chunk = Chunk(partition.topic, partition.partition, [offset], [None], [None], [-1], [none])
         self._input = self._inputs[partition.topic]
         self._index = 0
@@ -294,13 +296,15 @@ class OperatorChain:
         self._ticking = True
         with self._current():
             # `_failed_operator` finds the node by the name of this variable.
-            for _node, callback in self.collector.ticks:
+            for _node, callback, moment in calls_of(collector.ticks, tick, final, lambda: collector.unfinished):
                 try:
-                    callback(tick)
+                    callback(moment)
                 except _NOT_THE_RECORDS_FAULT:
                     raise
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
                     self._skip_record(error, None, None, tick.now, None)
+                    # What the operator has not finished comes again.
+                    collector.unfinished = collector.unfinished or moment.final
 
     def moment(self) -> tuple[object, RecordId] | None:
         """Return a unique id of the current record or tick, and its topic, partition and offset; None between records."""

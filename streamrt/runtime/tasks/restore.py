@@ -251,7 +251,7 @@ def check_owner(found: StoreIdentity, identity: StoreIdentity) -> None:
         identity: the required identity.
 
     Raises:
-        StateError: if the identities differ, or the data was made for another partition count.
+        StateError: if the identities differ, or the data was made for another partition count with the same changelog.
     """
     if (found.group, found.topic, found.partition, found.store) != (
         identity.group,
@@ -264,7 +264,9 @@ def check_owner(found: StoreIdentity, identity: StoreIdentity) -> None:
             f"{found.group!r}, but store {identity.store!r} of {identity.topic}[{identity.partition}] of "
             f"{identity.group!r} was expected: give each application a separate state_dir"
         )
-    check_partitions(found.partitions, identity)
+    if found.changelog_id == identity.changelog_id:
+        check_partitions(found.partitions, identity)
+    # Otherwise a repartition has made another changelog, from which the store is restored.
 
 
 def check_partitions(made_for: int, identity: StoreIdentity) -> None:

@@ -79,6 +79,7 @@ class Work:
         sunk: the batches for sinks of the driver.
         context: the context of the last tick.
         span: the span of this work; None if it is not traced.
+        ended: the ids of the operators that have finished their work at the end of a bounded run.
     """
 
     records: int = 0
@@ -92,6 +93,7 @@ class Work:
     sunk: list[tuple[int, SinkBatch]] = field(default_factory=list)
     context: BatchContext | None = None
     span: "CommitSpan | None" = None
+    ended: frozenset[int] = frozenset()
 
     def counts(self) -> dict[str, int]:
         """Return the numbers, by name."""

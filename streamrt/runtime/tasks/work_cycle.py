@@ -16,8 +16,8 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.report import Failure, Pause, Report
 from streamrt.runtime.tasks.commit import flush_writer
-from streamrt.runtime.tasks.event_times import tick_of
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
+from streamrt.runtime.tasks.moments import tick_of
 from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus, Work
 from streamrt.runtime.tasks.task_registry import TaskRegistry
@@ -388,16 +388,16 @@ class WorkCycle:
         """Tick the operators, after they have finished earlier due work; return whether records may follow."""
         chain, work = self._chain(task), _work_of(task)
         collector = chain.collector
-        before = collector.outputs
+        before, final = collector.outputs, self.context.final.get(task.id, frozenset())
         collector.deadline, collector.unfinished = self._slice().deadline, False
         try:
             first = task.inputs[0]
             if task.unfinished:
                 # Without watermarks, so that event time stays where this work became due.
-                chain.tick(Tick(self.context.now, {}), first, self.position(first))
+                chain.tick(Tick(self.context.now, {}), first, self.position(first), final)
             if not collector.unfinished and work.context is not self.context:
                 work.context = self.context
-                chain.tick(tick_of(task, self.context), first, self.position(first))
+                chain.tick(tick_of(self.context, task), first, self.position(first), final)
         except TaskFailed as failed:
             self._give_up(task, failed.failure)
             return False
@@ -407,6 +407,7 @@ class WorkCycle:
         outputs = collector.outputs - before
         work.outputs += outputs
         self.report.outputs += outputs
+        work.ended = frozenset() if collector.unfinished else final
         self._note_unfinished(task, collector.unfinished)
         return not task.unfinished
 
@@ -579,6 +580,8 @@ class WorkCycle:
     def _note_times(self, task: StreamTask) -> None:
         self.report.times.update({(task.id, store): time for store, time in task.times.items()})
         self.report.unfinished[task.id] = task.unfinished
+        if _work_of(task).ended:
+            self.report.ended[task.id] = _work_of(task).ended
         # Unfinished work may send earlier event times. In a micro-batch, the driver waits until it is finished.
         complete = not task.unfinished or not self._resident
         task.note_durable(sent=complete)

@@ -1,0 +1,296 @@
+"""Process functions at work: calls, timers, and the check of results."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any, ClassVar, Final, cast
+
+from streamrt.process.context import BEFORE_ALL, Call, Context, TaskContext, TimeDomain, TimerContext
+from streamrt.process.endings import Endings
+from streamrt.process.function import TimedFunction
+from streamrt.records import Headers, Tick
+from streamrt.state.layout import LATEST_EXPIRY
+from streamrt.state.process import ProcessTransaction
+from streamrt.state.spec import ProcessStoreSpec
+from streamrt.state.timers import NEVER, Timers
+from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
+
+__all__ = ["Execution", "TimedOperator"]
+
+_COMMON: Final = frozenset((GeneratorType, list, tuple))
+"""Types of results that need no check."""
+_EVENT_TIME: Final = TimeDomain.EVENT_TIME
+
+
+@dataclass(frozen=True)
+class TimedOperator(Operator):
+    """Runs a function with state and timers.
+
+    Attributes:
+        function: the function.
+        store: the store of its state and timers.
+        watermark: the watermark that timers of event time wait for; None for the stream time of their partition.
+        delay_ms: how much later than its time a timer of event time is due.
+        topics: the names of the topics that the frame reads.
+    """
+
+    timer_context: ClassVar[type[TimerContext]] = TimerContext
+    """The class of the contexts of timers."""
+    function: TimedFunction
+    store: ProcessStoreSpec
+    watermark: WatermarkStrategy | None
+    delay_ms: int
+    topics: tuple[str, ...]
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether the function may register timers."""
+        return type(self.function).on_timer is not TimedFunction.on_timer
+
+    def describe(self) -> str:  # noqa: D102
+        return f"{type(self.function).__qualname__.rsplit('<locals>.', 1)[-1]}, {self.store.name}"
+
+    def stores(self) -> tuple[ProcessStoreSpec, ...]:  # noqa: D102
+        return (self.store,)
+
+    def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:  # noqa: D102
+        return () if self.watermark is None else ((self.store.name, self.watermark),)
+
+    def wall_clock_stores(self) -> tuple[str, ...]:
+        """The store reports deadlines of both kinds."""
+        return (self.store.name,) if self.has_timers else ()
+
+    def side_outputs(self) -> tuple[SideOutput, ...]:
+        """Their records may have any timestamp."""
+        return tuple(SideOutput(tag, late=True) for tag in self.function.outputs)
+
+    @property
+    def holds_back_ms(self) -> int | None:
+        """Results of timers have the times of the timers, which may be in the past."""
+        return None if self.has_timers else 0
+
+    def resumes(self) -> bool:  # noqa: D102
+        return self.has_timers
+
+    def timed(self) -> bool:  # noqa: D102
+        return self.has_timers
+
+    def ends(self) -> bool:
+        """Timers of event time fire, and those of processing time are dropped."""
+        return self.has_timers
+
+
+class Execution:
+    """A process function at work, in one process, for all tasks of a stream.
+
+    Args:
+        operator: the operator.
+        child: takes the results.
+        node: the node of the operator.
+        context: the services of the task.
+    """
+
+    def __init__(self, operator: TimedOperator, child: RecordHandler, node: Node, context: OperatorContext) -> None:
+        self._function = operator.function
+        self._child = child
+        self._node = node
+        self._store = operator.store.name
+        self._topics = operator.topics
+        self._by_partition = operator.watermark is None
+        self._strategy = operator.watermark
+        self._delay = operator.delay_ms
+        self._running = cast("Callable[[], ProcessTransaction]", context.store(operator.store))
+        self._begin_portion = context.begin_portion
+        outputs: Mapping[str, RecordHandler | None] = {
+            tag: context.side_output(tag) for tag in operator.function.outputs
+        }
+        name = type(operator.function).__qualname__.rsplit("<locals>.", 1)[-1]
+        self._endings = Endings(name, self._store)
+        self._call = Call(name, self._delay, operator.has_timers, outputs)
+        self._timer_context = operator.timer_context
+        self._opened = False
+        # Whether the portion was over with timers of event time left, which the rest of the record must find fired.
+        self._interrupted = False
+        context.on_close(self.close)
+        if operator.has_timers or operator.watermark is not None:
+            context.on_tick(node, self._tick)
+
+    def running(self) -> ProcessTransaction:
+        """Return the running transaction of the store."""
+        return self._running()
+
+    def close(self) -> None:
+        """Close the function, if it is open."""
+        if self._opened:
+            self._opened = False
+            self._function.close()
+
+    def handler(
+        self, method: str, node: Node, context_class: type[Context] = Context, *, keyless: bool = False
+    ) -> RecordHandler:
+        """Return the handler of records that calls a method of the function.
+
+        Args:
+            method: name of the method; it takes the value and a context.
+            node: the node, for errors; it may name the input.
+            context_class: the class of the contexts.
+            keyless: whether a call has no state, so that keys may be of any type.
+        """
+        call, running, child, function = self._call, self._running, self._child, getattr(self._function, method)
+        by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
+        lag = 0 if self._strategy is None else self._strategy.out_of_orderness_ms
+
+        def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            if not self._opened:
+                self._open()
+            transaction = running()
+            if self._interrupted:
+                self._interrupted = False
+                self._fire(
+                    transaction, transaction.event_timers, transaction.event_time - delay, _EVENT_TIME, whole=True
+                )
+            if timestamp > transaction.clock:
+                transaction.clock = timestamp
+            prefix = b"" if keyless else transaction.data_prefix_of(key)
+            context = context_class(call, transaction, prefix, key, timestamp, headers)
+            try:
+                results = function(value, context)
+                if results is not None:
+                    if type(results) not in _COMMON:
+                        _check(results, call.function, method)
+                    for result in results:
+                        child(result, key, timestamp, headers)
+            finally:
+                context._end()
+            if by_partition:
+                time = transaction.event_time
+                if timestamp > time:
+                    transaction.event_time = time = timestamp
+                if has_timers and transaction.event_timers.due_from <= time - delay:
+                    self._fire_due(transaction)
+            elif timestamp > transaction.moves_from:
+                mark, others = timestamp - lag, transaction.others
+                transaction.event_time = time = mark if mark < others else others
+                transaction.moves_from = time + lag if time < others else LATEST_EXPIRY
+                if has_timers and transaction.event_timers.due_from <= time - delay:
+                    self._fire_due(transaction)
+
+        generator = None if self._strategy is None else self._strategy.generator
+        return process if generator is None else self._generating(process, node)
+
+    def _generating(self, process: RecordHandler, node: Node) -> RecordHandler:
+        """Return the handler of records for a strategy with a generator."""
+        marks = cast("WatermarkStrategy", self._strategy).marks()
+
+        def generate(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            # First: if the generator fails, the record has no effect.
+            mark = marks(value, timestamp)
+            process(value, key, timestamp, headers)
+            transaction = self._running()
+            if mark > (BEFORE_ALL if transaction.marked is None else transaction.marked):
+                transaction.marked = mark
+                transaction.event_time = max(transaction.event_time, min(mark, transaction.others))
+                if self._call.has_timers:
+                    self._fire_due(transaction)
+
+        return generate
+
+    def _tick(self, moment: Tick) -> None:
+        _node = self._node
+        if not self._opened:
+            self._open()
+        transaction = self._running()
+        if moment.final:
+            self._end(transaction)
+            return
+        if not self._by_partition:
+            self._hear(transaction, moment)
+        if self._call.has_timers:
+            bound = transaction.event_time - self._delay
+            self._interrupted = False
+            if self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
+                self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
+
+    def _hear(self, transaction: ProcessTransaction, moment: Tick) -> None:
+        """Move event time to what a tick reports."""
+        others = moment.others.get(self._store)
+        if others is not None:
+            transaction.others = others
+            own = transaction.own_watermark
+            if own is not None:
+                transaction.event_time = max(transaction.event_time, min(own, others))
+        time = transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, BEFORE_ALL))
+        if transaction.lag_ms is not None:
+            transaction.moves_from = time + transaction.lag_ms if time < transaction.others else LATEST_EXPIRY
+
+    def _fire_due(self, transaction: ProcessTransaction) -> None:
+        """Fire the timers of event time that a record has made due."""
+        bound = transaction.event_time - self._delay
+        self._interrupted = not self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME)
+
+    def _fire(
+        self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain, *, whole: bool = False
+    ) -> bool:
+        """Fire the timers that are due, in the order of their times; return False if the portion is over before.
+
+        Ticks continue with the rest, before the next record. Timers that are registered meanwhile and are due fire, too.
+
+        Args:
+            transaction: the transaction.
+            timers: its timers of one kind of time.
+            bound: the time up to which they are due.
+            domain: the kind of time.
+            whole: whether all of them must fire now.
+        """
+        # For errors: what fails here is no input.
+        _node = self._node
+        must_stop: Callable[[], bool] | None = None
+        while (timer := timers.due(bound)) is not None:
+            if whole:
+                pass
+            elif must_stop is None:
+                must_stop = self._begin_portion()
+            elif must_stop():
+                return False
+            timers.fire(timer)
+            time, prefix = timer
+            key = transaction.key_of(prefix)
+            registered = self._call.registered
+            context = self._timer_context(self._call, transaction, b"\x01" + prefix, key, time, None)
+            context.time_domain = domain
+            try:
+                results = self._function.on_timer(time, context)
+                if results is not None:
+                    if type(results) not in _COMMON:
+                        _check(results, self._call.function, "on_timer")
+                    for result in results:
+                        self._child(result, key, time, None)
+            finally:
+                context._end()
+            if self._call.at_end and self._call.registered > registered:
+                self._endings.note(timers, prefix, key)
+        return True
+
+    def _end(self, transaction: ProcessTransaction) -> None:
+        """Fire all timers of event time, and drop those of processing time; no clock moves."""
+        self._interrupted = False
+        self._call.at_end = True
+        try:
+            over = self._fire(transaction, transaction.event_timers, NEVER, _EVENT_TIME)
+        finally:
+            self._call.at_end = False
+        if over:
+            self._endings.drop(transaction.processing_timers, self._begin_portion())
+
+    def _open(self) -> None:
+        self._function.open(TaskContext(self._store, self._topics))
+        self._opened = True
+
+
+def _check(results: Any, function: str, method: str) -> None:
+    """Refuse results that are no iterable, and a dict or a text, which would be taken apart."""
+    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        raise TypeError(
+            f"{function}.{method} must return an iterable of results or None, but returned {type(results).__name__}: "
+            "yield each result, or return a list"
+        )

@@ -1,0 +1,186 @@
+"""Runs that end by themselves, after their sources: `Application` derives from `BoundedApplication`."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from streamrt.common.throttle import Throttle
+from streamrt.kafka import KafkaRequestError
+from streamrt.kafka.token import Offsets
+from streamrt.runtime.driver.completion import Completion, KafkaOffsetView
+from streamrt.runtime.driver.end_of_time import EndOfTime
+from streamrt.runtime.driver.exits import unless_stopped
+from streamrt.runtime.driver.lifecycle import ApplicationStatus
+from streamrt.runtime.driver.queried import QueriedApplication
+from streamrt.runtime.driver.waits import CommitRequests
+from streamrt.topology import Topology
+
+__all__ = ["BoundedApplication"]
+
+logger = logging.getLogger("streamrt")
+
+_FIRST_LOOK_S = 0.05
+_LONGEST_LOOK_S = 0.5
+_REMIND_S = 60.0
+_OTHERS_S = 60.0
+"""How long other members may own partitions of tasks that are to finish: one that died is a member until its session ends."""
+_LEAVE_S = 5.0
+_TICK_S = 0.1
+
+R = TypeVar("R")
+
+
+class _OverError(Exception):
+    """The run has ended in another way."""
+
+
+class BoundedApplication(QueriedApplication):
+    """Adds runs that end when their sources have ended and everything is processed."""
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[EndOfTime]:
+        """Watch for the end of a bounded run, in another thread, and stop the run then.
+
+        Yields:
+            What operators have to finish at the end.
+        """
+        end = EndOfTime()
+        if self._until is None:
+            yield end
+            return
+        if self._definition.sources.processes and self._definition.config.auto_offset_reset == "latest":
+            logger.warning(
+                "with auto_offset_reset='latest', the first run skips what sources produce before partitions are assigned: "
+                "set auto_offset_reset='earliest'"
+            )
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch_end, args=(end, over), name="streamrt-end", daemon=True)
+        watch.start()
+        try:
+            yield end
+        finally:
+            over.set()
+            # It may wait for an answer of Kafka, which nobody needs any more.
+            watch.join(_LEAVE_S)
+
+    def _run_sources(self) -> None:
+        """Run sources without dataframes until they end or the application is stopped."""
+        self._progress = self._progress.next_run()
+        unless_stopped(self._stop, lambda: self._definition.set_up_topics(self._environment.admin))
+        with self._definition.sources.running() as sources:
+            self._control.works()
+            while sources.is_alive() and not self._stop.wait(_TICK_S):
+                self._control.fulfilled(self._control.wish)
+                sources.check()
+
+    def _watch_end(self, end: EndOfTime, over: threading.Event) -> None:
+        try:
+            _EndWatch(self, end, over).run()
+        except _OverError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - ends the run, in the thread that runs it
+            end.fail(error)
+
+
+class _EndWatch:
+    """Follows a bounded run to its end.
+
+    Args:
+        app: the application.
+        end: what operators have to finish at the end.
+        over: set when the run has ended in another way.
+    """
+
+    def __init__(self, app: BoundedApplication, end: EndOfTime, over: threading.Event) -> None:
+        self._app = app
+        self._end = end
+        self._over = over
+        self._view: KafkaOffsetView = app._offset_view()
+        self._commits = CommitRequests(app._control, app._definition.config.commit_interval)
+        self._level = -1
+        self._shared_since: float | None = None
+
+    def run(self) -> None:
+        """Return when the run is stopped at its end.
+
+        Raises:
+            _OverError: if it has ended before.
+            InvalidOperationError: if another member of the group owns partitions with open windows or timers.
+            KafkaRequestError: if Kafka refuses a request.
+        """
+        topology = self._started()
+        sources = self._app._definition.sources
+        fed = {source.topic for source in sources.stats().values()}
+        inputs = [topic for topic in topology.sources if topic not in topology.exchanges]
+        token: Offsets = self._ask(lambda: self._app._ends(self._view, [each for each in inputs if each not in fed]))
+        logger.info("the run ends when %s", self._described(sorted(set(inputs) - fed)))
+        self._wait_for_sources()
+        token |= self._ask(lambda: self._app._ends(self._view, [each for each in inputs if each in fed]))
+        self._follow(Completion(topology, token, self._view, finish=self._finish), topology)
+        logger.info("everything up to the end is processed: the run ends")
+        self._app._stop.set()
+
+    def _described(self, topics: list[str]) -> str:
+        waiting = self._app._unfinished_sources()
+        parts = [f"the sources {', '.join(waiting)} have ended"] if waiting else []
+        parts += [f"{', '.join(topics)} are processed up to their current ends"] if topics else []
+        return " and ".join(parts) or "what the sources have produced is processed"
+
+    def _started(self) -> Topology:
+        """Return the topology of the run, once it processes records."""
+        working = (ApplicationStatus.RUNNING, ApplicationStatus.PAUSED)
+        while self._end.topology is None or self._app.status not in working:
+            self._rest(_FIRST_LOOK_S)
+        return self._end.topology
+
+    def _wait_for_sources(self) -> None:
+        reminders, pause = Throttle(_REMIND_S), _FIRST_LOOK_S
+        reminders.admit()
+        while waiting := self._app._unfinished_sources():
+            if reminders.admit():
+                logger.info(
+                    "run(until='end') waits for the sources %s: a source ends when its run() returns; stop() or a "
+                    "signal ends the run before",
+                    ", ".join(waiting),
+                )
+            self._rest(pause)
+            pause = min(2 * pause, _LONGEST_LOOK_S)
+
+    def _follow(self, completion: Completion, topology: Topology) -> None:
+        pause = _FIRST_LOOK_S
+        while not self._ask(completion.advance):
+            left = {partition for task in self._end.left for partition in topology.inputs(task)}
+            self._commits.offer({*completion.missing, *left}, self._app._progress.snapshot().positions)
+            self._rest(pause)
+            pause = min(2 * pause, _LONGEST_LOOK_S)
+
+    def _finish(self, level: int) -> bool:
+        """Let time end for the operators of a level; return whether they have finished."""
+        if level != self._level:
+            self._level = level
+            self._end.reach(level)
+        if not self._end.foreign:
+            self._shared_since = None
+        elif self._shared_since is None:
+            self._shared_since = time.monotonic()
+        elif time.monotonic() - self._shared_since >= _OTHERS_S:
+            raise self._end.refuse_others()
+        return self._end.over
+
+    def _ask(self, request: Callable[[], R]) -> R:
+        """Repeat a request to Kafka until it is answered."""
+        while True:
+            try:
+                return request()
+            except KafkaRequestError as error:
+                if not error.retriable:
+                    raise
+                logger.debug("the end of the run is not known yet: %s", error)
+            self._rest(_LONGEST_LOOK_S)
+
+    def _rest(self, seconds: float) -> None:
+        if self._over.wait(seconds):
+            raise _OverError

@@ -1,0 +1,423 @@
+"""Gives a stopped application with state more partitions: `streamrt repartition`.
+
+The number of partitions determines where keys are, so the state of a key moves. The application must have processed
+everything: a record that waits in its old partition would be processed without the state of its key. The steps:
+
+1. With exactly-once, the transactional ids of all tasks are taken, so that no instance that stood still commits any more.
+   A savepoint is made. Each key in it must be where the partitioner says, with the old number: this shows that the
+   producers of the inputs use Kafka's partitioner, and that a partitioner of a `group_by` gives the same for keys that were
+   stored.
+2. The committed offsets get a mark that refuses a start (see `savepoint_restore`). From here on, the next call goes on.
+3. Inputs and repartition topics get partitions. Records that have come since step 1 must be where their keys are now.
+4. The changelogs are deleted, created with the new number, and filled from the savepoint: each entry goes to the partition
+   that its key has now.
+5. The offsets are committed, with the ids of the new changelogs, in one request. The savepoint is deleted.
+
+Before step 2, the application is as it was; a start after step 2 is refused until step 5. Local stores are made again
+from the new changelogs, whose ids they do not have.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamrt.errors import SavepointError, StreamRTError, TopicConfigurationError
+from streamrt.kafka import ConnectionConfig, TopicAdmin
+from streamrt.kafka.partitioner import partition_for
+from streamrt.records import TopicPartition
+from streamrt.runtime.driver.definition import ApplicationDefinition
+from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of, topic_of_keys
+from streamrt.runtime.driver.savepoint import SavedStore, Savepoint, delete_topics, find_savepoint
+from streamrt.runtime.driver.savepoint_copy import Copies
+from streamrt.runtime.driver.savepoint_create import create_savepoint, refuse_members, resolved
+from streamrt.runtime.driver.savepoint_restore import GroupState
+from streamrt.runtime.tasks.foreign import epoch_headers
+from streamrt.runtime.tasks.kafka_clients import KafkaTaskClients
+from streamrt.state import RocksDBOptions
+from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
+from streamrt.state.encoding import loads_of
+from streamrt.state.layout import (
+    ARRIVAL_KEY,
+    BYTES_KEY,
+    DATA_SPACE,
+    HEAD_SPACE,
+    ITEM_SPACE,
+    JSON_KEY,
+    LIST_SPACE,
+    MAP_SPACE,
+    TIMER_SPACE,
+    owner_of,
+    split_prefix,
+)
+from streamrt.topology import Topology
+
+__all__ = ["KeyPlaces", "Repartitioned", "Repartitioning"]
+
+logger = logging.getLogger("streamrt")
+
+_KEYED = frozenset((DATA_SPACE, HEAD_SPACE, ITEM_SPACE, MAP_SPACE, LIST_SPACE, TIMER_SPACE))
+_KNOWN_KEYS = 100_000
+"""Number of keys whose partitions are kept."""
+
+
+@dataclass(frozen=True)
+class Repartitioned:
+    """What was done, or would be done.
+
+    Attributes:
+        group: the consumer group.
+        partitions: the new number of partitions.
+        dry_run: whether nothing was changed.
+        topics: the former number of partitions of each topic that gets more.
+        stores: scope and name of the stores whose keys move.
+        resumed: whether an earlier call has done a part of it.
+    """
+
+    group: str
+    partitions: int
+    dry_run: bool
+    topics: Mapping[str, int]
+    stores: tuple[tuple[str, str], ...]
+    resumed: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line for each item."""
+        would = "would get" if self.dry_run else "has"
+        for topic, former in self.topics.items():
+            yield f"the topic {topic}: {would} {self.partitions} partitions instead of {former}"
+        for scope, store in self.stores:
+            yield f"store {store!r} of {scope}: its keys {'would move' if self.dry_run else 'are'} to their new partitions"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "group": self.group,
+            "partitions": self.partitions,
+            "dry_run": self.dry_run,
+            "topics": dict(self.topics),
+            "stores": [{"topic": scope, "store": store} for scope, store in self.stores],
+            "resumed": self.resumed,
+        }
+
+
+class Repartitioning:
+    """Gives a stopped application more partitions.
+
+    Args:
+        admin: client for topics and offsets.
+        connection: connection to the brokers.
+        definition: the application.
+        partitions: the new number of partitions of all its inputs and repartition topics.
+
+    Raises:
+        InvalidOperationError: if an instance runs.
+        TopicConfigurationError: if a topic has more partitions already, or a `group_by` needs no topic so far.
+        SavepointError: if the application has no state, or this is done.
+        KafkaRequestError: if Kafka does not respond.
+    """
+
+    def __init__(
+        self, admin: TopicAdmin, connection: ConnectionConfig, definition: ApplicationDefinition, partitions: int
+    ) -> None:
+        self._admin, self._connection, self._definition = admin, connection, definition
+        self._count = partitions
+        config = definition.config
+        self._group, self._timeout = config.consumer_group, config.request_timeout
+        refuse_members(admin, self._group, self._timeout, "repartition it")
+        self._topology, configs = resolved(definition.topology, admin, self._timeout)
+        self._counts = {topic: configs[topic].num_partitions or 0 for topic in self._topology.sources}
+        self._refuse_shapes()
+        self._name = f"repartition-{partitions}"
+        self._pending = self._unfinished()
+        if self._pending is None and all(count == partitions for count in self._counts.values()):
+            raise SavepointError(f"all topics of consumer group {self._group!r} have {partitions} partitions already")
+
+    def report(self, *, dry_run: bool) -> Repartitioned:
+        """Return what is done, or would be done."""
+        former = self._counts
+        if self._pending is not None:
+            former = {topic: each.partitions for topic, each in self._pending.savepoint.inputs.items()}
+        return Repartitioned(
+            self._group,
+            self._count,
+            dry_run,
+            {topic: count for topic, count in former.items() if count != self._count},
+            tuple((scope, store.name) for scope in self._topology.scopes for store in self._topology.stores(scope)),
+            self._pending is not None,
+        )
+
+    def check(self) -> None:
+        """Raise if records wait.
+
+        Raises:
+            SavepointError: if the application has not processed everything.
+            KafkaRequestError: if Kafka does not respond.
+        """
+        if self._pending is None:
+            places = [TopicPartition(topic, n) for topic, count in self._counts.items() for n in range(count)]
+            committed = self._admin.committed_stable(self._group, places, timeout=self._timeout)
+            self._refuse_waiting({each: entry.offset or 0 for each, entry in committed.items()})
+
+    def run(self) -> None:
+        """Do all of it, or what an earlier call has left.
+
+        Raises:
+            SavepointError: if records wait, or a key is not where the partitioner says.
+            KafkaRequestError: if Kafka does not respond. Another call goes on.
+        """
+        for step in self.steps():
+            logger.info("repartition of consumer group %r: %s", self._group, step)
+
+    def steps(self) -> Iterator[str]:
+        """Do one step after the other, as the module describes, and yield what was done."""
+        pending = self._pending
+        if pending is None:
+            self._fence()
+            self.check()
+            delete_topics(self._admin, self._left_topics(), self._timeout)
+            saved = create_savepoint(self._admin, self._connection, self._definition, self._name)
+            pending = GroupState(self._admin, self._connection, saved, saved.topic, self._timeout)
+            self._verify(saved)
+            yield "the savepoint is made"
+            pending.mark()
+            yield "starts are refused"
+        saved = pending.savepoint
+        for topic, count in self._counts.items():
+            if count < self._count:
+                self._admin.add_partitions(topic, self._count, timeout=self._timeout)
+        self._refuse_misplaced(saved)
+        yield "the topics have their partitions"
+        grown = replace(pending, savepoint=self._grown(saved))
+        grown.create_changelogs(self._definition.config.topic_create_timeout)
+        yield "the changelogs are created"
+        claim = time.time_ns() // 1_000_000 if saved.guarantee == "at-least-once" else 0
+        with Copies(self._admin, self._connection, self._timeout) as copies:
+            for store, target in zip(saved.stores, grown.savepoint.stores, strict=True):
+                self._fill(copies, saved, store, grown, target, claim)
+        yield "the changelogs are filled"
+        grown.finish(claim)
+        yield "the offsets are committed"
+        delete_topics(self._admin, [saved.topic], self._timeout)
+        yield "the savepoint is deleted"
+
+    def _fence(self) -> None:
+        """With exactly-once, let no instance that stood still commit any more."""
+        if self._definition.config.processing_guarantee != "exactly-once":
+            return
+        clients = KafkaTaskClients(self._connection, self._group)
+        try:
+            for topic, count in self._counts.items():
+                for number in range(count):
+                    with clients.claiming(TopicPartition(topic, number), topic):
+                        logger.debug("%s[%d]: earlier transactions are fenced", topic, number)
+        finally:
+            clients.close()
+
+    # -- Checks ------------------------------------------------------------------------------------------------------
+
+    def _refuse_shapes(self) -> None:
+        declared = self._definition.topology
+        needless = [topic for topic in declared.exchanges if topic not in self._topology.exchanges]
+        if needless:
+            raise TopicConfigurationError(
+                f"the input of {declared.exchanges[needless[0]]} has 1 partition, so its state is beside that of the input, "
+                "and would be behind a repartition topic then: start over with another consumer_group"
+            )
+        if declared.broadcasts:
+            raise SavepointError(
+                "each partition has a copy of the broadcast state, and new ones would begin without: start over with another "
+                "consumer_group"
+            )
+        more = next((topic for topic, count in self._counts.items() if count > self._count), None)
+        if more is not None:
+            raise TopicConfigurationError(
+                f"topic {more!r} has {self._counts[more]} partitions: Kafka cannot take any away, so give at least as many"
+            )
+        if not any(self._topology.stores(scope) for scope in self._topology.scopes):
+            raise SavepointError(
+                "the application has no state: add partitions to its topics with the tools of Kafka, at any time"
+            )
+
+    def _unfinished(self) -> GroupState | None:
+        """Return what an earlier call has left after it had begun to refuse starts."""
+        saved = find_savepoint(self._admin, self._connection, self._group, self._name, self._timeout)
+        if saved is None:
+            return None
+        found = GroupState(self._admin, self._connection, saved, saved.topic, self._timeout)
+        return found if found.begun() else None
+
+    def _left_topics(self) -> list[str]:
+        """Return the topic of a savepoint that an earlier call has left before it changed anything."""
+        saved = find_savepoint(self._admin, self._connection, self._group, self._name, self._timeout)
+        return [] if saved is None else [saved.topic]
+
+    def _refuse_waiting(self, offsets: Mapping[TopicPartition, int]) -> None:
+        bounds = self._admin.offset_bounds(list(offsets), timeout=self._timeout)
+        clients = KafkaTaskClients(self._connection, self._group)
+        try:
+            for place, offset in offsets.items():
+                high = bounds[place][1]
+                if offset < high and clients.has_records(place, offset, high):
+                    raise SavepointError(
+                        f"{place} has records from offset {offset} to {high} that consumer group {self._group!r} has not "
+                        "processed: end the producers of the topic, let the application process them, and stop it"
+                    )
+        finally:
+            clients.close()
+
+    def _refuse_misplaced(self, saved: Savepoint) -> None:
+        """Raise if records have come that are not in the partitions that their keys have now."""
+        with Copies(self._admin, self._connection, self._timeout) as copies:
+            for topic, each in saved.inputs.items():
+                for number in range(each.partitions if topic not in self._topology.exchanges else 0):
+                    place = TopicPartition(topic, number)
+                    for record in copies.read(place, each.at.get(number, 0)):
+                        if record.key is None or partition_for(record.key, self._count) == number:
+                            continue
+                        raise SavepointError(
+                            f"the record at offset {record.offset} of {place} was written while the topic got partitions, "
+                            "and its key belongs to another one now: end the producers of the topic, produce what is from "
+                            "this offset on in this partition again, delete it there, and run the command again"
+                        )
+
+    def _verify(self, saved: Savepoint) -> None:
+        """Raise if a key is not where the partitioner says."""
+        with Copies(self._admin, self._connection, self._timeout) as copies:
+            for store in saved.stores:
+                places = KeyPlaces(self._topology, store, self._definition.rocksdb_options)
+                for number in range(store.log.partitions):
+                    changes = copies.changes(store.log.copy_of(saved.topic, number))
+                    for record in changes:
+                        found = places.find(record.key, store.log.partitions)
+                        if found not in (None, number):
+                            raise SavepointError(
+                                f"store {store.store!r} of {store.scope} has a key in partition {number} that belongs to "
+                                f"partition {found}: what produces to this topic chooses partitions in another way than "
+                                "Kafka's clients by default, so it is unknown where its keys would be; nothing was changed"
+                            )
+                    self._refuse_behind(store, number, saved, changes.position)
+
+    def _refuse_behind(self, store: SavedStore, number: int, saved: Savepoint, position: Position | None) -> None:
+        """Raise if state contains records that will be processed again."""
+        at = sum(saved.inputs[topic].at.get(number, 0) for topic in store.topics)
+        if position is not None and position.input_offset > at:
+            raise SavepointError(
+                f"store {store.store!r} of {store.scope}[{number}] contains records above the committed offset, since the "
+                "application was not stopped cleanly: start it, let it process them, and stop it; nothing was changed"
+            )
+
+    # -- Work --------------------------------------------------------------------------------------------------------
+
+    def _grown(self, saved: Savepoint) -> Savepoint:
+        """Return the savepoint as if the group had had more partitions, and an offset for each of them."""
+        unknown = [
+            TopicPartition(topic, number)
+            for topic, each in saved.inputs.items()
+            for number in range(each.partitions)
+            if number not in each.at
+        ]
+        # They have no records.
+        ends = {each: high for each, (_, high) in self._admin.offset_bounds(unknown, timeout=self._timeout).items()}
+        inputs = {
+            topic: replace(
+                each,
+                partitions=self._count,
+                first=self._count if each.first else 0,
+                at={
+                    number: each.at.get(number, ends.get(TopicPartition(topic, number), 0))
+                    for number in range(self._count)
+                },
+            )
+            for topic, each in saved.inputs.items()
+        }
+        stores = tuple(replace(store, log=replace(store.log, partitions=self._count)) for store in saved.stores)
+        return replace(saved, inputs=inputs, stores=stores)
+
+    def _fill(
+        self,
+        copies: Copies,
+        saved: Savepoint,
+        store: SavedStore,
+        grown: GroupState,
+        target: SavedStore,
+        claim: int,
+    ) -> None:
+        """Write the entries of a store to the changelog partitions of their keys."""
+        places = KeyPlaces(self._topology, store, self._definition.rocksdb_options)
+        headers = epoch_headers(epoch_of(claim, 0)) if claim else None
+        positions: list[Position | None] = []
+        arrival = b""
+        stays = store.log.partitions == self._count
+        for number in range(store.log.partitions):
+            changes = copies.changes(store.log.copy_of(saved.topic, number))
+            for record in changes:
+                place = places.find(record.key, self._count) if not stays else number
+                if record.key == ARRIVAL_KEY:
+                    # All later arrivals must have higher numbers than those that come together here.
+                    arrival = max(arrival, record.value or b"")
+                else:
+                    copies.write(TopicPartition(target.log.topic, place or 0), record, headers)
+            positions.append(changes.position)
+            copies.flush()
+        for number in range(self._count):
+            log = TopicPartition(target.log.topic, number)
+            if arrival:
+                copies.write_pair(log, ARRIVAL_KEY, arrival, headers)
+            position = grown.position(target, number, *positions)
+            if position is not None:
+                copies.write_pair(log, POSITION_KEY, position.encode(), headers)
+        copies.flush()
+
+
+class KeyPlaces:
+    """Finds the partitions of the entries of a store.
+
+    Args:
+        topology: the operators, resolved.
+        store: the store.
+        options: the encoding of keys.
+    """
+
+    def __init__(self, topology: Topology, store: SavedStore, options: RocksDBOptions | None) -> None:
+        self._what = f"store {store.store!r} of {store.scope}"
+        self._topic = topic_of_keys(topology, store.scope)
+        self._partitioner = partitioner_of(topology, self._topic.name)
+        self._loads = loads_of(RocksDBOptions() if options is None else options)
+        self._known: dict[tuple[bytes, int], int] = {}
+
+    def find(self, key: bytes | None, count: int) -> int | None:
+        """Return the partition of an entry; None for one of the whole store.
+
+        Args:
+            key: the key of the entry in the store.
+            count: number of partitions.
+
+        Raises:
+            SavepointError: if it cannot be known.
+        """
+        if key == ARRIVAL_KEY:
+            return None
+        if not key or key[0] not in _KEYED:
+            raise SavepointError(f"{self._what} has entries that belong to no key, and cannot be distributed")
+        prefix = owner_of(key)
+        found = self._known.get((prefix, count))
+        if found is None:
+            if len(self._known) >= _KNOWN_KEYS:
+                self._known.clear()
+            found = self._known[prefix, count] = self._partition(prefix, count)
+        return found
+
+    def _partition(self, prefix: bytes, count: int) -> int:
+        tag, data = split_prefix(prefix)
+        if tag not in (BYTES_KEY, JSON_KEY):
+            raise SavepointError(
+                f"{self._what} has state of records without a key, which belongs to one partition and no other; nothing "
+                "was changed"
+            )
+        try:
+            key = data if tag == BYTES_KEY else self._loads(data)
+            return partition_of_key(self._topic, self._partitioner, key, count)
+        except (StreamRTError, TypeError, ValueError) as error:
+            raise SavepointError(f"{self._what} has a key whose partition cannot be known: {error}") from None

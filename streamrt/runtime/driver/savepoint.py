@@ -1,0 +1,403 @@
+"""Savepoints: named copies of everything that a consumer group has committed, in one topic each.
+
+```
+savepoint__<group>--<name>     partition 0: one record, the manifest, which is written last
+                               partition 1 and up: copies of partitions, in the order that the manifest names
+```
+
+A topic without a manifest is a savepoint that is being made, or whose making ended in the middle. Copies of changelogs
+have the keys and the values of the changelog, without records of writers that had lost the partition; the last
+position record (see `streamrt.state.changelog`) comes last. Copies of repartition topics have the records that were
+not processed yet, complete.
+
+The manifest is JSON with a version. Topics keep the names that they have in the group that was saved:
+
+```
+{"v":1,"name":...,"group":...,"created":<ms>,"guarantee":...,
+ "inputs":{"orders":{"id":...,"partitions":2,"first":2,"at":{"0":42},"sent":{"0":{"<topic>":17}}}},
+ "streams":[["orders"]],
+ "stores":[{"scope":...,"topics":[...],"store":...,"changelog":...,"id":...,"partitions":2,"begin":1}],
+ "sources":[{"changelog":...,"partitions":1,"begin":3}],
+ "exchanges":[{"topic":...,"begin":4}]}                 repartition topics; they are among the inputs, too
+```
+
+`begin` is the number of the first partition of the savepoint with the copy; `first` is the number of partitions when the
+group committed for the first time (see `streamrt.runtime.metadata`).
+"""
+
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from streamrt.common.backoff import Backoff
+from streamrt.config import ProcessingGuarantee
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, SavepointError
+from streamrt.kafka import ConnectionConfig, KafkaRequestError, TopicAdmin, TopicConfig
+from streamrt.kafka.stored import StoredReader
+from streamrt.records import TopicPartition
+from streamrt.runtime.sent import Sent
+from streamrt.topics.topic import NAME
+
+__all__ = ["SavedInput", "SavedLog", "SavedStore", "Savepoint", "all_savepoints", "delete_topics", "find_savepoint"]
+
+_VERSION = 1
+_MANIFEST = b"manifest"
+_GONE_S = 0.1
+_LONGEST_NAME = 249
+
+
+@dataclass(frozen=True)
+class SavedInput:
+    """An input topic or a repartition topic of a savepoint.
+
+    Attributes:
+        id: Kafka's id of it.
+        partitions: number of its partitions.
+        first: number of partitions when the group committed for the first time; 0 if unknown.
+        at: the committed offset by partition; partitions without one are left out.
+        sent: the event times that had been sent, by partition and repartition topic.
+    """
+
+    id: str | None
+    partitions: int
+    first: int = 0
+    at: Mapping[int, int] = field(default_factory=dict)
+    sent: Mapping[int, Mapping[str, Sent]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SavedLog:
+    """A topic whose records are in a savepoint.
+
+    Attributes:
+        topic: its name.
+        partitions: number of its partitions.
+        begin: the first partition of the savepoint with a copy of them.
+    """
+
+    topic: str
+    partitions: int
+    begin: int
+
+    def copy_of(self, savepoint: str, partition: int) -> TopicPartition:
+        """Return the partition of the savepoint's topic that holds the copy of a partition."""
+        return TopicPartition(savepoint, self.begin + partition)
+
+
+@dataclass(frozen=True)
+class SavedStore:
+    """A store of a savepoint.
+
+    Attributes:
+        scope: the topic of the store, or the sorted names of merged topics, joined by `--`.
+        topics: these topics.
+        store: its name.
+        id: Kafka's id of its changelog.
+        log: the changelog.
+    """
+
+    scope: str
+    topics: tuple[str, ...]
+    store: str
+    id: str | None
+    log: SavedLog
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """What a consumer group had committed at one moment.
+
+    Attributes:
+        name: its name.
+        group: the consumer group.
+        created_ms: when it was made, in milliseconds since the Unix epoch.
+        guarantee: the processing guarantee of the application.
+        inputs: input topics and repartition topics, by name.
+        streams: the topics of each stream.
+        stores: the stores.
+        sources: the changelogs of sources.
+        exchanges: the repartition topics, with the records that were not processed yet.
+    """
+
+    name: str
+    group: str
+    created_ms: int
+    guarantee: ProcessingGuarantee
+    inputs: Mapping[str, SavedInput]
+    streams: tuple[tuple[str, ...], ...]
+    stores: tuple[SavedStore, ...] = ()
+    sources: tuple[SavedLog, ...] = ()
+    exchanges: tuple[SavedLog, ...] = ()
+
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
+        return savepoint_topic(self.group, self.name)
+
+    @property
+    def created(self) -> datetime:
+        """When it was made, in UTC."""
+        return datetime.fromtimestamp(self.created_ms / 1_000, timezone.utc)
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of its topic."""
+        logs = [*(store.log for store in self.stores), *self.sources, *self.exchanges]
+        return 1 + sum(log.partitions for log in logs)
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The committed offsets, of repartition topics as well."""
+        return {
+            TopicPartition(topic, number): offset
+            for topic, each in self.inputs.items()
+            for number, offset in sorted(each.at.items())
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield a description, one line for each item."""
+        internal = {log.topic for log in self.exchanges}
+        for topic, each in self.inputs.items():
+            if topic not in internal:
+                yield f"{topic}: {_listed(each.at)}"
+        for store in self.stores:
+            yield f"store {store.store!r} of {store.scope}: {store.log.partitions} partitions"
+        for log in self.sources:
+            yield f"state of a source: {log.topic}"
+        for log in self.exchanges:
+            yield f"records that wait in {log.topic}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a description as JSON has it."""
+        internal = {log.topic for log in self.exchanges}
+        return {
+            "name": self.name,
+            "group": self.group,
+            "created": self.created.isoformat(),
+            "guarantee": self.guarantee,
+            "topic": self.topic,
+            "offsets": {
+                topic: {str(number): offset for number, offset in each.at.items()}
+                for topic, each in self.inputs.items()
+                if topic not in internal
+            },
+            "stores": [{"topic": store.scope, "store": store.store} for store in self.stores],
+        }
+
+    def encode(self) -> bytes:
+        """Return the manifest."""
+        document = {
+            "v": _VERSION,
+            "name": self.name,
+            "group": self.group,
+            "created": self.created_ms,
+            "guarantee": self.guarantee,
+            "inputs": {topic: _input_document(each) for topic, each in self.inputs.items()},
+            "streams": [list(topics) for topics in self.streams],
+            "stores": [
+                {
+                    "scope": store.scope,
+                    "topics": list(store.topics),
+                    "store": store.store,
+                    "changelog": store.log.topic,
+                    "id": store.id,
+                    "partitions": store.log.partitions,
+                    "begin": store.log.begin,
+                }
+                for store in self.stores
+            ],
+            "sources": [
+                {"changelog": log.topic, "partitions": log.partitions, "begin": log.begin} for log in self.sources
+            ],
+            "exchanges": [{"topic": log.topic, "begin": log.begin} for log in self.exchanges],
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, topic: str) -> "Savepoint":
+        """Read a manifest.
+
+        Args:
+            data: the manifest.
+            topic: the topic that it is in, for errors.
+
+        Raises:
+            SavepointError: if it is no manifest, or a newer version of StreamRT wrote it.
+        """
+        try:
+            document = json.loads(data)
+            version = document["v"]
+            if type(version) is int and version > _VERSION:
+                raise SavepointError(
+                    f"the savepoint in {topic} has format {version}, and this StreamRT supports formats up to {_VERSION}: "
+                    "upgrade StreamRT"
+                )
+            inputs = {name: _input_of(each) for name, each in document["inputs"].items()}
+            return cls(
+                document["name"],
+                document["group"],
+                document["created"],
+                document["guarantee"],
+                inputs,
+                tuple(tuple(topics) for topics in document["streams"]),
+                tuple(
+                    SavedStore(
+                        each["scope"],
+                        tuple(each["topics"]),
+                        each["store"],
+                        each["id"],
+                        SavedLog(each["changelog"], each["partitions"], each["begin"]),
+                    )
+                    for each in document["stores"]
+                ),
+                tuple(SavedLog(each["changelog"], each["partitions"], each["begin"]) for each in document["sources"]),
+                tuple(
+                    SavedLog(each["topic"], inputs[each["topic"]].partitions, each["begin"])
+                    for each in document["exchanges"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, SavepointError):
+                raise
+            raise SavepointError(f"the manifest of the savepoint in {topic} is unreadable: {data[:40]!r}") from None
+
+
+def savepoint_topic(group: str, name: str) -> str:
+    """Return the name of the topic of a savepoint.
+
+    Raises:
+        ArgumentValueError: if the name cannot be part of the name of a topic.
+
+    Example:
+        >>> savepoint_topic("shop", "before-2.0")
+        'savepoint__shop--before-2.0'
+    """
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"the name of a savepoint must be a str, got {type(name).__name__}")
+    full = f"savepoint__{group}--{name}"
+    if not NAME.fullmatch(full) or not name:
+        raise ArgumentValueError(
+            f"{name!r} cannot be the name of a savepoint: use letters, digits, '.', '_' and '-', and at most "
+            f"{_LONGEST_NAME - len(full) + len(name)} of them"
+        )
+    return full
+
+
+def find_savepoint(
+    admin: TopicAdmin, connection: ConnectionConfig, group: str, name: str, timeout: float
+) -> Savepoint | None:
+    """Return a savepoint; None if there is none that is complete.
+
+    Raises:
+        SavepointError: if it cannot be read.
+        KafkaRequestError: if Kafka does not respond.
+    """
+    return _read(admin, connection, savepoint_topic(group, name), timeout)
+
+
+def all_savepoints(
+    admin: TopicAdmin, connection: ConnectionConfig, group: str, timeout: float
+) -> Iterator[tuple[str, Savepoint | None]]:
+    """Yield the names of the savepoints of a group, and the savepoints; None for one that is not complete.
+
+    Raises:
+        SavepointError: if one cannot be read.
+        KafkaRequestError: if Kafka does not respond.
+    """
+    prefix = f"savepoint__{group}--"
+    for topic in admin.topic_names(prefix, timeout=timeout):
+        found = _read(admin, connection, topic, timeout)
+        # The name of another group may begin with this one's.
+        if found is None or found.group == group:
+            yield topic.removeprefix(prefix), found
+
+
+def _read(admin: TopicAdmin, connection: ConnectionConfig, topic: str, timeout: float) -> Savepoint | None:
+    if admin.topic_ids([topic], timeout=timeout)[topic] is None:
+        return None
+    first = TopicPartition(topic, 0)
+    low, high = admin.bounds(first, timeout=timeout)
+    reader = StoredReader(connection)
+    try:
+        for record in reader.read(first, low, high, timeout_s=timeout):
+            if record.key == _MANIFEST and record.value is not None:
+                return Savepoint.decode(record.value, topic)
+    finally:
+        reader.close()
+    return None
+
+
+def manifest_key() -> bytes:
+    """Return the key of the record with the manifest."""
+    return _MANIFEST
+
+
+def delete_topics(admin: TopicAdmin, topics: Collection[str], timeout: float) -> None:
+    """Delete topics, and wait until they are gone, so that others of these names can be created.
+
+    Raises:
+        KafkaRequestError: if one still exists after the timeout.
+    """
+    admin.delete_topics(topics, timeout=timeout)
+    backoff = Backoff(_GONE_S, time.monotonic() + timeout)
+    left = list(topics)
+    while left:
+        ids = admin.topic_ids(left, timeout=timeout)
+        left = [topic for topic in left if ids[topic] is not None]
+        if left and not backoff.pause():
+            raise KafkaRequestError(
+                f"{', '.join(left)} was deleted, and still exists after {timeout:g} s: run the command again",
+                retriable=True,
+            )
+
+
+def topic_settings(config: TopicConfig, partitions: int, options: Mapping[str, str]) -> TopicConfig:
+    """Return settings for a topic that has copies of records: with any timestamps, and as large as before.
+
+    Args:
+        config: settings of a topic whose records fit.
+        partitions: number of partitions.
+        options: further options.
+    """
+    carried = ("max.message.bytes", "min.insync.replicas")
+    limits = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+    settings = {"message.timestamp.type": "CreateTime", "retention.ms": "-1", "retention.bytes": "-1", **options}
+    settings.update((name, config.extra_config[name]) for name in carried if name in config.extra_config)
+    # Older brokers do not know them.
+    settings.update((name, str(2**63 - 1)) for name in limits if name in config.extra_config)
+    return TopicConfig(partitions, config.replication_factor, settings)
+
+
+def _input_document(each: SavedInput) -> dict[str, Any]:
+    document: dict[str, Any] = {"id": each.id, "partitions": each.partitions, "first": each.first}
+    document["at"] = {str(number): offset for number, offset in sorted(each.at.items())}
+    sent = {
+        str(number): {topic: [time] if pending else time for topic, (time, pending) in times.items()}
+        for number, times in sorted(each.sent.items())
+        if times
+    }
+    return {**document, "sent": sent} if sent else document
+
+
+def _input_of(document: Mapping[str, Any]) -> SavedInput:
+    return SavedInput(
+        document["id"],
+        document["partitions"],
+        document["first"],
+        {int(number): offset for number, offset in document["at"].items()},
+        {
+            int(number): {
+                topic: Sent(told[0], pending=True) if isinstance(told, list) else Sent(told)
+                for topic, told in times.items()
+            }
+            for number, times in document.get("sent", {}).items()
+        },
+    )
+
+
+def _listed(at: Mapping[int, int]) -> str:
+    listed = ", ".join(f"{number}: {offset}" for number, offset in sorted(at.items()))
+    return f"offset {listed} (by partition)" if listed else "no committed offset"

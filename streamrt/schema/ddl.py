@@ -1,0 +1,212 @@
+"""DDL texts: columns as in `CREATE TABLE`, in Spark's words. sqlglot reads them."""
+
+import decimal
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamrt.errors import SchemaError
+from streamrt.schema.types import SCALARS
+
+__all__ = ["parse_columns", "parse_type"]
+
+_LONGEST = 100_000
+"""Characters of a text. Longer ones are no schemas, and reading them takes long."""
+
+
+def parse_columns(text: str) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ...]]:
+    """Return the columns of a text, a mapping for each, and the names in its primary key.
+
+    Raises:
+        SchemaError: if it is no list of columns.
+    """
+    from sqlglot import exp
+
+    columns: list[dict[str, Any]] = []
+    primary_key: list[str] = []
+    for part in _parsed(text):
+        if isinstance(part, exp.ColumnDef):
+            columns.append(_column(part, primary_key))
+        elif isinstance(part, exp.PrimaryKey):
+            if primary_key:
+                raise SchemaError(f"the schema {_shown(text)} has two primary keys")
+            primary_key += [each.name for each in part.expressions]
+        else:
+            raise SchemaError(f"the schema {_shown(text)} has {_shown(part.sql('spark'))}, which is no column")
+    return columns, tuple(primary_key)
+
+
+def parse_type(word: str, where: str) -> tuple[pa.DataType, int | None]:
+    """Return the type that a word means, and the longest text if it says one.
+
+    Args:
+        word: such as `BIGINT`, `varchar(20)` or `ARRAY<STRING>`.
+        where: what has the type, for the error.
+
+    Raises:
+        SchemaError: if it is no type.
+    """
+    scalar = SCALARS.get(word.strip().upper())
+    if scalar is not None:
+        return scalar, None
+    from sqlglot import exp
+
+    parts = _parsed(f"c {word}")
+    if len(parts) != 1 or not isinstance(parts[0], exp.ColumnDef) or parts[0].args.get("constraints"):
+        raise SchemaError(f"{where} has the type {_shown(word)}, which is no type")
+    return _type(parts[0].args.get("kind"), where)
+
+
+def _parsed(text: str) -> Sequence[Any]:
+    import sqlglot
+    from sqlglot import exp
+
+    if len(text) > _LONGEST:
+        raise SchemaError(f"a schema of {len(text)} characters is too long; {_LONGEST} may be")
+    log = logging.getLogger("sqlglot")
+    before, log.disabled = log.disabled, True
+    try:
+        statements = sqlglot.parse(f"CREATE TABLE t ({text}\n)", dialect="spark")
+    except sqlglot.errors.ParseError as error:
+        reason = error.errors[0].get("description", "it cannot be read") if error.errors else "it cannot be read"
+        raise SchemaError(f"the schema {_shown(text)} is no list of columns: {str(reason).rstrip('.')}") from None
+    except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
+        raise SchemaError(f"the schema {_shown(text)} is no list of columns") from None
+    finally:
+        log.disabled = before
+    statement = statements[0] if len(statements) == 1 else None
+    # Whatever else a statement may have was smuggled in behind a parenthesis.
+    plain = isinstance(statement, exp.Create) and {k for k, v in statement.args.items() if v} <= {
+        "this",
+        "kind",
+        "exists",
+    }
+    if statement is None or not plain or not isinstance(statement.this, exp.Schema):
+        raise SchemaError(f"the schema {_shown(text)} is no list of columns")
+    parts: Sequence[Any] = statement.this.expressions
+    return parts
+
+
+def _column(part: Any, primary_key: list[str]) -> dict[str, Any]:
+    from sqlglot import exp
+
+    name = part.name
+    dtype, length = _type(part.args.get("kind"), f"column {name!r}")
+    column: dict[str, Any] = {"name": name, "type": dtype}
+    if length is not None:
+        column["length"] = length
+    for constraint in part.args.get("constraints") or ():
+        kind = constraint.args["kind"]
+        if isinstance(kind, exp.NotNullColumnConstraint):
+            column["nullable"] = bool(kind.args.get("allow_null"))
+        elif isinstance(kind, exp.CommentColumnConstraint):
+            column["comment"] = kind.name
+        elif isinstance(kind, exp.DefaultColumnConstraint):
+            column["default"] = _default(kind.this, name)
+        elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
+            primary_key.append(name)
+        else:
+            raise SchemaError(f"column {name!r} has {_shown(constraint.sql('spark'))}, which schemas do not have")
+    return column
+
+
+def _default(literal: Any, name: str) -> Any:
+    from sqlglot import exp
+
+    if isinstance(literal, exp.Null):
+        return None
+    if isinstance(literal, exp.Boolean):
+        return bool(literal.this)
+    sign = ""
+    if isinstance(literal, exp.Neg):
+        sign, literal = "-", literal.this
+    if not isinstance(literal, exp.Literal):
+        raise SchemaError(f"the default of column {name!r} must be a literal")
+    if literal.is_string:
+        return literal.name
+    number = sign + literal.name
+    return int(number) if literal.is_int else decimal.Decimal(number)
+
+
+def _type(kind: Any, where: str) -> tuple[pa.DataType, int | None]:
+    from sqlglot import exp
+
+    if not isinstance(kind, exp.DataType):
+        raise SchemaError(f"{where} has no type")
+    types = exp.DataType.Type
+    scalars = {
+        types.BOOLEAN: "BOOLEAN",
+        types.TINYINT: "TINYINT",
+        types.SMALLINT: "SMALLINT",
+        types.INT: "INT",
+        types.BIGINT: "BIGINT",
+        types.FLOAT: "FLOAT",
+        types.DOUBLE: "DOUBLE",
+        types.TEXT: "STRING",
+        types.DATE: "DATE",
+        types.TIME: "TIME",
+        # In Spark's own words a TIMESTAMP has a time zone.
+        types.TIMESTAMPTZ: "TIMESTAMP",
+        types.TIMESTAMPNTZ: "TIMESTAMP",
+        types.TIMESTAMPLTZ: "TIMESTAMP_LTZ",
+    }
+    if kind.this in scalars and not kind.expressions:
+        return SCALARS[scalars[kind.this]], None
+    if kind.this in (types.BINARY, types.VARBINARY):
+        sizes = _numbers(kind, where, 1)
+        return pa.binary(*sizes), None
+    if kind.this is types.VARCHAR:
+        sizes = _numbers(kind, where, 1)
+        return pa.string(), sizes[0] if sizes else None
+    if kind.this is types.DECIMAL:
+        return _decimal(_numbers(kind, where, 2), where), None
+    if kind.this is types.ARRAY and len(kind.expressions) == 1:
+        return pa.list_(_inner(kind.expressions[0], where)), None
+    if kind.this is types.MAP and len(kind.expressions) == 2:
+        return pa.map_(*(_inner(each, where) for each in kind.expressions)), None
+    if kind.this is types.STRUCT and kind.expressions:
+        return pa.struct([_field(each, where) for each in kind.expressions]), None
+    raise SchemaError(f"{where} has the type {_shown(kind.sql('spark'))}, which columns cannot have")
+
+
+def _inner(kind: Any, where: str) -> pa.DataType:
+    dtype, length = _type(kind, where)
+    if length is not None:
+        raise SchemaError(f"{where} has a VARCHAR({length}) inside of another type; use STRING there")
+    return dtype
+
+
+def _field(part: Any, where: str) -> pa.Field:
+    from sqlglot import exp
+
+    if not isinstance(part, exp.ColumnDef):
+        raise SchemaError(f"{where} has a STRUCT with a field without a name")
+    constraints = [each.args["kind"] for each in part.args.get("constraints") or ()]
+    known = (exp.NotNullColumnConstraint, exp.CommentColumnConstraint)
+    if not all(isinstance(each, known) for each in constraints):
+        raise SchemaError(f"{where} has a STRUCT whose field {part.name!r} has more than a type and NOT NULL")
+    required = any(isinstance(each, exp.NotNullColumnConstraint) for each in constraints)
+    return pa.field(part.name, _inner(part.args.get("kind"), where), not required)
+
+
+def _decimal(sizes: Sequence[int], where: str) -> pa.DataType:
+    precision, scale = (*sizes, *(10, 0)[len(sizes) :])
+    if not 1 <= precision <= 38 or scale > precision:
+        raise SchemaError(
+            f"{where} has a DECIMAL of {precision} digits, {scale} behind the point; 38 may be, all in all"
+        )
+    return pa.decimal128(precision, scale)
+
+
+def _numbers(kind: Any, where: str, most: int) -> list[int]:
+    texts = [each.name for each in kind.expressions]
+    if len(texts) > most or not all(text.isdecimal() and len(text) < 10 for text in texts):
+        raise SchemaError(f"{where} has the type {_shown(kind.sql('spark'))}, which columns cannot have")
+    return [int(text) for text in texts]
+
+
+def _shown(text: str) -> str:
+    short = text if len(text) <= 60 else text[:60] + "..."
+    return repr(short)

@@ -1,0 +1,315 @@
+"""`Schema`: names and types of columns, with the primary key and the column of the event time."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import pyarrow as pa
+from typing_extensions import Self
+
+from streamrt.errors import ArgumentTypeError, SchemaError
+from streamrt.schema.columns import COLUMN_KEYS, NO_DEFAULT, Column, RowCheck, column_check
+from streamrt.schema.ddl import parse_columns, parse_type
+from streamrt.schema.types import column_type, quoted, type_word
+from streamrt.schema.values import MisfitError
+
+__all__ = ["NO_DEFAULT", "Column", "Columns", "Schema"]
+
+Columns: TypeAlias = str | pa.Schema | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""What a schema is made from: a DDL text, Arrow's schema, types by name, or a mapping for each column."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Schema:
+    """Names and types of the columns of rows; equal by value, and picklable.
+
+    Args:
+        columns: a DDL text such as `"id BIGINT NOT NULL, name STRING"`, a schema of Arrow, a type for each name (of Arrow,
+            or a word), or a mapping for each column with `name`, `type`, and, if it has them, `nullable`, `length`,
+            `comment` and `default`.
+        primary_key: names of the columns that identify a row. They are never null.
+        time: name of the column with the event time, a `TIMESTAMP`, `TIMESTAMP_LTZ`, `DATE` or `BIGINT` (milliseconds).
+        comment: what a row means.
+
+    Raises:
+        SchemaError: if the columns cannot be used: a name twice, an unknown type, a primary key of floats or lists, a
+            default that does not fit.
+
+    Example:
+        >>> schema = Schema("id BIGINT NOT NULL, name STRING, PRIMARY KEY (id)")
+        >>> schema.names, schema.types, schema.primary_key
+        (('id', 'name'), ('BIGINT', 'STRING'), ('id',))
+        >>> schema.check({"id": 1})
+        {'id': 1, 'name': None}
+        >>> schema.check([1, "Ann"])
+        {'id': 1, 'name': 'Ann'}
+        >>> schema.check({"id": "one"})
+        Traceback (most recent call last):
+            ...
+        streamrt.errors.SchemaMismatchError: column 'id' (BIGINT) must be an integer
+    """
+
+    fields: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    time: str | None
+    comment: str | None
+    _check: RowCheck = field(compare=False)
+
+    def __init__(
+        self, columns: Columns, *, primary_key: Sequence[str] = (), time: str | None = None, comment: str | None = None
+    ) -> None:
+        given, keys = _columns(columns)
+        if isinstance(primary_key, str):
+            raise ArgumentTypeError(f"Schema(primary_key=...) must be a list of names, such as [{primary_key!r}]")
+        if keys and primary_key and tuple(primary_key) != keys:
+            raise SchemaError("the primary key is given twice: in the text and as `primary_key=`")
+        keys = tuple(primary_key) or keys
+        made = tuple(_column(each, each.get("name") in keys) for each in given)
+        _check_names(made, keys, time)
+        values = {
+            "fields": made,
+            "primary_key": keys,
+            "time": time,
+            "comment": comment,
+            "_check": RowCheck(made),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def parse(cls, text: str, *, time: str | None = None, comment: str | None = None) -> Self:
+        """Return the schema of a DDL text: columns as in `CREATE TABLE`, in Spark's words.
+
+        Args:
+            text: such as `"id BIGINT NOT NULL, name STRING COMMENT 'as in the passport', PRIMARY KEY (id)"`.
+            time: name of the column with the event time.
+            comment: what a row means.
+
+        Raises:
+            SchemaError: if it is no list of columns; it says where.
+
+        Example:
+            >>> Schema.parse("at TIMESTAMP, amount DECIMAL(10, 2)", time="at").types
+            ('TIMESTAMP', 'DECIMAL(10, 2)')
+        """
+        return cls(text, time=time, comment=comment)
+
+    @classmethod
+    def infer(cls, rows: Iterable[Mapping[str, Any]], *, types: bool = False) -> Self:
+        """Return a schema that fits rows: all of their columns, in the order in which they come first.
+
+        Args:
+            rows: rows, as mappings.
+            types: whether types are inferred from the values. Columns whose values have different types, or none, and all
+                columns without `types`, are `STRING`.
+
+        Raises:
+            SchemaError: if there is no row, or no column.
+
+        Example:
+            >>> rows = [{"n": 1, "city": "Lyon"}, {"n": 2.5, "ok": True}]
+            >>> Schema.infer(rows, types=True).types
+            ('DOUBLE', 'STRING', 'BOOLEAN')
+        """
+        values: dict[str, list[Any]] = {}
+        for row in rows:
+            for name, value in row.items():
+                values.setdefault(name, []).append(value)
+        if not values:
+            raise SchemaError("a schema cannot be inferred from no rows, or from rows without columns")
+        return cls({name: _inferred(column) if types else pa.string() for name, column in values.items()})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(each.name for each in self.fields)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Types of the columns, as words."""
+        return tuple(each.word for each in self.fields)
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """The columns as mappings, which `Schema` takes back."""
+        return [each.as_dict() for each in self.fields]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema as Arrow has it; comments are its metadata."""
+        return pa.schema(
+            [
+                pa.field(
+                    each.name,
+                    each.dtype,
+                    each.nullable,
+                    metadata=None if each.comment is None else {"comment": each.comment},
+                )
+                for each in self.fields
+            ]
+        )
+
+    def column(self, name: str) -> dict[str, Any] | None:
+        """Return a column as a mapping, or None if there is none of this name."""
+        return next((each.as_dict() for each in self.fields if each.name == name), None)
+
+    def project(self, columns: Sequence[str | int]) -> "Schema":
+        """Return the schema of some columns, in the order given, by name or by number from 0.
+
+        The primary key and the event time stay if all of their columns do.
+
+        Raises:
+            SchemaError: if there is no such column, or one is given twice.
+
+        Example:
+            >>> Schema("id INT, name STRING").project([1, "id"]).names
+            ('name', 'id')
+        """
+        chosen = [self._position(column) for column in columns]
+        names = [self.fields[position].name for position in chosen]
+        return Schema(
+            [self.fields[position].as_dict() for position in chosen],
+            primary_key=self.primary_key if set(self.primary_key) <= set(names) else (),
+            time=self.time if self.time in names else None,
+            comment=self.comment,
+        )
+
+    def check(self, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        """Return a row with its columns in order, and each value as its column keeps it.
+
+        Integers become floats, ISO 8601 texts dates and times, and texts decimals where the column has such a type.
+
+        Args:
+            row: a mapping, or a list or tuple with a value for each column. Mappings may leave out what has a default or
+                may be null.
+
+        Raises:
+            SchemaMismatchError: if the row does not fit; it names column, type and rule, and no value.
+        """
+        return self._check(row)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __str__(self) -> str:
+        parts = [str(each) for each in self.fields]
+        if self.primary_key:
+            parts.append(f"PRIMARY KEY ({', '.join(map(quoted, self.primary_key))})")
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        more = [f"{name}={getattr(self, name)!r}" for name in ("time", "comment") if getattr(self, name) is not None]
+        return f"Schema({', '.join([repr(str(self)), *more])})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self.columns, self.primary_key, self.time, self.comment)
+
+    def _position(self, column: str | int) -> int:
+        if isinstance(column, str) and column in self.names:
+            return self.names.index(column)
+        if isinstance(column, int) and not isinstance(column, bool) and 0 <= column < len(self.fields):
+            return column
+        raise SchemaError(f"there is no column {column!r}; the columns are {', '.join(self.names)}")
+
+
+def _remade(columns: Any, primary_key: Sequence[str], time: str | None, comment: str | None) -> Schema:
+    return Schema(columns, primary_key=primary_key, time=time, comment=comment)
+
+
+def _columns(columns: Columns) -> tuple[Iterable[Mapping[str, Any]], tuple[str, ...]]:
+    """Return a mapping for each column, and the primary key that a text names."""
+    if isinstance(columns, str):
+        return parse_columns(columns)
+    if isinstance(columns, pa.Schema):
+        return [_of_arrow(each) for each in columns], ()
+    if isinstance(columns, Mapping):
+        # As some systems hand schemas out.
+        if set(columns) == {"columns"} and isinstance(columns["columns"], list):
+            return _columns(columns["columns"])
+        return [{"name": name, "type": dtype} for name, dtype in columns.items()], ()
+    if isinstance(columns, Sequence) and all(isinstance(each, Mapping) for each in columns):
+        given = cast("Sequence[Mapping[str, Any]]", columns)
+        return given, tuple(str(each.get("name")) for each in given if each.get("primary_key"))
+    raise ArgumentTypeError(
+        "Schema(columns=...) must be a text, a schema of Arrow, types by name, or a mapping for each column, not "
+        f"{type(columns).__name__}"
+    )
+
+
+def _of_arrow(arrow: pa.Field) -> dict[str, Any]:
+    comment = (arrow.metadata or {}).get(b"comment")
+    return {
+        "name": arrow.name,
+        "type": arrow.type,
+        "nullable": arrow.nullable,
+        "comment": None if comment is None else comment.decode(),
+    }
+
+
+def _column(given: Mapping[str, Any], in_key: bool) -> Column:
+    unknown = sorted(given.keys() - {*COLUMN_KEYS, "primary_key"})
+    name = given.get("name")
+    if unknown or not isinstance(name, str) or not name or "type" not in given:
+        what = f"has {unknown[0]!r}" if unknown else "has no name or no type"
+        raise SchemaError(f"a column {what}; columns have {', '.join(COLUMN_KEYS)}")
+    dtype, length = given["type"], given.get("length")
+    if isinstance(dtype, str):
+        dtype, from_word = parse_type(dtype, f"column {name!r}")
+        length = from_word if from_word is not None else length
+    elif not isinstance(dtype, pa.DataType):
+        raise SchemaError(f"column {name!r} has the type {dtype!r}, which is neither Arrow's nor a word")
+    dtype = column_type(dtype, f"column {name!r}")
+    if length is not None and (dtype != pa.string() or not isinstance(length, int) or length < 1):
+        raise SchemaError(f"column {name!r} has a length: texts alone do, of 1 or more characters")
+    column = Column(name, dtype, bool(given.get("nullable", True)) and not in_key, length, given.get("comment"))
+    if "default" not in given:
+        return column
+    if pa.types.is_nested(dtype):
+        raise SchemaError(f"column {name!r} ({column.word}) has a default, which lists, structs and maps do not have")
+    try:
+        default = column_check(column)(given["default"])
+    except MisfitError as misfit:
+        raise SchemaError(f"the default of column {name!r} ({column.word}) must be {misfit.rule}") from None
+    return Column(column.name, dtype, column.nullable, length, column.comment, default)
+
+
+def _check_names(columns: Sequence[Column], primary_key: Sequence[str], time: str | None) -> None:
+    names = [each.name for each in columns]
+    if not names:
+        raise SchemaError("a schema needs a column")
+    _refuse_repeated(names, "column")
+    _refuse_repeated(primary_key, "column of the primary key")
+    by_name = {each.name: each for each in columns}
+    for name in (*primary_key, *(() if time is None else (time,))):
+        if name not in by_name:
+            role = "primary key" if name in primary_key else "event time"
+            raise SchemaError(f"the {role} names the column {name!r}; the columns are {', '.join(names)}")
+    for name in primary_key:
+        dtype = by_name[name].dtype
+        if pa.types.is_floating(dtype) or pa.types.is_nested(dtype):
+            raise SchemaError(
+                f"column {name!r} ({type_word(dtype)}) cannot be in the primary key: equal keys of such a type may "
+                "have different bytes"
+            )
+    if time is not None:
+        dtype = by_name[time].dtype
+        if not (pa.types.is_timestamp(dtype) or dtype in (pa.date32(), pa.int64())):
+            raise SchemaError(
+                f"column {time!r} ({type_word(dtype)}) cannot be the event time; a TIMESTAMP, a TIMESTAMP_LTZ, a DATE or "
+                "a BIGINT with milliseconds can"
+            )
+
+
+def _refuse_repeated(names: Collection[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SchemaError(f"the {what} {name!r} is there twice")
+        seen.add(name)
+
+
+def _inferred(values: Sequence[Any]) -> pa.DataType:
+    try:
+        return column_type(pa.array(values).type)
+    except (SchemaError, pa.ArrowException, OverflowError, TypeError, ValueError):
+        return pa.string()

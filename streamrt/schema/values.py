@@ -1,0 +1,321 @@
+"""What values of rows may be, by the type of their column.
+
+A check takes a value and returns it as the column keeps it, or says which rule the value breaks. Rules never quote values:
+they end up in errors and logs.
+"""
+
+import base64
+import binascii
+import datetime
+import decimal
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Check", "MisfitError", "check_for", "text_of"]
+
+Check = Callable[[Any], Any]
+"""Returns a value as its column keeps it.
+
+Raises:
+    MisfitError: if it does not fit.
+"""
+
+_UTC = datetime.timezone.utc
+
+
+class MisfitError(Exception):
+    """A value does not fit its column.
+
+    Args:
+        rule: what the value should be.
+        path: where in the column it is, such as `.street` or `[]`.
+    """
+
+    def __init__(self, rule: str, path: str = "") -> None:
+        super().__init__(rule, path)
+        self.rule = rule
+        self.path = path
+
+
+def check_for(dtype: pa.DataType, from_json: bool = False) -> Check:
+    """Return the check for values of a type; None is no value.
+
+    Args:
+        dtype: type of a column.
+        from_json: whether values come from JSON, where bytes are base64, and all keys of maps texts.
+    """
+    if pa.types.is_integer(dtype):
+        return _integers(dtype.bit_width)
+    if pa.types.is_floating(dtype):
+        return _float32 if dtype.bit_width == 32 else _float
+    if pa.types.is_decimal128(dtype):
+        return _decimals(dtype.precision, dtype.scale)
+    if pa.types.is_fixed_size_binary(dtype):
+        return _bytes_of(dtype.byte_width, _base64 if from_json else _bytes)
+    if from_json and dtype == pa.binary():
+        return _base64
+    if pa.types.is_timestamp(dtype):
+        return _timestamp if dtype.tz is None else _instant
+    if pa.types.is_list(dtype):
+        return _lists(_nullable(dtype.value_field, from_json))
+    if pa.types.is_map(dtype):
+        key = check_for(dtype.key_type, from_json)
+        return _maps(_text_keys(dtype.key_type, key) if from_json else key, _nullable(dtype.item_field, from_json))
+    if pa.types.is_struct(dtype):
+        return _structs({field.name: _nullable(field, from_json) for field in dtype}, ignore_others=from_json)
+    return _CHECKS[dtype]
+
+
+def text_of(longest: int | None) -> Check:
+    """Return the check for texts with a number of characters at most."""
+    if longest is None:
+        return _text
+
+    def check(value: Any) -> str:
+        text = _text(value)
+        if len(text) > longest:
+            raise MisfitError(f"a text with {longest} characters at most")
+        return text
+
+    return check
+
+
+def _nullable(field: pa.Field, from_json: bool) -> Check:
+    inner = check_for(field.type, from_json)
+
+    def check(value: Any) -> Any:
+        if value is not None:
+            return inner(value)
+        if field.nullable:
+            return None
+        raise MisfitError("not null")
+
+    return check
+
+
+def _boolean(value: Any) -> bool:
+    # NumPy's own are no subclass.
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise MisfitError("a bool")
+
+
+def _integers(bits: int) -> Check:
+    highest = (1 << (bits - 1)) - 1
+    lowest = ~highest
+
+    def check(value: Any) -> int:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = None
+        if number is None or isinstance(value, bool):
+            raise MisfitError("an integer")
+        if not lowest <= number <= highest:
+            raise MisfitError(f"an integer of {bits} bits")
+        return number
+
+    return check
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, (str, bytes, bool)) or not hasattr(value, "__float__"):
+        raise MisfitError("a number")
+    try:
+        return float(value)
+    except (OverflowError, TypeError, ValueError):
+        raise MisfitError("a number that a float can hold") from None
+
+
+def _float32(value: Any) -> float:
+    number = _float(value)
+    kept: float = pa.scalar(number, pa.float32()).as_py()
+    if math.isinf(kept) and not math.isinf(number):
+        raise MisfitError("a number that a float of 32 bits can hold")
+    return kept
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MisfitError("a text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise MisfitError("a text that UTF-8 can hold") from None
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise MisfitError("bytes")
+
+
+def _base64(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise MisfitError("bytes as base64 text")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise MisfitError("bytes as base64 text") from None
+
+
+def _bytes_of(length: int, read: Check) -> Check:
+    def check(value: Any) -> bytes:
+        data: bytes = read(value)
+        if len(data) != length:
+            raise MisfitError(f"{length} bytes")
+        return data
+
+    return check
+
+
+def _date(value: Any) -> datetime.date:
+    if isinstance(value, str):
+        value = _parsed(datetime.date.fromisoformat, value, "a date, or one as ISO 8601 text")
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value
+    raise MisfitError("a date without a time")
+
+
+def _time(value: Any) -> datetime.time:
+    if isinstance(value, str):
+        value = _parsed(datetime.time.fromisoformat, value, "a time of day, or one as ISO 8601 text")
+    if not isinstance(value, datetime.time) or value.tzinfo is not None:
+        raise MisfitError("a time of day without a time zone")
+    if value.microsecond % 1000:
+        raise MisfitError("a time of day in milliseconds")
+    return value
+
+
+def _timestamp(value: Any) -> datetime.datetime:
+    moment = _datetime(value)
+    if moment.tzinfo is not None:
+        raise MisfitError("a time without a time zone; TIMESTAMP_LTZ keeps times with one")
+    return moment
+
+
+def _instant(value: Any) -> datetime.datetime:
+    moment = _datetime(value)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=_UTC)
+    try:
+        return moment.astimezone(_UTC)
+    except OverflowError:
+        raise MisfitError("a time between the years 1 and 9999 in UTC") from None
+
+
+def _datetime(value: Any) -> datetime.datetime:
+    if isinstance(value, str):
+        # Python 3.10 does not know the Z.
+        text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
+        value = _parsed(datetime.datetime.fromisoformat, text, "a time, or one as ISO 8601 text")
+    if not isinstance(value, datetime.datetime) or value != value:
+        raise MisfitError("a time with a date")
+    # Those of pandas have nanoseconds, too.
+    if getattr(value, "nanosecond", 0):
+        raise MisfitError("a time in microseconds")
+    to_datetime = getattr(value, "to_pydatetime", None)
+    moment: datetime.datetime = value if to_datetime is None else to_datetime()
+    return moment
+
+
+def _parsed(parse: Callable[[str], Any], text: str, rule: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError:
+        raise MisfitError(rule) from None
+
+
+def _decimals(precision: int, scale: int) -> Check:
+    context = decimal.Context(prec=precision, traps=[decimal.InvalidOperation])
+    step = decimal.Decimal(1).scaleb(-scale)
+
+    def check(value: Any) -> decimal.Decimal:
+        if isinstance(value, bool) or not isinstance(value, (decimal.Decimal, int, str)):
+            raise MisfitError("a Decimal, an integer, or a text with a number")
+        try:
+            number = decimal.Decimal(value)
+        except (decimal.InvalidOperation, ValueError):
+            raise MisfitError("a Decimal, an integer, or a text with a number") from None
+        if not number.is_finite():
+            raise MisfitError("a finite number")
+        try:
+            kept = number.quantize(step, context=context)
+        except decimal.InvalidOperation:
+            raise MisfitError(f"a number with {precision - scale} digits before the point at most") from None
+        if kept != number:
+            raise MisfitError(f"a number with {scale} digits behind the point at most")
+        return kept
+
+    return check
+
+
+def _lists(check_item: Check) -> Check:
+    def check(value: Any) -> list[Any]:
+        # Arrays of NumPy are no sequences.
+        if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) != 1:
+            raise MisfitError("a list")
+        return [_within("[]", check_item, item) for item in value]
+
+    return check
+
+
+def _maps(check_key: Check, check_item: Check) -> Check:
+    def check(value: Any) -> dict[Any, Any]:
+        pairs: Iterable[tuple[Any, Any]]
+        if isinstance(value, Mapping):
+            pairs = value.items()
+        elif isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+            # As Arrow hands maps out.
+            pairs = value
+        else:
+            raise MisfitError("a mapping")
+        return {_within(".keys()", check_key, key): _within("[]", check_item, item) for key, item in pairs}
+
+    return check
+
+
+def _text_keys(dtype: pa.DataType, check: Check) -> Check:
+    """Read keys that JSON has as texts."""
+    if dtype == pa.bool_():
+        texts: Mapping[str, Any] = {"true": True, "false": False}
+        return lambda key: check(texts.get(key))
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
+        parse = int if pa.types.is_integer(dtype) else float
+        return lambda key: check(_parsed(parse, key, "a number"))
+    return check
+
+
+def _structs(fields: Mapping[str, Check], ignore_others: bool) -> Check:
+    def check(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise MisfitError(f"a mapping with {', '.join(fields)}")
+        if not ignore_others and not fields.keys() >= value.keys():
+            raise MisfitError(f"a mapping with no other keys than {', '.join(fields)}")
+        return {name: _within(f".{name}", each, value.get(name)) for name, each in fields.items()}
+
+    return check
+
+
+def _within(step: str, check: Check, value: Any) -> Any:
+    try:
+        return check(value)
+    except MisfitError as misfit:
+        raise MisfitError(misfit.rule, step + misfit.path) from None
+
+
+_CHECKS: dict[pa.DataType, Check] = {
+    pa.bool_(): _boolean,
+    pa.string(): _text,
+    pa.binary(): _bytes,
+    pa.date32(): _date,
+    pa.time32("ms"): _time,
+}

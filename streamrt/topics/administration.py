@@ -1,0 +1,21 @@
+"""What `TopicManager` needs of a cluster."""
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from streamrt.kafka import TopicConfig
+from streamrt.kafka.topic_config import TopicDefinition
+
+__all__ = ["TopicAdministration"]
+
+
+class TopicAdministration(Protocol):
+    """The cluster operations that `TopicManager` needs; `streamrt.kafka.TopicAdmin` implements them."""
+
+    def inspect_topics(self, topic_names: Collection[str], timeout: float = 30) -> dict[str, TopicConfig | None]:
+        """Return the settings of the topics, None for missing ones."""
+
+    def create_topics(
+        self, topics: Iterable[TopicDefinition], timeout: float = 30, finalize_timeout: float = 60
+    ) -> None:
+        """Create the topics and wait until they are ready."""

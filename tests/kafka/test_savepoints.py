@@ -1,0 +1,381 @@
+"""Savepoints and repartitioning on a real broker, with real tasks and without Spark."""
+
+import contextlib
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from streamrt import Application, State
+from streamrt.app import definition_of, environment_of
+from streamrt.cli import app as command_line
+from streamrt.config import ProcessingGuarantee
+from streamrt.errors import (
+    ArgumentValueError,
+    ChangelogError,
+    InvalidOperationError,
+    SavepointError,
+    StreamRTError,
+    TopicConfigurationError,
+)
+from streamrt.kafka import Producer
+from streamrt.kafka.group import GroupMember
+from streamrt.kafka.partitioner import partition_for
+from streamrt.models import TopicPartition
+from streamrt.runtime.batch_context import BatchContext
+from streamrt.runtime.driver.repartition import Repartitioning
+from streamrt.runtime.driver.savepoint import find_savepoint
+from streamrt.runtime.driver.savepoint_restore import GroupState
+from streamrt.topics import repartition_topic_name
+from tests.kafka.test_deployments import Version, World
+from tests.support import LONG, Kafka, unique, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+KEYS = [f"customer-{number}" for number in range(8)]
+
+
+def by_number(key: str, partitions: int) -> int:
+    return int(key.rpartition("-")[2]) % partitions
+
+
+def count(what: str, value: dict[str, Any], state: State) -> dict[str, Any]:
+    number = state.get("n", 0) + 1
+    state.set("n", number)
+    state.list("all").add(value["i"])
+    return {**value, what: number, "all": list(state.list("all"))}
+
+
+class Shop:
+    """A group that counts the keys of an input of two partitions, and again behind a grouping."""
+
+    def __init__(self, kafka: Kafka, stack: contextlib.ExitStack, guarantee: ProcessingGuarantee) -> None:
+        self.kafka, self.stack, self.guarantee = kafka, stack, guarantee
+        self.source = kafka.topic("orders", 2)
+        self.group, self.output = unique("group"), kafka.topic("out")
+        self.written = 0
+        self._runs = 0
+
+    def fork(self, group: str) -> "Shop":
+        """Return the same application with another group and another output."""
+        other = object.__new__(Shop)
+        other.__dict__.update(vars(self))
+        other.group, other.output = group, self.kafka.topic("out")
+        return other
+
+    def produce(self, number: int) -> None:
+        partitions = self.kafka.admin.inspect_topics([self.source])[self.source].num_partitions  # type: ignore[union-attr]
+        with Producer(self.kafka.address, extra_config={"enable.idempotence": False}) as producer:
+            for _ in range(number):
+                key = KEYS[self.written % len(KEYS)].encode()
+                value = json.dumps({"i": self.written, "c": f"c-{self.written % 5}"}).encode()
+                producer.produce(self.source, value, key=key, partition=partition_for(key, partitions or 0))
+                self.written += 1
+
+    def app(self, group: str | None = None) -> Application:
+        app = self.kafka.app(group or self.group, processing_guarantee=self.guarantee)
+        self.build(app)
+        return app
+
+    def build(self, app: Application) -> None:
+        frame = app.dataframe(app.topic(self.source, key_deserializer="str"))
+        frame = frame.apply(partial(count, "n"), stateful=True)
+        frame = frame.group_by("c", partitioner=by_number).apply(partial(count, "m"), stateful=True)
+        frame.to_topic(app.topic(self.output))
+
+    def commit(self, *arguments: Any) -> None:
+        World.commit(self, *arguments)  # type: ignore[arg-type]
+
+    def work(self, *, grouped: bool = True) -> None:
+        """Process all that there is, by an instance that begins and ends."""
+        self._runs += 1
+        _Instance(self, str(self._runs % 2)).run(grouped=grouped)
+
+    def outputs(self, number: int) -> dict[int, dict[str, Any]]:
+        found = [json.loads(record.value or b"") for record in self.kafka.receive_exactly(self.output, number, 60)]
+        return {each["i"]: each for each in found}
+
+
+class _Instance(Version):
+    def __init__(self, shop: Shop, directory: str) -> None:
+        super().__init__(shop, lambda _, app: shop.build(app), directory)  # type: ignore[arg-type]
+        self._shop = shop
+
+    def run(self, *, grouped: bool) -> None:
+        kafka, group = self._shop.kafka, self._shop.group
+        names = [self._shop.source, repartition_topic_name(group, self._shop.source, "c")]
+        found = kafka.admin.inspect_topics(names)
+        places = [TopicPartition(name, number) for name in names for number in range(found[name].num_partitions or 0)]  # type: ignore[union-attr]
+        self.begin(*places)
+        assert self.start is not None
+        for place in places if grouped else [each for each in places if each.topic == self._shop.source]:
+            # Markers of the transactions before are written a moment after these are committed.
+            at, end = self.start.positions[place], kafka.admin.bounds(place)[1]
+            wait_until(lambda: self.clients.log_end(place) >= end, 60)  # noqa: B023 - called at once
+            context = BatchContext({**self.start.positions}, stateful=self.start.stateful, claims=self.start.claims)
+            batch = self.tasks.begin(context)
+            batch.begin_slice()
+            chunks = list(self.clients.read(place, at, end)) if at < end else []
+            if chunks:
+                left, _ = batch.take_turn(self.tasks.task_of(place), chunks)
+                assert left == []
+            assert batch.report.interrupted == {}
+            assert batch.report.failure is None, batch.report.failure
+            report = self.settle(batch)
+            assert report.interrupted == {}
+        self.close()
+
+
+@pytest.fixture
+def stack() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as opened:
+        yield opened
+
+
+def check(found: dict[int, dict[str, Any]], begin: int, end: int) -> None:
+    """Check that these are the outputs of a range of records, and that all were counted from the very first one on."""
+    assert sorted(found) == list(range(begin, end))
+    assert {i: each["n"] for i, each in found.items()} == {i: i // len(KEYS) + 1 for i in range(begin, end)}
+    for group in range(5):
+        # The order within a group is that in which the tasks of the input have worked.
+        numbers = sorted(each["m"] for i, each in found.items() if i % 5 == group)
+        assert numbers == [i // 5 + 1 for i in range(begin, end) if i % 5 == group]
+    for each in found.values():
+        # Lists have one element for each record so far.
+        assert len(each["all"]) == len(set(each["all"])) == each["m"]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"] if LONG else ["exactly-once"])
+def test_a_fork_goes_on_where_the_savepoint_was_made(
+    kafka: Kafka, stack: contextlib.ExitStack, guarantee: ProcessingGuarantee
+) -> None:
+    shop = Shop(kafka, stack, guarantee)
+    shop.produce(12)
+    shop.work()
+    shop.produce(5)
+    shop.work(grouped=False)
+    app = shop.app()
+    made = app.savepoint("before")
+    assert {each.store for each in made.stores} == {"default", "default.c"}
+    shop.produce(7)
+    shop.work()
+    fork = shop.fork(unique("fork"))
+    saved = find_savepoint(kafka.admin, environment_of(app).connection, shop.group, "before", 30)
+    assert saved == made
+    assert set(fork.app().restore_savepoint("before", group=shop.group)) == {
+        TopicPartition(shop.source, n) for n in (0, 1)
+    }
+    fork.work()
+    # Those that waited between the two parts are in the fork, too.
+    check(shop.outputs(24), 0, 24)
+    check(fork.outputs(12), 12, 24)
+    shop.produce(3)
+    for each in (shop, fork):
+        each.work()
+    check(shop.outputs(27), 0, 27)
+    check(fork.outputs(15), 12, 27)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"] if LONG else ["at-least-once"])
+def test_a_repartitioned_application_goes_on(
+    kafka: Kafka, stack: contextlib.ExitStack, guarantee: ProcessingGuarantee
+) -> None:
+    shop = Shop(kafka, stack, guarantee)
+    shop.produce(12)
+    shop.work()
+    done = shop.app().repartition(5)
+    exchange = repartition_topic_name(shop.group, shop.source, "c")
+    assert done.topics == {shop.source: 2, exchange: 2}
+    found = kafka.admin.inspect_topics([shop.source, exchange, f"changelog__{shop.group}--{shop.source}--default"])
+    assert [each.num_partitions for each in found.values() if each is not None] == [5, 5, 5]
+    shop.produce(15)
+    shop.work()
+    # An instance whose files are of the time before.
+    shop.produce(3)
+    shop.work()
+    check(shop.outputs(30), 0, 30)
+    assert kafka.admin.topic_names(f"savepoint__{shop.group}") == []
+    with pytest.raises(SavepointError, match="have 5 partitions already"):
+        shop.app().repartition(5)
+    with pytest.raises(TopicConfigurationError, match="has 5 partitions: Kafka cannot take any away"):
+        shop.app().repartition(3)
+
+
+@pytest.mark.parametrize("steps", range(6) if LONG else (3,))
+def test_a_repartition_that_ends_after_any_step_is_run_again(
+    kafka: Kafka, stack: contextlib.ExitStack, steps: int
+) -> None:
+    shop = Shop(kafka, stack, "exactly-once")
+    shop.produce(10)
+    shop.work()
+    app = shop.app()
+    found = Repartitioning(kafka.admin, environment_of(app).connection, definition_of(app), 3).steps()
+    for _ in range(steps):
+        next(found)
+    found.close()  # type: ignore[attr-defined]
+    if steps < 2:
+        # The state is as it was, and an application that goes on makes this savepoint useless.
+        shop.produce(2)
+        shop.work()
+    else:
+        with pytest.raises(ChangelogError, match="a repartition ended in the middle"):
+            shop.work()
+        assert shop.app().repartition(3, dry_run=True).resumed
+    shop.app().repartition(3)
+    shop.produce(20 - shop.written)
+    shop.work()
+    check(shop.outputs(20), 0, 20)
+
+
+def test_a_restore_that_ends_in_the_middle_is_run_again(
+    kafka: Kafka, stack: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(kafka, stack, "exactly-once")
+    shop.produce(10)
+    shop.work()
+    shop.produce(5)
+    shop.work(grouped=False)
+    shop.app().savepoint("before")
+    fork = shop.fork(unique("fork"))
+    for name in ("create_changelogs", "finish"):
+        with monkeypatch.context() as patched:
+            patched.setattr(GroupState, name, lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                fork.app().restore_savepoint("before", group=shop.group)
+        with pytest.raises(ChangelogError, match="a restore of a savepoint or a repartition ended in the middle"):
+            fork.work()
+    fork.app().restore_savepoint("before", group=shop.group)
+    with pytest.raises(
+        InvalidOperationError, match=r"has state in .*: choose a consumer group that does not exist yet"
+    ):
+        fork.app().restore_savepoint("before", group=shop.group)
+    fork.work()
+    check(fork.outputs(5), 10, 15)
+    # Back to it, in the same group.
+    shop.work()
+    with pytest.raises(InvalidOperationError, match=r"`streamrt reset` lets consumer group .* start over"):
+        shop.app().restore_savepoint("before")
+    app = shop.app()
+    app.reset()
+    app.restore_savepoint("before")
+    shop.output = kafka.topic("out")
+    shop.work()
+    check(shop.outputs(5), 10, 15)
+
+
+def test_what_is_refused(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    shop = Shop(kafka, stack, "exactly-once")
+    app = shop.app()
+    with pytest.raises(StreamRTError, match="nothing can be saved before the first start"):
+        app.savepoint("first")
+    app.setup_topics()
+    with pytest.raises(SavepointError, match="has committed nothing for the topics"):
+        app.savepoint("first")
+    shop.produce(10)
+    shop.work()
+    member = GroupMember(kafka.address, shop.group, [shop.source], on_revoke=lambda _: None)
+    with member:
+        assert member.assignment(60) is not None
+        for call in (lambda: app.savepoint("first"), lambda: app.repartition(3)):
+            with pytest.raises(InvalidOperationError, match="has members: stop all instances"):
+                call()
+    app.savepoint("first")
+    with pytest.raises(SavepointError, match="has a savepoint 'first': choose another name"):
+        app.savepoint("first")
+    with pytest.raises(ArgumentValueError, match="cannot be the name of a savepoint"):
+        app.savepoint("no/name")
+    with pytest.raises(SavepointError, match="has no complete savepoint 'second'"):
+        app.restore_savepoint("second", group=shop.group)
+    shop.produce(1)
+    with pytest.raises(
+        SavepointError, match=r"has records from offset \d+ to \d+ that consumer group .* has not processed: end"
+    ):
+        app.repartition(3)
+    shop.work(grouped=False)
+    with pytest.raises(SavepointError, match="has not processed"):
+        app.repartition(3)
+    shop.work()
+    # A producer that chooses partitions in another way.
+    key = next(key.encode() for key in KEYS if partition_for(key.encode(), 2) == 0)
+    kafka.produce(shop.source, [{"i": 11, "c": "c-1"}], key=key, partition=1)
+    shop.work()
+    with pytest.raises(SavepointError, match="has a key in partition 1 that belongs to partition 0"):
+        app.repartition(3)
+    shop.work()
+    assert kafka.admin.inspect_topics([shop.source])[shop.source].num_partitions == 2  # type: ignore[union-attr]
+    other = kafka.app(shop.group)
+    other.dataframe(other.topic(shop.source))
+    with pytest.raises(SavepointError, match=r"names the store 'default' .*, which this version"):
+        other.savepoint("other")
+    for wrong in (0, -1):
+        with pytest.raises(ArgumentValueError, match="must be 1 or more"):
+            app.repartition(wrong)
+
+
+def test_records_that_come_while_a_topic_grows_are_refused(kafka: Kafka, stack: contextlib.ExitStack) -> None:
+    shop = Shop(kafka, stack, "exactly-once")
+    shop.produce(10)
+    shop.work()
+    app = shop.app()
+    steps = Repartitioning(kafka.admin, environment_of(app).connection, definition_of(app), 3).steps()
+    next(steps)
+    next(steps)
+    value, key = {"i": 10, "c": "c-0"}, KEYS[10 % len(KEYS)].encode()
+    place = TopicPartition(shop.source, next(n for n in (0, 1) if n != partition_for(key, 3)))
+    kafka.produce(shop.source, [value], key=key, partition=place.partition)
+    with pytest.raises(
+        SavepointError, match="was written while the topic got partitions, and its key belongs to another"
+    ):
+        next(steps)
+    kafka.admin.delete_records({place: kafka.admin.bounds(place)[1]})
+    # These are in the right partitions.
+    shop.produce(5)
+    shop.app().repartition(3)
+    shop.work()
+    check(shop.outputs(15), 0, 15)
+
+
+def test_the_commands(
+    kafka: Kafka, stack: contextlib.ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(kafka, stack, "at-least-once")
+    shop.produce(10)
+    shop.work()
+    name = unique("program").replace("-", "_")
+    (tmp_path / f"{name}.py").write_text("SHOP = None\ndef app():\n    return SHOP.app()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    vars(importlib.import_module(name))["SHOP"] = shop
+
+    def run(*arguments: str, answer: str = "y\n") -> str:
+        result = CliRunner().invoke(command_line, list(arguments), input=answer, standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result.stdout
+
+    where = ("--broker", kafka.address, "--group", shop.group)
+    assert f"savepoint 'a' of consumer group {shop.group!r}" in run("savepoint", "create", f"{name}:app", "a")
+    assert json.loads(run("savepoint", "list", *where, "--json"))["savepoints"][0]["name"] == "a"
+    assert "complete" in run("savepoint", "list", *where)
+    assert f"{shop.source}: offset 0: " in run("savepoint", "show", "a", *where)
+    fork = shop.fork(unique("fork"))
+    said = run("savepoint", "restore", "a", *where, "--to", fork.group)
+    assert f"consumer group {fork.group!r} begins" in said
+    shop.produce(2)
+    fork.work()
+    check(fork.outputs(2), 10, 12)
+    run("savepoint", "delete", "a", *where, "--yes")
+    assert json.loads(run("savepoint", "list", *where, "--json")) == {"savepoints": []}
+    shop.work()
+    assert "would get 4 partitions instead of 2" in run("repartition", f"{name}:app", "--partitions", "4", "--dry-run")
+    said = run("repartition", f"{name}:app", "--partitions", "4", "--yes", "--json")
+    assert json.loads(said)["topics"][shop.source] == 2
+    shop.produce(3)
+    shop.work()
+    check(shop.outputs(15), 0, 15)
