@@ -145,11 +145,16 @@ class Collections:
         overlay.keys[key] = None
         overlay.changes += 1
 
+    @property
+    def next_number(self) -> int:
+        """The arrival number of the next element of any list."""
+        data = self._entries.payload(ARRIVAL_KEY)
+        return 0 if data is None else int.from_bytes(data, "big")
+
     def append(self, overlay: Overlay, entry: bytes | Expiring) -> None:
         """Add an element to the end of a list; nothing is read but the counter, once."""
         entries = self._entries
-        data = entries.payload(ARRIVAL_KEY)
-        number = 0 if data is None else int.from_bytes(data, "big")
+        number = self.next_number
         # The counter comes first; see layout.py.
         entries.put(ARRIVAL_KEY, (number + 1).to_bytes(8, "big"))
         key = overlay.base + number.to_bytes(8, "big")

@@ -26,10 +26,12 @@ the others. No key is empty: a store may use the empty key for its own data.
 The **prefix of a record key** is a tag (0: no key, 1: bytes, 2: any other value, as JSON; 3: no record, for the maps of
 broadcast state), the length of its bytes as an
 unsigned LEB128 varint, and the bytes. It contains its own length, so no prefix is the beginning of another one, and all
-entries of a record key are adjacent. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and `1.0` are
-four different keys. Keys of maps have the same bytes. **Names** of maps and lists are UTF-8; their length in bytes is an
-unsigned LEB128 varint, so no name is the beginning of another one, and a map or a list is a range of keys. Values,
-reducing and aggregating states are data: their name is the state key.
+entries of a record key are adjacent. A **pane**, one window of a record key, has a prefix of the same form: tag 4, length,
+the prefix of the record key, a role (1 byte, see `panes.py`), and start and end of the window (8 bytes each, big-endian).
+So panes have data, lists and timers as record keys do. The **bytes of a state key** are its JSON, so `5`, `"5"`, `True` and
+`1.0` are four different keys. Keys of maps have the same bytes. **Names** of maps and lists are UTF-8; their length in
+bytes is an unsigned LEB128 varint, so no name is the beginning of another one, and a map or a list is a range of keys.
+Values, reducing and aggregating states are data: their name is the state key.
 
 **Values** begin with a flag: 0 is followed by the payload; 1 by the expiry (8 bytes, big-endian, event time in milliseconds)
 and the payload. The entry expires when stream time reaches its expiry. The payload is JSON, or the bytes that
@@ -84,9 +86,11 @@ __all__ = [
     "following",
     "key_prefix",
     "owner_of",
+    "pane_prefix",
     "record_prefix",
     "split_expiry_key",
     "split_key",
+    "split_pane",
     "split_prefix",
     "split_timer_index_key",
     "timer_bound_key",
@@ -112,7 +116,7 @@ FIRST_KEY: Final = b"\xf1first"
 LATEST_EXPIRY: Final = (1 << 63) - 1
 """The latest possible expiry or deadline."""
 
-NO_KEY, BYTES_KEY, JSON_KEY, BROADCAST_KEY = 0, 1, 2, 3
+NO_KEY, BYTES_KEY, JSON_KEY, BROADCAST_KEY, PANE_KEY = 0, 1, 2, 3, 4
 PLAIN: Final = b"\x00"
 _PLAIN_FLAG, _EXPIRING_FLAG = 0, 1
 
@@ -144,6 +148,33 @@ def key_prefix(tag: int, key: bytes) -> bytes:
         b'\x01\x02ab'
     """
     return bytes((tag,)) + varint(len(key)) + key
+
+
+def pane_prefix(prefix: bytes, role: int, start: int, end: int) -> bytes:
+    r"""Return the prefix of a pane, without a space.
+
+    Args:
+        prefix: prefix of the record key, without a space.
+        role: what the entries are for.
+        start: start of the window in milliseconds, 0 or more.
+        end: its end, at most 2**63.
+
+    Example:
+        >>> pane_prefix(key_prefix(BYTES_KEY, b"ab"), 0, 5, 9)
+        b'\x03\x15\x01\x02ab\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\t'
+    """
+    return key_prefix(PANE_KEY, prefix + bytes((role,)) + start.to_bytes(8, "big") + end.to_bytes(8, "big"))
+
+
+def split_pane(prefix: bytes) -> tuple[bytes, int, int, int]:
+    r"""Return the prefix of the record key, the role, start and end of the window, for the prefix of a pane.
+
+    Example:
+        >>> split_pane(pane_prefix(key_prefix(BYTES_KEY, b"ab"), 0, 5, 9))
+        (b'\x01\x02ab', 0, 5, 9)
+    """
+    pane = split_prefix(prefix)[1]
+    return pane[:-17], pane[-17], int.from_bytes(pane[-16:-8], "big"), int.from_bytes(pane[-8:], "big")
 
 
 def split_prefix(prefix: bytes) -> tuple[int, bytes]:

@@ -105,6 +105,47 @@ class ProcessTransaction(StoreTransaction):
             return self.marked
         return None if self.clock == BEFORE_ALL else max(0, self.clock - self.lag_ms) if self.lag_ms else self.clock
 
+    def hear(self, others: int | None, watermark: int | None) -> None:
+        """Move event time to what a tick reports.
+
+        Args:
+            others: the watermark of all other partitions; None if there is no news.
+            watermark: the watermark of all partitions; None if it is unknown.
+        """
+        if others is not None:
+            self.others = others
+            own = self.own_watermark
+            if own is not None:
+                self.event_time = max(self.event_time, min(own, others))
+        if watermark is not None:
+            self.event_time = max(self.event_time, watermark)
+        if self.lag_ms is not None:
+            self.moves_from = self.event_time + self.lag_ms if self.event_time < self.others else LATEST_EXPIRY
+
+    def move(self, timestamp: int) -> int:
+        """Move event time by a record with a timestamp above `moves_from`, and return it.
+
+        Args:
+            timestamp: event time of the record, in milliseconds.
+        """
+        lag, others = self.lag_ms or 0, self.others
+        mark = timestamp - lag
+        self.event_time = time = mark if mark < others else others
+        self.moves_from = time + lag if time < others else LATEST_EXPIRY
+        return time
+
+    def note_mark(self, mark: int) -> bool:
+        """Note what a generator says of this partition, and return whether it is news.
+
+        Args:
+            mark: event time up to which the partition is complete, exclusive, in milliseconds.
+        """
+        if (self.marked is not None and mark <= self.marked) or mark == BEFORE_ALL:
+            return False
+        self.marked = mark
+        self.event_time = max(self.event_time, min(mark, self.others))
+        return True
+
     @property
     def next_deadline(self) -> int | None:  # noqa: D102
         if self.delay_ms is None:

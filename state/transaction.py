@@ -14,7 +14,7 @@ entries. The bound never exceeds stream time plus one, and later entries expire 
 
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
@@ -94,6 +94,9 @@ class StoreTransaction(Transaction):
         >>> transaction.status
         <TransactionStatus.COMPLETE: 'complete'>
     """
+
+    queryable: ClassVar[bool] = True
+    """Whether queries may read its `State`."""
 
     __slots__ = (
         "_changes",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from streamrt.dataframe import StreamingDataFrame, StreamingSeries
     from streamrt.kafka import ConnectionConfig, TopicConfig
     from streamrt.kafka.token import Offsets
+    from streamrt.operators import Retry
     from streamrt.process import (
         BroadcastContext,
         BroadcastProcessFunction,
@@ -47,6 +48,7 @@ _HOMES = {
     "Offsets": "streamrt.kafka.token",
     "ProcessFunction": "streamrt.process",
     "RestartPolicy": "streamrt.runtime.driver.restart",
+    "Retry": "streamrt.operators",
     "RocksDBOptions": "streamrt.state",
     "State": "streamrt.state",
     "StateAnswer": "streamrt.runtime.driver.stored_state",
@@ -78,6 +80,7 @@ __all__ = [
     "Offsets",
     "ProcessFunction",
     "RestartPolicy",
+    "Retry",
     "RocksDBOptions",
     "State",
     "StateAnswer",

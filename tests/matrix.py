@@ -6,6 +6,7 @@ right side, which joins and `concat` bring in, are older than those of the left 
 `group_by`.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -57,6 +58,12 @@ def count(value: dict[str, Any], state: State) -> dict[str, Any]:
     return {**value, "seen": seen}
 
 
+async def marked(value: dict[str, Any]) -> dict[str, Any]:
+    """Return to the event loop first, as a request does."""
+    await asyncio.sleep(0)
+    return {**value, "marked": True}
+
+
 def windowed(definition: Any, *, final: bool = False) -> StreamingDataFrame:
     """Aggregate so that what follows finds the columns that it needs."""
     aggregated = definition.agg(n=Count(), g=Last("g"))
@@ -85,6 +92,7 @@ def sunk(frame: StreamingDataFrame, sink: ListSink) -> StreamingDataFrame:
 NEAR = timedelta(seconds=30)
 OPERATORS: dict[str, Operator] = {
     "apply": lambda frame, around: frame.apply(lambda value: {**value, "applied": True}),
+    "async": lambda frame, around: frame.apply_async(marked, timeout=2 * NEAR, ordered=False),
     "filter": lambda frame, around: frame[frame["n"] >= 0],
     "branch": lambda frame, around: branched(frame, around.aside),
     "sink": lambda frame, around: sunk(frame, around.sink),

@@ -15,7 +15,7 @@ from streamrt.topology import Node, SourceOperator, Topology, WatermarkStrategy,
 from streamrt.topology.graph import topic_of
 from streamrt.windows.closing import Closing
 
-__all__ = ["Clock", "WindowClock", "watermark_of"]
+__all__ = ["Clock", "WindowClock", "lag_ms", "watermark_of"]
 
 _WINDOW_CLOCKS = (
     "key (one clock per key)",
@@ -32,14 +32,16 @@ class WindowClock:
     """The choice of the clock of a window.
 
     Attributes:
-        clock: the clock; None for the watermark strategy of the topics, or else "key".
+        clock: the clock; None for the watermark strategy of the topics, or else the default.
         idle_timeout_ms: for "watermark": replaces that of the strategy.
         when_all_idle: for "watermark": replaces that of the strategy.
+        default: the clock if there is no other choice.
     """
 
     clock: Clock | None
     idle_timeout_ms: int | timedelta | None
     when_all_idle: WhenAllIdle | None
+    default: Literal["key", "watermark"] = "key"
 
     def closing(self, branch: Branch) -> Closing:
         """Return the clock of a window in a frame.
@@ -50,7 +52,7 @@ class WindowClock:
         """
         clock, parameter = self.clock, "closing_strategy"
         if clock is None:
-            clock = "key" if _inherited(branch, parameter) is None else "watermark"
+            clock = self.default if _inherited(branch, parameter) is None else "watermark"
         found = watermark_of(branch, parameter, clock, _WINDOW_CLOCKS, self.idle_timeout_ms, self.when_all_idle)
         return Closing("watermark" if isinstance(clock, WatermarkStrategy) else clock, found)
 
@@ -103,6 +105,13 @@ def watermark_of(
         milliseconds("idle_timeout_ms=...", idle_timeout_ms, least=1)
         strategy = strategy.with_idleness(idle_timeout_ms)
     return strategy if when_all_idle is None else replace(strategy, when_all_idle=when_all_idle)
+
+
+def lag_ms(watermark: WatermarkStrategy | None) -> int | None:
+    """Return how far the watermark of a partition is behind its stream time; None if a generator makes it."""
+    if watermark is None:
+        return 0
+    return watermark.out_of_orderness_ms if watermark.generator is None else None
 
 
 def _inherited(branch: Branch, parameter: str) -> WatermarkStrategy | None:

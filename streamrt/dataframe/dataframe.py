@@ -9,7 +9,17 @@ from typing_extensions import Self
 
 from streamrt.connectors import BaseSink
 from streamrt.context import current_provider
-from streamrt.dataframe import connecting, grouping, joining, output, processing, reducing, windowing
+from streamrt.dataframe import (
+    assigning,
+    asynchronous,
+    connecting,
+    grouping,
+    joining,
+    output,
+    processing,
+    reducing,
+    windowing,
+)
 from streamrt.dataframe.branch import Branch
 from streamrt.dataframe.series import StreamingSeries
 from streamrt.dataframe.trial import TrialContext, TrialStores, compose_all
@@ -47,11 +57,11 @@ class StreamingDataFrame:
     usually dicts, and `sdf["column"]` works on their items. Any other value that the topic's deserializer returns is
     allowed, too.
 
-    `apply`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`, `rebalance`,
-    `reduce`, `process`, `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame: assign it.
-    `update`, `to_topic`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...` change the frame in
-    place and return it. `sink` ends a branch. Two operations on the same frame make two branches; each branch works on its
-    own copy of the value.
+    `apply`, `apply_async`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`,
+    `rebalance`, `reduce`, `process`, `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame:
+    assign it. `update`, `to_topic`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...` change the
+    frame in place and return it. `sink` ends a branch. Two operations on the same frame make two branches; each branch works
+    on its own copy of the value.
 
     Example:
         ```python
@@ -406,6 +416,7 @@ class StreamingDataFrame:
         store = self._store() if store_type is None else StoreSpec(self._branch.store_name, store_type)
         self._branch.builder.register_store(self._branch.sources, store)
 
+    apply_async = asynchronous.apply_async
     group_by = grouping.group_by
     rebalance = grouping.rebalance
     process = processing.process
@@ -420,6 +431,8 @@ class StreamingDataFrame:
     tumbling_count_window = windowing.tumbling_count_window
     hopping_count_window = windowing.hopping_count_window
     sliding_count_window = windowing.sliding_count_window
+    window = assigning.window
+    global_window = assigning.global_window
 
     # -- Other dataframes, and data outside Kafka: see `streamrt.dataframe.joining` ----------------------------------
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
-from streamrt.dataframe.clocks import watermark_of
+from streamrt.dataframe.clocks import lag_ms, watermark_of
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_name
@@ -105,15 +105,8 @@ def run_with(
     delay = milliseconds("process(grace_ms=...)", grace_ms) + 1
     plain = branch.store(store, ProcessTransaction)
     due_after = None if watermark is None else delay
-    spec = ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, due_after, _lag_ms(watermark))
+    spec = ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, due_after, lag_ms(watermark))
     return function, spec, watermark, delay, tuple(topic.name for topic in branch.topics)
-
-
-def _lag_ms(watermark: WatermarkStrategy | None) -> int | None:
-    """Return how far the watermark of a partition is behind its stream time; None if a generator makes it."""
-    if watermark is None:
-        return 0
-    return watermark.out_of_orderness_ms if watermark.generator is None else None
 
 
 def check_function(method: str, wanted: type[TimedFunction], function: Any) -> None:

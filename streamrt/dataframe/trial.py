@@ -4,7 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streamrt.common.event_loop import EventLoopThread
 from streamrt.connectors import BaseSink
+from streamrt.context import current_provider
 from streamrt.operators.metadata import checked_headers, checked_timestamp
 from streamrt.records import Headers, MessageContext, MessageTimestamp, Tick, TimestampType
 from streamrt.serializers import MessageField
@@ -13,7 +15,7 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import state_of
 from streamrt.topics import Topic
-from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, Topology, compose_stream
+from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess, Topology, compose_stream
 
 
 class TrialStores:
@@ -124,6 +126,25 @@ class TrialContext:
 
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """Do nothing: no time passes in a test of a dataframe."""
+
+    def asynchronous(self, node: Node, calls: AsyncCalls) -> RecordHandler:
+        """Return a function that waits for the result of each call."""
+
+        def call(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:
+            record = value, key, timestamp, headers
+
+            async def perform() -> Any:
+                current_provider.set(self)
+                return await calls.start(*record)
+
+            loop = EventLoopThread.acquire()
+            try:
+                result, error, late = loop.run(perform(), calls.timeout_s)
+            finally:
+                EventLoopThread.release()
+            calls.finish(result, error, late, *record)
+
+        return call
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Do nothing: a dataframe under test has no end."""

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from streamrt.dataframe.clocks import Clock, WindowClock
+from streamrt.dataframe.triggering import at_end, each_record, triggered, with_function, with_trigger
 from streamrt.errors import ArgumentValueError, InvalidOperationError, UnfinishedWindowError, argument_error
 from streamrt.topology import WhenAllIdle
 from streamrt.windows import (
@@ -29,9 +30,21 @@ from streamrt.windows import (
 )
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import TimeWindowOperator, WindowOperator
+from streamrt.windows.dynamic_session import DynamicSessionWindow
+from streamrt.windows.evictors import Evictor
+from streamrt.windows.functions import WindowFunction
 from streamrt.windows.session import SessionWindow
+from streamrt.windows.triggered import TriggeredWindow
+from streamrt.windows.triggers import Trigger
 
-__all__ = ["CountWindow", "CountWindowDefinition", "TimeWindow", "TimeWindowDefinition"]
+__all__ = [
+    "AssignedWindow",
+    "AssignedWindowDefinition",
+    "CountWindow",
+    "CountWindowDefinition",
+    "TimeWindow",
+    "TimeWindowDefinition",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
@@ -84,7 +97,9 @@ class _Definition(abc.ABC, Generic[F, W]):
     skipped, except by `reduce` and `collect`.
     """
 
-    def __init__(self, add: AddWindow[F], store: str, template: WindowOperator, name: str | None) -> None:
+    def __init__(
+        self, add: AddWindow[F], store: str, template: WindowOperator | TriggeredWindow, name: str | None
+    ) -> None:
         if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
             raise argument_error(
                 f"a window cannot be called {name!r}: name=... becomes part of the name of its store, so it must "
@@ -197,9 +212,31 @@ class TimeWindowDefinition(_Definition[F, "TimeWindow[F]"], Generic[F]):
     Values of None are skipped, except by `reduce` and `collect`.
     """
 
+    def process(self, function: WindowFunction) -> AssignedWindow[F]:
+        """Call a function with all records of a window when it is emitted.
+
+        Args:
+            function: an object of a class derived from `ProcessWindowFunction`, or a function of key, context and
+                elements. Each result goes on with the key of the records and the start of the window.
+
+        Raises:
+            ConfigurationError: if it is none of both, or this kind of window does not go with it.
+
+        Example:
+            ```python
+            def spread(key, ctx, elements):
+                yield max(elements) - min(elements)
+
+
+            sdf.tumbling_window(60_000).process(spread).final()
+            ```
+        """
+        template = triggered(cast("TimeWindowOperator", self._template), None)
+        return AssignedWindow(self._add_window, f"{self._store}_process", with_function(template, function))
+
     def _window(self, aggregation: Aggregation, suffix: str | None) -> TimeWindow[F]:
         template = cast("TimeWindowOperator", self._template)
-        if isinstance(template, SessionWindow) and (names := aggregation.unmergeable()):
+        if isinstance(template, SessionWindow | DynamicSessionWindow) and (names := aggregation.unmergeable()):
             wanted = "reduce() needs a merger" if aggregation.single else f"{', '.join(names)} need a merge(a, b)"
             raise ArgumentValueError(
                 f"session_window(): a record may join two sessions, whose states are then merged: {wanted}, a function "
@@ -217,7 +254,25 @@ class CountWindowDefinition(_Definition[F, "CountWindow[F]"], Generic[F]):
 
     def _window(self, aggregation: Aggregation, suffix: str | None) -> CountWindow[F]:
         store = self._store if suffix is None else f"{self._store}_{suffix}"
-        return CountWindow(self._add_window, store, replace(self._template, aggregation=aggregation))
+        template = cast("WindowOperator", self._template)
+        return CountWindow(self._add_window, store, replace(template, aggregation=aggregation))
+
+
+class AssignedWindowDefinition(_Definition[F, "AssignedWindow[F]"], Generic[F]):
+    """Windows of an assigner, or by the wall clock. Next, say what to compute. Each method returns an `AssignedWindow`.
+
+    Values of None are skipped, except by `reduce` and `collect`.
+    """
+
+    def process(self, function: WindowFunction) -> AssignedWindow[F]:
+        """Call a function with all records of a window when it is emitted; as for `TimeWindowDefinition`."""
+        template = with_function(cast("TriggeredWindow", self._template), function)
+        return AssignedWindow(self._add_window, f"{self._store}_process", template)
+
+    def _window(self, aggregation: Aggregation, suffix: str | None) -> AssignedWindow[F]:
+        store = self._store if suffix is None else f"{self._store}_{suffix}"
+        template = cast("TriggeredWindow", self._template)
+        return AssignedWindow(self._add_window, store, replace(template, aggregation=aggregation))
 
 
 @_unfinished(_NOT_EMITTED)
@@ -300,6 +355,39 @@ class TimeWindow(Generic[F]):
         _refuse_collectors(self._operator)
         return self._add(False, closing_strategy, idle_timeout_ms, when_all_idle)
 
+    def process(self, function: WindowFunction) -> AssignedWindow[F]:
+        """Call a function with the aggregate of a window when it is emitted.
+
+        Args:
+            function: as for `TimeWindowDefinition.process`; it gets a list with the aggregate, which is a dict after `agg()`.
+
+        Raises:
+            ConfigurationError: as there.
+        """
+        template = triggered(self._operator, self._operator.aggregation)
+        return AssignedWindow(self._add_window, f"{self._store}_process", with_function(template, function))
+
+    def trigger(
+        self,
+        trigger: Trigger,
+        *,
+        evictor: Evictor | None = None,
+        closing_strategy: Clock | None = None,
+        idle_timeout_ms: int | timedelta | None = None,
+        when_all_idle: WhenAllIdle | None = None,
+    ) -> F:
+        """Emit windows when a trigger says so; see `AssignedWindow.trigger`."""
+        window: AssignedWindow[F] = AssignedWindow(
+            self._add_window, f"{self._store}_triggered", triggered(self._operator, self._operator.aggregation)
+        )
+        return window.trigger(
+            trigger,
+            evictor=evictor,
+            closing_strategy=closing_strategy,
+            idle_timeout_ms=idle_timeout_ms,
+            when_all_idle=when_all_idle,
+        )
+
     def _add(
         self,
         final: bool,
@@ -345,6 +433,127 @@ class CountWindow(Generic[F]):
         """
         _refuse_collectors(self._operator)
         return self._add_window(self._store, replace(self._operator, final=False))
+
+
+@_unfinished("say when it is emitted, by .trigger(), .final() or .current(), and continue with the returned frame")
+class AssignedWindow(Generic[F]):
+    """Windows with what they compute, which may be a window function. Next, say when to emit them."""
+
+    def __init__(self, add: AddWindow[F], store: str, operator: TriggeredWindow) -> None:
+        self._add_window = add
+        self._store = store
+        self._operator = operator
+
+    def process(self, function: WindowFunction) -> AssignedWindow[F]:
+        """Call a function with the aggregate of a window when it is emitted; see `TimeWindow.process`.
+
+        Raises:
+            ConfigurationError: as there, and if there is a function already.
+        """
+        if self._operator.function is not None:
+            raise ArgumentValueError("a window has one process() function: call the other one from it, or by apply()")
+        return AssignedWindow(self._add_window, f"{self._store}_process", with_function(self._operator, function))
+
+    def trigger(
+        self,
+        trigger: Trigger,
+        *,
+        evictor: Evictor | None = None,
+        closing_strategy: Clock | None = None,
+        idle_timeout_ms: int | timedelta | None = None,
+        when_all_idle: WhenAllIdle | None = None,
+    ) -> F:
+        """Emit windows when a trigger says so.
+
+        A window is deleted at its end plus the grace period. Until then, late records are added to it and given to the
+        trigger: `EventTimeTrigger` emits the window again with each of them.
+
+        Args:
+            trigger: the trigger.
+            evictor: chooses the elements that count when a window is emitted; needs `collect()` or `process()`.
+            closing_strategy: the clock of event time: "watermark", "partition" or a `WatermarkStrategy`; by default the
+                watermark strategy of the topic, or else "watermark". See `TimeWindow.final`.
+            idle_timeout_ms: see `TimeWindow.final`.
+            when_all_idle: see `TimeWindow.final`.
+
+        Returns:
+            A new frame.
+
+        Raises:
+            ConfigurationError: if the arguments do not fit together: a trigger without `on_merge` for sessions, an evictor
+                for an aggregation that keeps no elements.
+            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
+
+        Example:
+            ```python
+            sdf.tumbling_window(60_000, grace_ms=5_000).count().trigger(EventTimeTrigger())
+            ```
+        """
+        clock = WindowClock(closing_strategy, idle_timeout_ms, when_all_idle, default="watermark")
+        operator = with_trigger(self._operator, trigger, closing_strategy, evictor=evictor)
+        return self._add_window(self._store, operator, clock)
+
+    def final(
+        self,
+        closing_strategy: Clock | None = None,
+        idle_timeout_ms: int | timedelta | None = None,
+        when_all_idle: WhenAllIdle | None = None,
+    ) -> F:
+        """Emit each window once, when it closes: at its end plus the grace period.
+
+        Args:
+            closing_strategy: the clock that closes windows; see `trigger`.
+            idle_timeout_ms: see `TimeWindow.final`.
+            when_all_idle: see `TimeWindow.final`.
+
+        Returns:
+            A new frame.
+
+        Raises:
+            ConfigurationError: if the strategy or the timeout is not allowed, or the windows never end.
+            InvalidOperationError: if the dataframe already has the same window with the same aggregation.
+        """
+        return self._add(at_end(self._operator), "final", closing_strategy, idle_timeout_ms, when_all_idle)
+
+    def current(
+        self,
+        closing_strategy: Clock | None = None,
+        idle_timeout_ms: int | timedelta | None = None,
+        when_all_idle: WhenAllIdle | None = None,
+    ) -> F:
+        """Emit, for each record, all its windows. Not for windows that keep their elements.
+
+        Args:
+            closing_strategy: the clock that decides which records are late; see `final`.
+            idle_timeout_ms: see `final`.
+            when_all_idle: see `final`.
+
+        Returns:
+            A new frame.
+
+        Raises:
+            ConfigurationError: as for `final`, and if the windows keep their elements.
+            InvalidOperationError: as for `final`.
+        """
+        return self._add(each_record(self._operator), "current", closing_strategy, idle_timeout_ms, when_all_idle)
+
+    def _add(
+        self,
+        trigger: Trigger,
+        verb: str,
+        strategy: Clock | None,
+        idle_timeout_ms: int | timedelta | None,
+        when_all_idle: WhenAllIdle | None,
+    ) -> F:
+        clock = WindowClock(strategy, idle_timeout_ms, when_all_idle, default="watermark")
+        if not self._operator.by_event_time:
+            if strategy not in (None, "watermark") or idle_timeout_ms is not None or when_all_idle is not None:
+                raise ArgumentValueError(
+                    f"{verb}(): closing_strategy, idle_timeout_ms and when_all_idle have no effect on windows that end by "
+                    "the wall clock; leave them out"
+                )
+            clock = WindowClock("partition", None, None)
+        return self._add_window(self._store, with_trigger(self._operator, trigger, strategy, verb=verb), clock)
 
 
 def _refuse_collectors(operator: WindowOperator) -> None:

@@ -6,11 +6,16 @@ import logging
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, overload
 
 from streamrt.dataframe.branch import Frame
 from streamrt.dataframe.clocks import WindowClock
-from streamrt.dataframe.window_definitions import CountWindowDefinition, TimeWindowDefinition
+from streamrt.dataframe.triggering import pane_store, template_of
+from streamrt.dataframe.window_definitions import (
+    AssignedWindowDefinition,
+    CountWindowDefinition,
+    TimeWindowDefinition,
+)
 from streamrt.errors import ArgumentValueError, argument_error
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_callable
@@ -18,12 +23,21 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import caller
 from streamrt.windows.aggregation import Aggregation
+from streamrt.windows.assigners import (
+    ProcessingTimeSessions,
+    SlidingProcessingTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+    WindowTime,
+)
 from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.count import CountWindowOperator
+from streamrt.windows.dynamic_session import DynamicSessionWindow, GapOf
 from streamrt.windows.fixed import FixedWindow, Trigger
 from streamrt.windows.late import OnLate
 from streamrt.windows.session import SessionWindow
 from streamrt.windows.sliding import SlidingWindow
+from streamrt.windows.triggered import TriggeredWindow
 
 logger = logging.getLogger("streamrt")
 
@@ -36,6 +50,7 @@ _NO_AGGREGATION = Aggregation((), (), single=False)
 F = TypeVar("F", bound=Frame)
 
 
+@overload
 def tumbling_window(
     self: F,
     duration_ms: int | timedelta,
@@ -44,7 +59,39 @@ def tumbling_window(
     on_late: OnLate | None = None,
     before_update: Trigger | None = None,
     after_update: Trigger | None = None,
-) -> TimeWindowDefinition[F]:
+    *,
+    offset_ms: int | timedelta = 0,
+    time: Literal["event"] = "event",
+) -> TimeWindowDefinition[F]: ...
+
+
+@overload
+def tumbling_window(
+    self: F,
+    duration_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: Literal["processing"],
+) -> AssignedWindowDefinition[F]: ...
+
+
+def tumbling_window(
+    self: F,
+    duration_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: WindowTime = "event",
+) -> TimeWindowDefinition[F] | AssignedWindowDefinition[F]:
     """Aggregate records in consecutive event-time windows of equal length.
 
     A window is [start, start + duration), and starts at a multiple of the duration since 1970. Each key has
@@ -62,6 +109,11 @@ def tumbling_window(
             headers. A true result emits the window as it is and empties it; the record is not counted in it. With
             `current()`, nothing is emitted in this case.
         after_update: called in the same way, with the aggregate after the record was counted.
+        offset_ms: distance of the starts of windows from multiples of the duration, in milliseconds or as a timedelta, such
+            as `timedelta(hours=-8)` for days that begin at 16:00 UTC. The window that begins before 1970 begins there.
+        time: the clock: "event" for the event time of records, "processing" for the wall clock. With the wall clock, records
+            are in the window of the moment at which they are processed, no record is late, and `grace_ms`, `on_late`,
+            `before_update` and `after_update` are refused.
 
     Returns:
         The definition of a window: next, say what to compute, such as `.sum()`, and when to emit it, such as
@@ -77,8 +129,46 @@ def tumbling_window(
         ```
     """
     duration = _length("tumbling_window", "duration_ms", duration_ms)
-    template = _fixed("tumbling_window", duration, duration, grace_ms, on_late, before_update, after_update)
-    return TimeWindowDefinition(partial(_add_window, self), f"tumbling_window_{duration}", template, name)
+    offset = _offset("tumbling_window", offset_ms, duration)
+    if _by_wall_clock("tumbling_window", time, grace_ms, on_late, before_update, after_update):
+        assigner = TumblingProcessingTimeWindows(duration, offset)
+        return _on_wall_clock(self, f"tumbling_window_{duration}{_suffix(offset)}", assigner, name)
+    template = _fixed("tumbling_window", duration, duration, offset, grace_ms, on_late, before_update, after_update)
+    return TimeWindowDefinition(
+        partial(add_window, self), f"tumbling_window_{duration}{_suffix(offset)}", template, name
+    )
+
+
+@overload
+def hopping_window(
+    self: F,
+    duration_ms: int | timedelta,
+    step_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: Literal["event"] = "event",
+) -> TimeWindowDefinition[F]: ...
+
+
+@overload
+def hopping_window(
+    self: F,
+    duration_ms: int | timedelta,
+    step_ms: int | timedelta,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    before_update: Trigger | None = None,
+    after_update: Trigger | None = None,
+    *,
+    offset_ms: int | timedelta = 0,
+    time: Literal["processing"],
+) -> AssignedWindowDefinition[F]: ...
 
 
 def hopping_window(
@@ -90,7 +180,10 @@ def hopping_window(
     on_late: OnLate | None = None,
     before_update: Trigger | None = None,
     after_update: Trigger | None = None,
-) -> TimeWindowDefinition[F]:
+    *,
+    offset_ms: int | timedelta = 0,
+    time: WindowTime = "event",
+) -> TimeWindowDefinition[F] | AssignedWindowDefinition[F]:
     """Aggregate records in overlapping event-time windows of equal length.
 
     A window is [start, start + duration), and starts at a multiple of the step since 1970. A record is in several
@@ -104,6 +197,8 @@ def hopping_window(
         on_late: called once for each window that a record missed.
         before_update: called for each window that a record is in.
         after_update: called for each window that a record is in.
+        offset_ms: distance of the starts of windows from multiples of the step; see `tumbling_window`.
+        time: the clock; see `tumbling_window`.
 
     Returns:
         The definition of a window, as from `tumbling_window`.
@@ -124,8 +219,13 @@ def hopping_window(
             f"hopping_window(step_ms={step}): step_ms must be less than the duration of {duration} ms; use "
             "tumbling_window() for windows that do not overlap"
         )
-    template = _fixed("hopping_window", duration, step, grace_ms, on_late, before_update, after_update)
-    return TimeWindowDefinition(partial(_add_window, self), f"hopping_window_{duration}_{step}", template, name)
+    offset = _offset("hopping_window", offset_ms, step)
+    if _by_wall_clock("hopping_window", time, grace_ms, on_late, before_update, after_update):
+        assigner = SlidingProcessingTimeWindows(duration, step, offset)
+        return _on_wall_clock(self, f"hopping_window_{duration}_{step}{_suffix(offset)}", assigner, name)
+    template = _fixed("hopping_window", duration, step, offset, grace_ms, on_late, before_update, after_update)
+    store = f"hopping_window_{duration}_{step}{_suffix(offset)}"
+    return TimeWindowDefinition(partial(add_window, self), store, template, name)
 
 
 def sliding_window(
@@ -163,16 +263,42 @@ def sliding_window(
         **_times("sliding_window", grace_ms, on_late),
         duration_ms=duration,
     )
-    return TimeWindowDefinition(partial(_add_window, self), f"sliding_window_{duration}", template, name)
+    return TimeWindowDefinition(partial(add_window, self), f"sliding_window_{duration}", template, name)
+
+
+@overload
+def session_window(
+    self: F,
+    inactivity_gap_ms: int | timedelta | GapOf,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    *,
+    time: Literal["event"] = "event",
+) -> TimeWindowDefinition[F]: ...
+
+
+@overload
+def session_window(
+    self: F,
+    inactivity_gap_ms: int | timedelta | GapOf,
+    grace_ms: int | timedelta = 0,
+    name: str | None = None,
+    on_late: OnLate | None = None,
+    *,
+    time: Literal["processing"],
+) -> AssignedWindowDefinition[F]: ...
 
 
 def session_window(
     self: F,
-    inactivity_gap_ms: int | timedelta,
+    inactivity_gap_ms: int | timedelta | GapOf,
     grace_ms: int | timedelta = 0,
     name: str | None = None,
     on_late: OnLate | None = None,
-) -> TimeWindowDefinition[F]:
+    *,
+    time: WindowTime = "event",
+) -> TimeWindowDefinition[F] | AssignedWindowDefinition[F]:
     """Aggregate records in sessions: a session ends after a gap without records.
 
     Records of a key are in one session if they are at most the gap apart, or if records between them connect them.
@@ -180,10 +306,12 @@ def session_window(
     states.
 
     Args:
-        inactivity_gap_ms: maximum distance between records of a session, in milliseconds or as a timedelta.
+        inactivity_gap_ms: maximum distance between records of a session, in milliseconds or as a timedelta. Or a function
+            of a record's value that returns the gap after this record.
         grace_ms: time during which sessions stay open for late records, in the same form.
         name: as for `tumbling_window`.
         on_late: called for each record that is too late for a session.
+        time: the clock; see `tumbling_window`. By the wall clock, a session ends the gap after its last record.
 
     Returns:
         The definition of a window, as from `tumbling_window`.
@@ -197,12 +325,16 @@ def session_window(
         visits = clicks.session_window(timedelta(minutes=30)).agg(clicks=Count(), pages=Collect("page")).final()
         ```
     """
+    if _by_wall_clock("session_window", time, grace_ms, on_late):
+        gap_of_all = "dynamic" if callable(inactivity_gap_ms) else milliseconds("inactivity_gap_ms", inactivity_gap_ms)
+        return _on_wall_clock(self, f"session_window_{gap_of_all}", ProcessingTimeSessions(inactivity_gap_ms), name)
+    times = _times("session_window", grace_ms, on_late)
+    if callable(inactivity_gap_ms):
+        dynamic = DynamicSessionWindow(**times, gap=inactivity_gap_ms)
+        return TimeWindowDefinition(partial(add_window, self), "session_window_dynamic", dynamic, name)
     gap = _length("session_window", "inactivity_gap_ms", inactivity_gap_ms)
-    template = SessionWindow(
-        **_times("session_window", grace_ms, on_late),
-        gap_ms=gap,
-    )
-    return TimeWindowDefinition(partial(_add_window, self), f"session_window_{gap}", template, name)
+    template = SessionWindow(**times, gap_ms=gap)
+    return TimeWindowDefinition(partial(add_window, self), f"session_window_{gap}", template, name)
 
 
 def tumbling_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -226,7 +358,7 @@ def tumbling_count_window(self: F, count: int, name: str | None = None) -> Count
         ```
     """
     size = _count("tumbling_count_window(count=...)", count, 2)
-    return CountWindowDefinition(partial(_add_window, self), "tumbling_count_window", _counted(size, size), name)
+    return CountWindowDefinition(partial(add_window, self), "tumbling_count_window", _counted(size, size), name)
 
 
 def hopping_count_window(self: F, count: int, step: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -255,7 +387,7 @@ def hopping_count_window(self: F, count: int, step: int, name: str | None = None
             f"hopping_count_window(step={every}): step must be at most the count of {size}, or some records would "
             "be in no window"
         )
-    return CountWindowDefinition(partial(_add_window, self), "hopping_count_window", _counted(size, every), name)
+    return CountWindowDefinition(partial(add_window, self), "hopping_count_window", _counted(size, every), name)
 
 
 def sliding_count_window(self: F, count: int, name: str | None = None) -> CountWindowDefinition[F]:
@@ -277,10 +409,10 @@ def sliding_count_window(self: F, count: int, name: str | None = None) -> CountW
         ```
     """
     size = _count("sliding_count_window(count=...)", count, 2)
-    return CountWindowDefinition(partial(_add_window, self), "sliding_count_window", _counted(size, 1), name)
+    return CountWindowDefinition(partial(add_window, self), "sliding_count_window", _counted(size, 1), name)
 
 
-def _add_window(frame: F, store: str, operator: WindowOperator, clock: WindowClock | None = None) -> F:
+def add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow, clock: WindowClock | None = None) -> F:
     """Add a window.
 
     Raises:
@@ -288,16 +420,56 @@ def _add_window(frame: F, store: str, operator: WindowOperator, clock: WindowClo
         InvalidOperationError: if the dataframe already has a window with the same store, or cannot have the clock.
     """
     branch = frame._branch
-    if clock is not None and isinstance(operator, TimeWindowOperator):
+    if clock is not None and isinstance(operator, TimeWindowOperator | TriggeredWindow):
         operator = replace(operator, closing=clock.closing(branch))
     store = branch.own_store(store, "a window", "tumbling_window(..., name='...')")
+    if isinstance(operator, TriggeredWindow):
+        return frame._with(branch.add(replace(operator, store=pane_store(branch, store, operator.closing))))
     return frame._with(branch.add(replace(operator, store=branch.store(store, TimedTransaction))))
+
+
+def _by_wall_clock(
+    method: str,
+    time: str,
+    grace_ms: int | timedelta,
+    on_late: Any,
+    before_update: Any = None,
+    after_update: Any = None,
+) -> bool:
+    """Return whether windows are by the wall clock; refuse what has no effect on these."""
+    if time not in get_args(WindowTime):
+        raise argument_error(
+            f"{method}(time={time!r}): it must be 'event' (the event time of records) or 'processing' (the wall clock)",
+            of_type=isinstance(time, str),
+        )
+    if time == "event":
+        return False
+    arguments = {
+        "grace_ms": grace_ms,
+        "on_late": on_late,
+        "before_update": before_update,
+        "after_update": after_update,
+    }
+    for name, given in arguments.items():
+        if given:
+            raise ArgumentValueError(
+                f"{method}({name}=...) has no effect with time='processing': no record is late by the wall clock, and a "
+                "trigger() says when such windows are emitted early"
+            )
+    return True
+
+
+def _on_wall_clock(frame: F, store: str, assigner: WindowAssigner, name: str | None) -> AssignedWindowDefinition[F]:
+    """Return the definition of a window by the wall clock."""
+    template = template_of(assigner, method=type(assigner).__name__)
+    return AssignedWindowDefinition(partial(add_window, frame), f"{store}_processing", template, name)
 
 
 def _fixed(
     method: str,
     duration: int,
     step: int,
+    offset: int,
     grace_ms: int | timedelta,
     on_late: OnLate | None,
     before_update: Trigger | None,
@@ -310,9 +482,26 @@ def _fixed(
         **_times(method, grace_ms, on_late),
         duration_ms=duration,
         step_ms=step,
+        offset_ms=offset,
         before_update=before_update,
         after_update=after_update,
     )
+
+
+def _offset(method: str, given: int | timedelta, step: int) -> int:
+    """Return the offset of windows in milliseconds."""
+    offset = milliseconds(f"{method}(offset_ms=...)", given, least=None)
+    if abs(offset) >= step:
+        raise ArgumentValueError(
+            f"{method}(offset_ms={offset}): the offset must be less than the distance of {step} ms between the starts of two "
+            "windows, in both directions"
+        )
+    return offset
+
+
+def _suffix(offset: int) -> str:
+    """Return what the name of a store says of the offset of its windows."""
+    return f"_offset_{offset}" if offset else ""
 
 
 def _counted(count: int, step: int) -> CountWindowOperator:

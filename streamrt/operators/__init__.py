@@ -1,6 +1,7 @@
 """Operators: frozen descriptions of the operations of dataframes."""
 
 from streamrt.operators.apply import Apply
+from streamrt.operators.apply_async import ApplyAsync
 from streamrt.operators.broadcast import Broadcast
 from streamrt.operators.columns import Assign, Drop, Fill, Project, Where
 from streamrt.operators.concat import Concat
@@ -9,6 +10,7 @@ from streamrt.operators.group_by import ColumnKey, Rekey, Repartition
 from streamrt.operators.metadata import SetHeaders, SetTimestamp
 from streamrt.operators.partitioning import PassOn, Rebalance
 from streamrt.operators.reduce import Reduce
+from streamrt.operators.retry import Retry
 from streamrt.operators.show import Print, PrintTable
 from streamrt.operators.sink import SinkOperator
 from streamrt.operators.to_topic import ToTopic
@@ -16,6 +18,7 @@ from streamrt.operators.update import Update
 
 __all__ = [
     "Apply",
+    "ApplyAsync",
     "Assign",
     "Broadcast",
     "ColumnKey",
@@ -31,6 +34,7 @@ __all__ = [
     "Reduce",
     "Rekey",
     "Repartition",
+    "Retry",
     "SetHeaders",
     "SetTimestamp",
     "SinkOperator",

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, ClassVar, Final, cast
 
-from streamrt.process.context import BEFORE_ALL, Call, Context, TaskContext, TimeDomain, TimerContext
-from streamrt.process.endings import Endings
+from streamrt.operators.endings import Endings
+from streamrt.process.context import Call, Context, TaskContext, TimeDomain, TimerContext
 from streamrt.process.function import TimedFunction
 from streamrt.records import Headers, Tick
-from streamrt.state.layout import LATEST_EXPIRY
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.timers import NEVER, Timers
@@ -138,7 +137,6 @@ class Execution:
         """
         call, running, child, function = self._call, self._running, self._child, getattr(self._function, method)
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
-        lag = 0 if self._strategy is None else self._strategy.out_of_orderness_ms
 
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if not self._opened:
@@ -169,9 +167,7 @@ class Execution:
                 if has_timers and transaction.event_timers.due_from <= time - delay:
                     self._fire_due(transaction)
             elif timestamp > transaction.moves_from:
-                mark, others = timestamp - lag, transaction.others
-                transaction.event_time = time = mark if mark < others else others
-                transaction.moves_from = time + lag if time < others else LATEST_EXPIRY
+                time = transaction.move(timestamp)
                 if has_timers and transaction.event_timers.due_from <= time - delay:
                     self._fire_due(transaction)
 
@@ -187,11 +183,8 @@ class Execution:
             mark = marks(value, timestamp)
             process(value, key, timestamp, headers)
             transaction = self._running()
-            if mark > (BEFORE_ALL if transaction.marked is None else transaction.marked):
-                transaction.marked = mark
-                transaction.event_time = max(transaction.event_time, min(mark, transaction.others))
-                if self._call.has_timers:
-                    self._fire_due(transaction)
+            if transaction.note_mark(mark) and self._call.has_timers:
+                self._fire_due(transaction)
 
         return generate
 
@@ -204,24 +197,12 @@ class Execution:
             self._end(transaction)
             return
         if not self._by_partition:
-            self._hear(transaction, moment)
+            transaction.hear(moment.others.get(self._store), moment.watermarks.get(self._store))
         if self._call.has_timers:
             bound = transaction.event_time - self._delay
             self._interrupted = False
             if self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
                 self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
-
-    def _hear(self, transaction: ProcessTransaction, moment: Tick) -> None:
-        """Move event time to what a tick reports."""
-        others = moment.others.get(self._store)
-        if others is not None:
-            transaction.others = others
-            own = transaction.own_watermark
-            if own is not None:
-                transaction.event_time = max(transaction.event_time, min(own, others))
-        time = transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, BEFORE_ALL))
-        if transaction.lag_ms is not None:
-            transaction.moves_from = time + transaction.lag_ms if time < transaction.others else LATEST_EXPIRY
 
     def _fire_due(self, transaction: ProcessTransaction) -> None:
         """Fire the timers of event time that a record has made due."""

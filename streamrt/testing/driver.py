@@ -268,13 +268,50 @@ class TopologyTestDriver:
                 `ProducerError`, `SinkError` and `StateError`.
             SinkBackpressureError: if a sink pauses the partition; the record is then not accepted.
         """
-        name = topic if isinstance(topic, str) else topic.name
-        if name not in self._topology.sources:
-            known = ", ".join(self._topology.sources)
-            raise ArgumentValueError(f"no dataframe reads topic {name!r}; the application reads {known}")
-        input_partition = TopicPartition(name, partition)
+        input_partition = self._input(topic, partition)
         when = self._now if timestamp is None else timestamp
         self._process_all([(input_partition, WrittenRecord(value, key, when, headers))])
+        self._tick()
+
+    def pipe_all(
+        self,
+        topic: Topic | str,
+        values: Iterable[Any],
+        *,
+        key: Any = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        partition: int = 0,
+    ) -> None:
+        """Send several records through the application at once: in one micro-batch, or as the result of one poll.
+
+        Asynchronous calls are in flight for several of them at the same time. `pipe` waits for the calls of each record.
+
+        Args:
+            topic: an input topic.
+            values: the values, in the order of their offsets.
+            key: the key of all, serialized by the topic's key serializer.
+            timestamp: milliseconds since the Unix epoch; the wall clock by default.
+            headers: the headers of all.
+            partition: partition of the records.
+
+        Raises:
+            ProcessingError: as for `pipe`.
+
+        Example:
+            ```python
+            driver.pipe_all(orders, [{"id": 1}, {"id": 2}, {"id": 3}], key="ann")
+            ```
+        """
+        known = self._topic(topic)
+        to_value = known.value_serializer.bind(known.name, MessageField.VALUE)
+        raw_key = None if key is None else known.key_serializer.bind(known.name, MessageField.KEY)(key, headers)
+        when = self._now if timestamp is None else timestamp
+        data = (None if value is None else to_value(value, headers) for value in values)
+        records = [WrittenRecord(each, raw_key, when, headers) for each in data]
+        if records:
+            self._process(self._input(known, partition), *records)
+            self._process_all(self._repartition())
         self._tick()
 
     def read(self, topic: Topic | str) -> list[TestRecord]:
@@ -471,6 +508,14 @@ class TopologyTestDriver:
         partitioner = partitioner_of(self._topology, grouped[0])
         return partition_of_key(self._topic(grouped[0]), partitioner, key, self._partitions[grouped[0]])
 
+    def _input(self, topic: Topic | str, partition: int) -> TopicPartition:
+        """Return a partition of an input topic."""
+        name = topic if isinstance(topic, str) else topic.name
+        if name not in self._topology.sources:
+            known = ", ".join(self._topology.sources)
+            raise ArgumentValueError(f"no dataframe reads topic {name!r}; the application reads {known}")
+        return TopicPartition(name, partition)
+
     def _process_all(self, records: Iterable[tuple[TopicPartition, WrittenRecord]]) -> None:
         waiting = deque(records)
         while waiting:
@@ -505,19 +550,20 @@ class TopologyTestDriver:
             final=self._event_time.end.due,
         )
 
-    def _process(self, partition: TopicPartition, record: WrittenRecord) -> None:
+    def _process(self, partition: TopicPartition, *records: WrittenRecord) -> None:
         offset = self._offsets.get(partition, 0)
+        end = offset + len(records)
         chunk = Chunk(
             topic=partition.topic,
             partition=partition.partition,
-            offsets=[offset],
-            keys=[record.key],
-            values=[record.value],
-            timestamps=[record.timestamp],
-            timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME],
-            headers=[record.headers] if record.headers else None,
+            offsets=list(range(offset, end)),
+            keys=[record.key for record in records],
+            values=[record.value for record in records],
+            timestamps=[record.timestamp for record in records],
+            timestamp_types=[TimestampType.TIMESTAMP_CREATE_TIME] * len(records),
+            headers=[record.headers for record in records] if any(record.headers for record in records) else None,
         )
-        self._offsets[partition] = offset + 1
+        self._offsets[partition] = end
         try:
             self._feeding.process(chunk, self._context())
         except SinkBackpressureError:

@@ -92,12 +92,17 @@ class MicroBatches:
 
     def process(self, chunk: Chunk, context: BatchContext) -> None:
         """Process records of one partition."""
+        partition, end = TopicPartition(chunk.topic, chunk.partition), chunk.offsets[-1] + 1
         while True:
             report = self._tasks.run([chunk], context)
             _refuse_stalled(report)
             self._finish(report, context)
-            if not report.stalled:
+            done = report.ranges.get(partition)
+            if not report.stalled and (done is None or done.end >= end):
                 break
+            # The end of a time slice may divide several records.
+            positions = {**context.positions, **{each: part.end for each, part in report.ranges.items()}}
+            context = replace(context, positions=positions)
 
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""

@@ -5,6 +5,7 @@ from streamrt.topology.builder import TopologyBuilder, caller
 from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
 from streamrt.topology.node import (
+    AsyncCalls,
     ExchangeOperator,
     MergeOperator,
     Node,
@@ -21,6 +22,7 @@ from streamrt.topology.node import (
 from streamrt.topology.task_id import TaskId
 
 __all__ = [
+    "AsyncCalls",
     "ExchangeOperator",
     "MergeOperator",
     "Node",

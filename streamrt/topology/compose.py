@@ -9,6 +9,7 @@ from streamrt.common.copies import copier
 from streamrt.records import Headers, Tick
 from streamrt.topology.graph import Topology
 from streamrt.topology.node import (
+    AsyncCalls,
     MergeOperator,
     Node,
     PartitionSender,
@@ -92,6 +93,7 @@ class _NodeContext:
         self.side_output: Callable[[str], RecordHandler | None] = sides.get
         self.sender: Callable[..., RecordHandler] = context.sender
         self.show: Callable[[int, Any], None] = context.show
+        self.asynchronous: Callable[[Node, AsyncCalls], RecordHandler] = context.asynchronous
         self.on_close: Callable[[Callable[[], None]], None] = context.on_close
         self.begin_portion: Callable[[], Callable[[], bool]] = context.begin_portion
 

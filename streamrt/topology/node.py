@@ -6,7 +6,7 @@ holds a client, a store or a thread.
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -28,6 +28,28 @@ PartitionSender = Callable[[Any, Any, int, Headers | None, int], None]
 
 StateAccess = Callable[[Any, int], "State"]
 """Function of key and timestamp (ms) of a record; returns the `State` of that key."""
+
+
+@dataclass(frozen=True)
+class AsyncCalls:
+    """How an operator makes asynchronous calls.
+
+    Attributes:
+        start: begins the call for a record; runs in the event loop.
+        finish: takes result, error, whether the time was over, and value, key, timestamp and headers of the record; runs
+            in the thread of the task, and passes results on.
+        timeout_s: maximum duration of a call in seconds.
+        capacity: maximum number of records whose results have not been passed on.
+        ordered: whether results keep the order of their records.
+        name: name of the function, for log lines.
+    """
+
+    start: Callable[[Any, Any, int, Headers | None], Awaitable[Any]]
+    finish: Callable[[Any, BaseException | None, bool, Any, Any, int, Headers | None], None]
+    timeout_s: float
+    capacity: int
+    ordered: bool
+    name: str
 
 
 class TaskContext(Protocol):
@@ -62,6 +84,12 @@ class TaskContext(Protocol):
         Call it after each step, if another one follows. It returns True when the time slice of the task is over, or the
         portion takes long. The task is then committed, and ticked without watermarks before its next record, repeatedly
         until no operator must stop. An operator that may stop returns True from `Operator.resumes`.
+        """
+
+    def asynchronous(self, node: "Node", calls: AsyncCalls) -> RecordHandler:
+        """Return the function that begins an asynchronous call for a record; the task passes on its result later.
+
+        All results are passed on before the task is committed, is ticked, or another task begins.
         """
 
     def on_close(self, callback: Callable[[], None]) -> None:

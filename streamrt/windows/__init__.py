@@ -1,4 +1,4 @@
-"""Windows: aggregates of a key's records, over intervals of event time or numbers of records."""
+"""Windows: aggregates of a key's records, over intervals of time or numbers of records."""
 
 from streamrt.windows.aggregators import (
     Aggregator,
@@ -15,19 +15,89 @@ from streamrt.windows.aggregators import (
     Reduce,
     Sum,
 )
+from streamrt.windows.assigners import (
+    EventTimeSessions,
+    GlobalWindows,
+    MergingWindowAssigner,
+    ProcessingTimeSessions,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+)
+from streamrt.windows.evictors import (
+    CountEvictor,
+    DeltaEvictor,
+    Evictor,
+    TimeEvictor,
+)
+from streamrt.windows.functions import (
+    ProcessWindowFunction,
+)
+from streamrt.windows.pane_contexts import (
+    EvictorContext,
+    MergeContext,
+    TriggerContext,
+    WindowContext,
+)
+from streamrt.windows.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerResult,
+)
+from streamrt.windows.window import (
+    Window,
+)
 
 __all__ = [
     "Aggregator",
     "Collect",
     "Collector",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
     "Count",
+    "CountEvictor",
+    "CountTrigger",
+    "DeltaEvictor",
+    "DeltaTrigger",
     "Earliest",
+    "EventTimeSessions",
+    "EventTimeTrigger",
+    "Evictor",
+    "EvictorContext",
     "First",
+    "GlobalWindows",
     "Last",
     "Latest",
     "Max",
     "Mean",
+    "MergeContext",
+    "MergingWindowAssigner",
     "Min",
+    "NeverTrigger",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessions",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
     "Reduce",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
     "Sum",
+    "TimeEvictor",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "Window",
+    "WindowAssigner",
+    "WindowContext",
 ]

@@ -3,11 +3,11 @@
 The head of a key is `[clock, windows]`: the highest event time among its records, and its open windows in the order of
 their starts, each `[start, state]`. Collected values are in the timeline, once for all windows of the key. If hopping
 windows can be emptied before they close, a window is `[start, state, mark, empty]`: it has the items whose arrival
-number is at least `mark`.
+number is at least `mark`. With an offset, the first window of all may begin before 1970; it is emitted as if it began at 0.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from streamrt.records import Headers
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key
+from streamrt.windows.fold import Packing
 from streamrt.windows.late import LateRecords
 from streamrt.windows.observing import observer
 
@@ -27,14 +28,22 @@ Output = tuple[int, dict[str, Any]]
 """Event time of an output, which is the start of its window, and the value."""
 
 
-def window_starts(timestamp: int, duration_ms: int, step_ms: int) -> range:
+def window_starts(timestamp: int, duration_ms: int, step_ms: int, offset_ms: int = 0) -> range:
     """Return the starts of the windows that contain a record, ascending and not below 0.
+
+    With an offset there is one window that begins less than a step before 0: without it, the first records would be in none.
 
     Example:
         >>> list(window_starts(12, 10, 5)), list(window_starts(3, 10, 5))
         ([5, 10], [0])
+        >>> list(window_starts(12, 10, 5, 1)), list(window_starts(0, 10, 5, 1))
+        ([6, 11], [-4])
     """
-    return range(max(0, (timestamp - duration_ms) // step_ms + 1) * step_ms, timestamp + 1, step_ms)
+    if not offset_ms:
+        return range(max(0, (timestamp - duration_ms) // step_ms + 1) * step_ms, timestamp + 1, step_ms)
+    shift = offset_ms % step_ms
+    first = max(-1, (timestamp - duration_ms - shift) // step_ms + 1)
+    return range(first * step_ms + shift, timestamp + 1, step_ms)
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class FixedWindow(TimeWindowOperator):
     Attributes:
         duration_ms: length of a window, in milliseconds.
         step_ms: distance between the starts of two windows, in milliseconds; equal to the duration for tumbling windows.
+        offset_ms: distance of the starts from multiples of the step, in milliseconds.
         before_update: called before a record is counted in a window; a true result emits and empties the window
             instead.
         after_update: called after a record was counted; a true result emits and empties the window.
@@ -51,6 +61,7 @@ class FixedWindow(TimeWindowOperator):
 
     duration_ms: int = 1
     step_ms: int = 1
+    offset_ms: int = 0
     before_update: Trigger | None = None
     after_update: Trigger | None = None
 
@@ -64,13 +75,15 @@ class FixedWindow(TimeWindowOperator):
 
     def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
         running = self.running(context)
+        if self.offset_ms % self.step_ms:
+            child = _from_1970(child)
         windows = _Windows(self, child, self.late_records(context))
         settle = self.settle(windows.close, running, node, context)
         no_key = log_no_key(self.store.name)
         plan, final = windows.plan, self.final
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
         observe, wrap = observer(self.closing.watermark, settle)
-        step, extract, output = plan.fold.step, plan.extract, plan.output
+        step, extract, output = plan.fold.step, plan.extract, windows.output
         duration, open_for = self.duration_ms, self.duration_ms + self.grace_ms
         # Most records only change the last window of their key.
         simple = windows.simple
@@ -152,6 +165,11 @@ class FixedWindow(TimeWindowOperator):
         )
 
 
+def _from_1970(child: RecordHandler) -> RecordHandler:
+    """Return a handler that takes records with a timestamp below 0 as if it was 0."""
+    return lambda value, key, timestamp, headers: child(value, key, max(timestamp, 0), headers)
+
+
 def _no_child(*_: Any) -> None:
     """Do nothing: nothing is emitted."""
 
@@ -169,6 +187,8 @@ class _Windows:
         self.simple = not (triggers or self.collects) and operator.step_ms == operator.duration_ms
         self._duration = operator.duration_ms
         self._step = operator.step_ms
+        self._offset = operator.offset_ms % operator.step_ms
+        self.output = self._output_from_1970 if self._offset else self.plan.output
         self._grace = operator.grace_ms
         self._open_for = operator.duration_ms + operator.grace_ms
         self._before = operator.before_update
@@ -199,7 +219,7 @@ class _Windows:
         windows = [] if head is None else head[1]
         fold, value_in = plan.fold, plan.input_of(value)
         changes: list[tuple[int, Any]] = []
-        last = timestamp - timestamp % duration
+        last = timestamp - (timestamp - self._offset) % duration
         if self.simple and last + self._open_for > clock and (not windows or windows[-1][0] < last):
             # The first record of a new window: the common case if windows have few records.
             changes.append((last, fold.step(fold.initial(transaction), value_in, timestamp, transaction)))
@@ -209,9 +229,9 @@ class _Windows:
         outputs: list[Output] = []
         counted = False
         # Compute everything before storing anything: an exception leaves the windows unchanged.
-        for start in window_starts(timestamp, duration, self._step):
+        for start in window_starts(timestamp, duration, self._step, self._offset):
             if start + self._open_for <= clock:
-                self._late(value, key, timestamp, clock - self._grace - timestamp, start, start + duration)
+                self._late(value, key, timestamp, clock - self._grace - timestamp, max(start, 0), start + duration)
                 continue
             window = _find(windows, start)
             state = fold.initial(transaction) if window is None else window[1]
@@ -219,7 +239,7 @@ class _Windows:
                 items = self._items(transaction, prefix, start, window)
                 if before(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
                     triggered.append(start)
-                    outputs.append((start, plan.output(start, start + duration, state, items, transaction)))
+                    outputs.append((start, self.output(start, start + duration, state, items, transaction)))
                     continue
             state = fold.step(state, value_in, timestamp, transaction)
             counted = True
@@ -227,7 +247,7 @@ class _Windows:
                 items = self._items(transaction, prefix, start, window, (timestamp, item))
                 if after(plan.aggregate(state, items, transaction), value, key, timestamp, headers):
                     triggered.append(start)
-                    outputs.append((start, plan.output(start, start + duration, state, items, transaction)))
+                    outputs.append((start, self.output(start, start + duration, state, items, transaction)))
                     continue
             changes.append((start, state))
         if not changes and not triggered:
@@ -263,7 +283,7 @@ class _Windows:
         del windows[: bisect_left(windows, [clock - self._open_for + 1])]
         self._keep(transaction, prefix, head)
         # Last, because users' functions may raise: all changes are stored by then.
-        output, duration = self.plan.output, self._duration
+        output, duration = self.output, self._duration
         return [(start, output(start, start + duration, state, (), transaction)) for start, state in changes]
 
     def close(self, transaction: TimedTransaction, prefix: bytes, head: Any, key: Any, clock: int) -> None:
@@ -280,10 +300,10 @@ class _Windows:
             del windows[0]
             if self.collects:
                 # Later items are also in later windows.
-                transaction.timelines.delete(prefix, start, start + self._step)
+                transaction.timelines.delete(prefix, max(start, 0), start + self._step)
             self._keep(transaction, prefix, head)
             if len(window) == 2 or not window[3]:
-                output = self.plan.output(start, start + self._duration, window[1], items, transaction)
+                output = self.output(start, start + self._duration, window[1], items, transaction)
                 self._child(output, key, start, None)
 
     def read(self, transaction: TimedTransaction, prefix: bytes, windows: list[list[Any]]) -> Iterator[dict[str, Any]]:
@@ -292,7 +312,12 @@ class _Windows:
             if len(window) == 2 or not window[3]:
                 start = window[0]
                 items = self._items(transaction, prefix, start, window)
-                yield self.plan.output(start, start + self._duration, window[1], items, transaction)
+                yield self.output(start, start + self._duration, window[1], items, transaction)
+
+    def _output_from_1970(
+        self, start: int, end: int, state: Any, items: Sequence[Any], packing: Packing
+    ) -> dict[str, Any]:
+        return self.plan.output(max(start, 0), end, state, items, packing)
 
     def _keep(self, transaction: TimedTransaction, prefix: bytes, head: Any) -> None:
         windows = head[1]
@@ -324,13 +349,13 @@ class _Windows:
         known = at < len(windows) and windows[at][0] == start
         if self._marked:
             # Other windows contain its items, too. Those that have arrived so far no longer count here.
-            items = transaction.timelines.items_with_arrival(prefix, start, start + self._duration)
+            items = transaction.timelines.items_with_arrival(prefix, max(start, 0), start + self._duration)
             mark = max((arrival for _, arrival, _ in items), default=-1) + 1
             windows[at : at + known] = [[start, self.plan.fold.initial(transaction), mark, True]]
         else:
             del windows[at : at + known]
             if self.collects:
-                transaction.timelines.delete(prefix, start, start + self._duration)
+                transaction.timelines.delete(prefix, max(start, 0), start + self._duration)
 
     def _items(
         self,
@@ -343,7 +368,7 @@ class _Windows:
         """Return the collected items of a window, with the item that the current record adds."""
         if not self.collects:
             return []
-        found = transaction.timelines.items_with_arrival(prefix, start, start + self._duration)
+        found = transaction.timelines.items_with_arrival(prefix, max(start, 0), start + self._duration)
         if self._marked and window is not None:
             found = [item for item in found if item[1] >= window[2]]
         items = [item for _, _, item in found]

@@ -127,6 +127,7 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "Offsets",
             "ProcessFunction",
             "RestartPolicy",
+            "Retry",
             "RocksDBOptions",
             "State",
             "StateAnswer",

@@ -78,6 +78,9 @@ class Joined:
     def side_output(self, tag: str) -> None:
         """Nobody reads it."""
 
+    def asynchronous(self, node: Node, calls: Any) -> RecordHandler:
+        raise AssertionError("joins call nothing")
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Nothing ends."""
 

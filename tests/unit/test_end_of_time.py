@@ -12,7 +12,7 @@ from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import ProcessingError, RunnerError, TransactionError
 from streamrt.joins import BaseField, BaseLookup, LookupBuffer
 from streamrt.kafka import TopicConfig
-from streamrt.process import endings
+from streamrt.operators import endings
 from streamrt.runtime.driver.end_of_time import EndOfTime
 from streamrt.runtime.tasks import collector
 from streamrt.testing import TopologyTestDriver, memory
@@ -213,7 +213,7 @@ def test_timers_of_timers_fire_as_long_as_they_end(monkeypatch: pytest.MonkeyPat
     endless = Timed()
     endless.again = 1 << 40
     _, driver = timed(endless)
-    with pytest.raises(ProcessingError, match=r"Timed.on_timer has registered a further timer 100 times .* key 'a'"):
+    with pytest.raises(ProcessingError, match=r"timers of Timed have registered a further timer 100 times .* key 'a'"):
         driver.end()
 
 

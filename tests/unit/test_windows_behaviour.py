@@ -70,6 +70,9 @@ class Task:
     def side_output(self, tag: str) -> None:
         """Nobody reads it."""
 
+    def asynchronous(self, node: Node, calls: Any) -> RecordHandler:
+        raise AssertionError("nothing is called")
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Nothing ends."""
 

@@ -257,7 +257,7 @@ class StoredState:
 
     def _kind(self, scope: str, spec: StoreSpec) -> tuple[StoreKind, WindowOperator | None]:
         if issubclass(spec.transaction, StoreTransaction):
-            return "state", None
+            return ("state" if spec.transaction.queryable else "other"), None
         for node in self._topology.nodes:
             operator = node.operator
             if not isinstance(operator, WindowOperator) or operator.store.name != spec.name:

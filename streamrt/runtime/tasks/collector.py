@@ -27,7 +27,7 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
-from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess
+from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess
 
 _PORTION_S = 1.0
 """Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""
@@ -67,6 +67,7 @@ class OutputCollector:
         states: functions that return the state of a key, by store name; those of the active task, set by `use`.
         transactions: the open transactions, by store name; those of the active task, set by `use`.
         ticks: the tick functions of operators, each with its node.
+        asynchronous: returns the function that begins asynchronous calls of an operator; set by the chain.
         closing: functions of operators that are called when the process has no more work for the application.
         sent: the highest event time sent into each exchange that watermarks pass, by topic; that of the active task.
         deadline: value of `clock` at which the time slice ends; set before records and ticks.
@@ -89,6 +90,7 @@ class OutputCollector:
         self.states: dict[str, StateAccess] = {}
         self.transactions: dict[str, Transaction] = {}
         self.ticks: list[tuple[Node, Callable[[Tick], None]]] = []
+        self.asynchronous: Callable[[Node, AsyncCalls], RecordHandler] = _refuse_calls
         self.closing: list[Callable[[], None]] = []
         self.sent: dict[str, int] = {}
         self._timed = spec.topology.timed_exchanges.keys()
@@ -287,6 +289,10 @@ def _fitting(item: Any, refusing: Serializer) -> str | None:
             continue
         return None if type(serializer) is type(refusing) else name
     return None
+
+
+def _refuse_calls(node: Node, calls: AsyncCalls) -> RecordHandler:
+    raise RuntimeError(f"{node} needs a chain for its calls")
 
 
 def _nothing(value: Any, key: Any, timestamp: int, headers: Headers | None) -> None:

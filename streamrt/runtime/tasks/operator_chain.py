@@ -35,7 +35,6 @@ from streamrt.operators.metadata import checked_timestamp
 from streamrt.records import (
     Headers,
     MessageContext,
-    MessageTimestamp,
     RawRecord,
     Record,
     Tick,
@@ -45,15 +44,17 @@ from streamrt.records import (
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.report import Failure
 from streamrt.runtime.spec import TaskSpec
+from streamrt.runtime.tasks.calls import CallsInFlight, Place
 from streamrt.runtime.tasks.collector import OutputCollector, OutputRefused
 from streamrt.runtime.tasks.failed_records import DeadLetterRefused, FailedRecords, RejectedRecords
 from streamrt.runtime.tasks.log_fields import operator_at_work
 from streamrt.runtime.tasks.moments import calls_of
+from streamrt.runtime.tasks.place import Input, RecordPlace, context_of
 from streamrt.runtime.tasks.sinks import TaskSinks
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import RecordId, Watchdog, is_own
-from streamrt.serializers import BoundDeserializer, BytesDeserializer, MessageField
-from streamrt.topics import ErrorStage, TimestampExtractor, Topic
+from streamrt.serializers import BytesDeserializer, MessageField
+from streamrt.topics import ErrorStage, Topic
 from streamrt.topology import Node, RecordHandler, SourceOperator, compose_stream
 
 logger = logging.getLogger("streamrt")
@@ -96,18 +97,6 @@ class TaskFailed(Exception):  # noqa: N818 - control flow inside the runtime; us
         self.failure = failure
 
 
-@dataclass(frozen=True)
-class _Input:
-    """The processing of one topic's records."""
-
-    execute: RecordHandler
-    load_value: BoundDeserializer
-    load_key: BoundDeserializer | None
-    """None if keys are bytes, which saves a call per record."""
-    split: bool
-    extract_timestamp: TimestampExtractor | None
-
-
 class OperatorChain:
     """Processes the records of a stream with the operators below its sources.
 
@@ -130,6 +119,7 @@ class OperatorChain:
         failed: skips records that fail, or makes them dead letters.
         stores: names of the stores of each task.
         processed: offsets of the records processed so far, or None if the specification does not request them.
+        calls: the asynchronous calls of operators.
     """
 
     def __init__(
@@ -153,10 +143,14 @@ class OperatorChain:
         self._override: tuple[int, MessageContext] | None = None
         self._ticks = 0
         self._ticking = False
+        # Value, key, timestamp and headers as the source has them, for the errors of asynchronous calls.
+        self._item: tuple[Any, Any, int, Headers | None] = (None, None, 0, None)
+        self.calls = CallsInFlight(self)
         self.collector = OutputCollector(
             spec, sinks, self._skip_output, self._origin, [] if lines is None else lines, clock
         )
         self.stores = list(spec.topology.task_stores(stream))
+        self.collector.asynchronous = self.calls.add
         executors = compose_stream(spec.topology, stream, self.collector, self.collector.leaf)
         self._inputs = {
             name: _input(source.operator.topic, executors[name])
@@ -174,6 +168,7 @@ class OperatorChain:
 
     def close(self) -> None:
         """Let operators release what they have opened; errors are logged."""
+        self.calls.close()
         for callback in self.collector.closing:
             try:
                 callback()
@@ -233,6 +228,7 @@ class OperatorChain:
         self._chunk = chunk
         self._override = None
         noted = self._noted(chunk)
+        calls = self.calls if self.calls else None
         with self._current():
             for index, (raw_key, raw_value, timestamp, headers) in enumerate(columns, start):
                 self._index = index
@@ -247,6 +243,8 @@ class OperatorChain:
                 except Exception as error:  # noqa: BLE001 - the callback decides
                     self._skip_input(error)
                 else:
+                    if calls is not None:
+                        self._item = value, key, timestamp, headers
                     try:
                         if noted and chunk.offsets[index] in noted:
                             raise noted[chunk.offsets[index]]
@@ -262,6 +260,10 @@ class OperatorChain:
                     else:
                         if processed is not None:
                             processed.append(chunk.offsets[index])
+                if calls is not None and (
+                    calls.serial or (wanted is not None and collector.outputs + calls.in_flight >= wanted)
+                ):
+                    calls.drain()
                 if clock() >= deadline or collector.unfinished or (wanted is not None and collector.outputs >= wanted):
                     break
             return chunk.offsets[index] + 1, index + 1 == last
@@ -294,11 +296,14 @@ class OperatorChain:
         # Later ticks have higher numbers, also within the same millisecond and after a restart.
         self._ticks = max(tick.now * _TICKS_PER_MS, self._ticks + 1)
         self._ticking = True
+        self._item = None, None, tick.now, None
         with self._current():
             # `_failed_operator` finds the node by the name of this variable.
             for _node, callback, moment in calls_of(collector.ticks, tick, final, lambda: collector.unfinished):
                 try:
                     callback(moment)
+                    # The next operator may be below, and must not see the time before these results.
+                    self.calls.drain()
                 except _NOT_THE_RECORDS_FAULT:
                     raise
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
@@ -328,24 +333,53 @@ class OperatorChain:
             self._chunk = None
             self._ticking = False
 
+    def drain(self, patience_s: float | None = None) -> bool:
+        """Pass on the results of asynchronous calls, between records; see `CallsInFlight.drain`.
+
+        Raises:
+            TaskFailed: if a call fails and no callback skips its record.
+            SinkBackpressureError: if a sink asks to retry later.
+            StoreCorruptedError: if a store is damaged.
+        """
+        with self._current():
+            return self.calls.drain(patience_s)
+
+    def place(self) -> RecordPlace:
+        """Return the place of the current record, with what its results need later."""
+        chunk, override = self._chunk, self._override
+        if chunk is None:
+            raise RuntimeError("there is a current record only while operators run")
+        context = None if override is None or override[0] != self._index else override[1]
+        writer, processed = self.collector.writer, self.processed
+        return RecordPlace(chunk, self._index, self._input, self._ticking, self._item, context, writer, processed)
+
+    def resume(self, place: Place, proceed: Callable[[], None]) -> None:
+        """Call a function while the record of a place is the current one; its error is one of this record."""
+        if not isinstance(place, RecordPlace):
+            raise TypeError(f"{type(place).__name__} is not a place of this chain")
+        collector = self.collector
+        before = (self._chunk, self._index, self._input, self._ticking, self._item, self._override)
+        writer, collector.writer = collector.writer, place.writer
+        self._chunk, self._index, self._input, self._ticking, self._item = place.where
+        self._override = None if place.context is None else (self._index, place.context)
+        self._calls += 1
+        try:
+            proceed()
+        except _NOT_THE_RECORDS_FAULT:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback decides
+            place.fail()
+            self._skip_record(error, *self._item)
+        finally:
+            self._chunk, self._index, self._input, self._ticking, self._item, self._override = before
+            collector.writer = writer
+            self._calls += 1
+
     def message_context(self) -> MessageContext:
         """Build the context of the current record."""
         if self._override is not None and self._override[0] == self._index:
             return self._override[1]
-        raw = self._raw()
-        key = raw.key()
-        if key is not None and self._input.load_key is not None:
-            key = self._input.load_key(key, raw.headers())
-        kind, timestamp = raw.timestamp()
-        return MessageContext(
-            topic=raw.topic(),
-            partition=raw.partition(),
-            offset=raw.offset(),
-            size=len(raw),
-            key=key,
-            timestamp=MessageTimestamp.create(kind, timestamp),
-            headers=raw.headers(),
-        )
+        return context_of(self._raw(), self._input)
 
     def set_message_context(self, context: MessageContext | None) -> None:
         """Replace the context until the next record; None restores the record's own."""
@@ -513,9 +547,9 @@ class OperatorChain:
         return Failure(kind, TopicPartition(topic, partition), offset, message, cause, text)
 
 
-def _input(topic: Topic, execute: RecordHandler) -> _Input:
+def _input(topic: Topic, execute: RecordHandler) -> Input:
     plain_keys = type(topic.key_deserializer) is BytesDeserializer
-    return _Input(
+    return Input(
         execute,
         topic.value_deserializer.bind(topic.name, MessageField.VALUE),
         None if plain_keys else topic.key_deserializer.bind(topic.name, MessageField.KEY),
@@ -524,7 +558,7 @@ def _input(topic: Topic, execute: RecordHandler) -> _Input:
     )
 
 
-def _time(source: _Input, chunk: Chunk, index: int) -> int:
+def _time(source: Input, chunk: Chunk, index: int) -> int:
     """Return the timestamp that a topic's extractor returns for a record; with several items, that of the first."""
     timestamp, data = chunk.timestamps[index], chunk.values[index]
     headers = None if chunk.headers is None else chunk.headers[index]

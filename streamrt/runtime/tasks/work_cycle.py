@@ -15,11 +15,10 @@ from streamrt.records import OffsetRange, Tick, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.report import Failure, Pause, Report
-from streamrt.runtime.tasks.commit import flush_writer
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
 from streamrt.runtime.tasks.moments import tick_of
 from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
-from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus, Work
+from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.tasks.task_registry import TaskRegistry
 from streamrt.runtime.tasks.troubles import (
     HANDLED_ERRORS,
@@ -29,6 +28,7 @@ from streamrt.runtime.tasks.troubles import (
     note_trouble,
     trace_of,
 )
+from streamrt.runtime.tasks.work import flush_writers, note_step, size_of, work_of
 from streamrt.topology import TaskId
 
 __all__ = ["WorkCycle"]
@@ -129,6 +129,8 @@ class WorkCycle:
                 going_on = self._process_merged(task_id, delivered)
             else:
                 going_on = all(self._process_chunk(chunk, task_id) for chunk in waiting)
+            if self._active is not None:
+                going_on = self._drain(self._active, self._slice().deadline - self._registry.clock()) and going_on
         rest = [
             chunk.from_offset(self.position(TopicPartition(chunk.topic, chunk.partition)))
             for chunk in waiting
@@ -137,9 +139,11 @@ class WorkCycle:
         return rest, going_on
 
     def unfinished(self, task_id: TaskId) -> bool:
-        """Return whether a task has unfinished work, which needs no further record."""
+        """Return whether a task has unfinished work or asynchronous calls in flight, which need no further record."""
         task = self._registry.tasks.get(task_id)
-        return task is not None and task.is_working and task.unfinished
+        if task is None or not task.is_working:
+            return False
+        return task.unfinished or (task is self._active and self._chain(task).calls.in_flight > 0)
 
     def _process_chunk(self, chunk: Chunk, task_id: TaskId) -> bool:
         task = self._enter(task_id)
@@ -217,7 +221,7 @@ class WorkCycle:
                         self._commit(task, publish)
                 return
             try:
-                refusal = self._flush(prepared)
+                refusal = flush_writers(prepared, self._registry.spec)
             except WriterFailedError as failed:
                 for task in prepared:
                     self._meet(task, failed)
@@ -252,15 +256,6 @@ class WorkCycle:
         wait(futures)
         return [future.result for future in futures]
 
-    def _flush(self, prepared: list[StreamTask]) -> tuple[str, str, Exception] | None:
-        """Make the outputs of tasks durable; return kind, message and cause of the failure if a record was lost."""
-        # They share one writer, unless it was replaced after some of them had begun.
-        writers = {id(task.writer): task.writer for task in prepared}.values()
-        spec, changelogs = self._registry.spec, self._changelogs()
-        skip = "produce" in spec.policies.skipped
-        refusals = [flush_writer(writer, spec.callbacks, changelogs, skip=skip) for writer in writers]
-        return next((each for each in refusals if each is not None), None)
-
     def close(self) -> None:
         """End the cycle. Uncommitted work is dropped, also from sinks and from the report.
 
@@ -272,7 +267,9 @@ class WorkCycle:
             self._release(task)
         self._prepared.clear()
         self._working.clear()
-        self._active = None
+        if self._active is not None:
+            self._chain(self._active).calls.drop()
+            self._active = None
         for task in tasks:
             self._withdraw(task, None)
 
@@ -296,6 +293,8 @@ class WorkCycle:
             if active.id == task_id:
                 return active if self._is_timely(active) else None
             if self._resident and not self._registry.sinks.exclusive:
+                if not self._drain(active):
+                    return None
                 self._leave(active)
             elif not self._finish(active):
                 return None
@@ -308,7 +307,8 @@ class WorkCycle:
 
     def _leave(self, task: StreamTask) -> None:
         """Assign the outputs of the chain to its task; the chain may work for another task next."""
-        chain, work = self._chain(task), _work_of(task)
+        chain, work = self._chain(task), work_of(task)
+        chain.calls.drop()
         collector, (skipped, dead_letters) = chain.collector, chain.failed.take()
         work.produced += collector.produced
         work.produced_bytes += collector.produced_bytes
@@ -343,7 +343,7 @@ class WorkCycle:
         self._working.append(task)
         task.begin_work()
         if self._registry.spans is not None:
-            _work_of(task).span = self._registry.spans.commit(task_id)
+            work_of(task).span = self._registry.spans.commit(task_id)
         chain.work_for(task)
         for each, start in task.start.items():
             begin = former[each].start if each in former else expected[each]
@@ -381,12 +381,14 @@ class WorkCycle:
 
     def _is_timely(self, task: StreamTask) -> bool:
         """Tick a task that has not seen this context; return whether records may follow."""
-        known = _work_of(task).context is self.context and not task.unfinished
+        known = work_of(task).context is self.context and not task.unfinished
         return known or not self._chain(task).collector.ticks or self._tick(task)
 
     def _tick(self, task: StreamTask) -> bool:
         """Tick the operators, after they have finished earlier due work; return whether records may follow."""
-        chain, work = self._chain(task), _work_of(task)
+        if not self._drain(task):
+            return False
+        chain, work = self._chain(task), work_of(task)
         collector = chain.collector
         before, final = collector.outputs, self.context.final.get(task.id, frozenset())
         collector.deadline, collector.unfinished = self._slice().deadline, False
@@ -424,14 +426,19 @@ class WorkCycle:
 
     def _run(self, runs: Iterable[ChunkSlice], task: StreamTask, merge: Merge | None = None) -> bool:
         """Process records of a task and note the progress; return whether more may follow."""
-        chain, report, work = self._chain(task), self.report, _work_of(task)
+        chain, report, work = self._chain(task), self.report, work_of(task)
         limits, before = self._slice(), chain.collector.outputs
         room = _NO_LIMIT if self.context.record_limit is None else self.context.record_limit - report.records
         if room <= 0:
             return False
         if limits.outputs is not None:
             limits = Limits(limits.deadline, before + limits.outputs - report.outputs)
-        whole = self._registry.spec.transactional or bool(chain.stores)
+        whole = self._registry.spec.transactional or bool(chain.stores) or bool(chain.calls)
+        if chain.calls:
+            # Values that sinks have already must not be mixed with later ones: those could be taken for some of them.
+            chain.calls.serial = bool(
+                self._registry.sinks.replayed({each: self.position(each) for each in task.inputs})
+            )
         # The first offset and the next offset, by input partition.
         done: dict[TopicPartition, tuple[int, int]] = {}
         records, size, finished = 0, 0, True
@@ -453,7 +460,7 @@ class WorkCycle:
                 done[partition] = done.get(partition, (chunk.offsets[start], end))[0], end
                 count = bisect.bisect_left(chunk.offsets, end) - start
                 records += count
-                size += _size(chunk, start, start + count)
+                size += size_of(chunk, start, start + count)
                 finished = finished and last == stop
                 if not finished or records >= room or self._over(chain, limits):
                     break
@@ -487,14 +494,45 @@ class WorkCycle:
         enough = limits.outputs is not None and chain.collector.outputs >= limits.outputs
         return enough or chain.collector.unfinished or self._registry.clock() >= limits.deadline
 
+    def _drain(self, task: StreamTask, patience_s: float | None = None) -> bool:
+        """Pass on the results of asynchronous calls of the active task.
+
+        Args:
+            task: the active task.
+            patience_s: how long to wait for them, in seconds; None until each has a result or took too long.
+
+        Returns:
+            Whether no call is in flight, and the task can go on.
+        """
+        chain = self._chain(task)
+        if not chain.calls.in_flight:
+            return True
+        collector, work = chain.collector, work_of(task)
+        before = collector.outputs
+        try:
+            drained = chain.drain(patience_s)
+        except TaskFailed as failed:
+            self._give_up(task, failed.failure)
+            return False
+        except HANDLED_ERRORS as trouble:
+            self._meet(task, trouble)
+            return False
+        outputs = collector.outputs - before
+        work.outputs += outputs
+        self.report.outputs += outputs
+        self._note_unfinished(task, task.unfinished or collector.unfinished)
+        return drained
+
     # -- Commits -------------------------------------------------------------------------------------------------------
 
     def _finish(self, task: StreamTask) -> bool:
         """Prepare or commit the work of a task; return whether another task may follow."""
-        if task is self._active:
-            self._leave(task)
         begun = time.monotonic()
         with self._at_work(task.id):
+            if task is self._active:
+                if not self._drain(task):
+                    return False
+                self._leave(task)
             try:
                 return self._end(task)
             except BaseException:
@@ -512,7 +550,7 @@ class WorkCycle:
             self._meet(task, trouble)
             return False
         idle = all(end[partition] <= at for partition, at in task.start.items()) and not task.stores.dirty
-        if idle and not _work_of(task).produced and not _work_of(task).dead_letters:
+        if idle and not work_of(task).produced and not work_of(task).dead_letters:
             if self._registry.spec.transactional:
                 # Nothing to commit, but this process now holds the transactional id.
                 self._registry.note_committer(task, self.report)
@@ -540,8 +578,8 @@ class WorkCycle:
             )
             self._give_up(task, failure)
             return False
-        _note(task, "prepared")
-        _work_of(task).sunk = sinks.drain(task.inputs)
+        note_step(task, "prepared")
+        work_of(task).sunk = sinks.drain(task.inputs)
         if self._registry.spec.transactional and not self._resident:
             return self._commit(task, task.publish)
         self._prepared.append(task)
@@ -560,9 +598,9 @@ class WorkCycle:
     def _commit(self, task: StreamTask, publish: Callable[[], None]) -> bool:
         try:
             publish()
-            _note(task, "published")
+            note_step(task, "published")
             task.store()
-            _note(task, "stored")
+            note_step(task, "stored")
         except HANDLED_ERRORS as trouble:
             self._meet(task, trouble, repair=False)
             return False
@@ -580,22 +618,17 @@ class WorkCycle:
     def _note_times(self, task: StreamTask) -> None:
         self.report.times.update({(task.id, store): time for store, time in task.times.items()})
         self.report.unfinished[task.id] = task.unfinished
-        if _work_of(task).ended:
-            self.report.ended[task.id] = _work_of(task).ended
+        if work_of(task).ended:
+            self.report.ended[task.id] = work_of(task).ended
         # Unfinished work may send earlier event times. In a micro-batch, the driver waits until it is finished.
         complete = not task.unfinished or not self._resident
         task.note_durable(sent=complete)
         if complete:
             self.report.sent.update({(task.id, topic): time for topic, time in task.sent.items()})
 
-    def _changelogs(self) -> set[str]:
-        state = self._registry.spec.state
-        sources = () if state is None else state.sources.values()
-        return {log.topic for source in sources for log in source.stores.values() if log is not None}
-
     def _gather(self, task: StreamTask) -> None:
         """Add the outputs of a task, which are now committed, to the report."""
-        work = _work_of(task)
+        work = work_of(task)
         if work.span is not None:
             work.span.committed(work.counts(), ((each, self.report.ranges[each].end) for each in task.inputs))
         self.report.produced += work.produced
@@ -646,7 +679,7 @@ class WorkCycle:
         """Remove the uncommitted work of a task from the report."""
         self.aborted.add(task)
         self._registry.sinks.pause(task.inputs)
-        report, work = self.report, _work_of(task)
+        report, work = self.report, work_of(task)
         if work.span is not None:
             work.span.aborted(work.counts(), "aborted" if failure is None else f"failed: {failure.kind}")
         report.records -= work.records
@@ -662,29 +695,3 @@ class WorkCycle:
                 report.processed[partition] = kept
         report.complete = False
         report.failure = report.failure or failure
-
-
-def _work_of(task: StreamTask) -> Work:
-    if task.work is None:
-        raise RuntimeError(f"task {task.id} has not worked since its last commit")
-    return task.work
-
-
-def _size(chunk: Chunk, start: int, stop: int) -> int:
-    """Return the size of the keys and values of some records of a chunk, in bytes."""
-    return _length(chunk.keys[start:stop]) + _length(chunk.values[start:stop])
-
-
-def _length(column: list[bytes | None]) -> int:
-    try:
-        # Twice as fast as with the filter, and almost every column has only values, or none.
-        return sum(map(len, column))  # type: ignore[arg-type]
-    except TypeError:
-        return sum(map(len, filter(None, column)))
-
-
-def _note(task: StreamTask, step: str) -> None:
-    """Note in the span of a task, if it has one, that a step of its commit is done."""
-    span = _work_of(task).span
-    if span is not None:
-        span.note(step)

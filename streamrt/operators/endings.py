@@ -1,4 +1,4 @@
-"""The end of time for a process function: what it must not do then, and what the log says of it."""
+"""The end of time for timers of users' functions: what they must not do then, and what the log says of it."""
 
 import logging
 from collections.abc import Callable
@@ -15,26 +15,26 @@ _MOST_AGAIN = 10_000
 
 
 class Endings:
-    """Notes what happens when the timers of a process function fire at the end of a bounded run.
+    """Notes what happens when the timers of a function fire at the end of a bounded run.
 
     Args:
-        function: name of the function.
+        function: name of the process function, or of the trigger, whose timers they are.
         store: name of its store.
     """
 
     def __init__(self, function: str, store: str) -> None:
         self._function = function
         self._store = store
-        # By prefix of a record key: calls of `on_timer` that have registered another timer.
+        # By prefix of a record key or a window: timers that have registered another one.
         self._again: dict[bytes, int] = {}
         self._dropped = 0
 
     def note(self, timers: Timers, prefix: bytes, key: Any) -> None:
-        """Note that `on_timer` has registered another timer, which fires as well.
+        """Note that a timer has registered another timer, which fires as well.
 
         Args:
             timers: the timers.
-            prefix: prefix of the record key.
+            prefix: prefix of the record key, or of the window.
             key: the record key.
 
         Raises:
@@ -45,7 +45,7 @@ class Endings:
             for time in timers.times(prefix):
                 timers.delete(prefix, time)
             raise StateError(
-                f"at the end of the run, {self._function}.on_timer has registered a further timer {_MOST_AGAIN} times for "
+                f"at the end of the run, timers of {self._function} have registered a further timer {_MOST_AGAIN} times for "
                 f"the record key {key!r}, and each of them fires: register none when ctx.current_watermark is (1 << 63) - 1"
             )
 

@@ -1,0 +1,81 @@
+"""Asynchronous functions of dataframes. The public function is a method of `StreamingDataFrame`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from streamrt.dataframe.branch import Frame
+from streamrt.errors import ArgumentTypeError, ArgumentValueError
+from streamrt.operators import ApplyAsync, Retry
+from streamrt.operators.apply_async import is_async, require_async
+from streamrt.operators.durations import milliseconds
+from streamrt.operators.functions import require_callable, require_parameters
+
+F = TypeVar("F", bound=Frame)
+
+
+def apply_async(
+    self: F,
+    func: Callable[..., Awaitable[Any]],
+    *,
+    timeout: timedelta | int,
+    capacity: int = 100,
+    ordered: bool = True,
+    expand: bool = False,
+    metadata: bool = False,
+    retry: Retry | None = None,
+    on_timeout: Callable[[Any], Any] | None = None,
+) -> F:
+    """Replace each value by the result of an asynchronous function, with calls for several records at once.
+
+    Calls run in an event loop beside the task, and their results continue in the task. All results are passed on before
+    a commit. After a crash, a rebalance or an error, records without a commit come again, with their calls.
+
+    Args:
+        func: function of the value, defined by `async def`; with `metadata`, of value, key, timestamp (milliseconds)
+            and headers. It must not block: others wait meanwhile.
+        timeout: maximum duration of a call with all its attempts: a timedelta or milliseconds.
+        capacity: maximum number of records in each task whose results have not been passed on. Further records wait.
+        ordered: whether results keep the order of their records. Otherwise each is passed on when it is there, but
+            never later than a tick of event time that follows its record.
+        expand: pass on the items of the returned iterable one by one.
+        metadata: whether `func` takes key, timestamp and headers too.
+        retry: how calls that fail are repeated; None for one attempt.
+        on_timeout: function of the value whose result takes the place of one that did not come in time. None makes it
+            a `TimeoutError` of the record.
+
+    Returns:
+        A new frame.
+
+    Raises:
+        InvalidOperationError: if `func` is not asynchronous or not callable with these arguments, or another argument is
+            not valid.
+
+    Example:
+        ```python
+        async def with_customer(order):
+            reply = await client().get(f"/customers/{order['customer']}")
+            return {**order, "customer": reply.json()}
+
+        sdf = sdf.apply_async(with_customer, timeout=timedelta(seconds=5), retry=Retry(3, backoff=0.2))
+        ```
+    """
+    require_parameters("apply_async()", func, metadata=metadata, stateful=False)
+    require_async(func)
+    timeout_ms = milliseconds("apply_async(timeout=...)", timeout, least=1)
+    if type(capacity) is not int:
+        raise ArgumentTypeError(f"apply_async(capacity=...) must be an int, got {type(capacity).__name__}")
+    if capacity < 1:
+        raise ArgumentValueError(f"apply_async(capacity=...) must be 1 or more, got {capacity}")
+    if retry is not None and not isinstance(retry, Retry):
+        raise ArgumentTypeError(f"apply_async(retry=...) must be a Retry, got {type(retry).__name__}")
+    if on_timeout is not None:
+        require_callable("apply_async(on_timeout=...)", on_timeout)
+        if is_async(on_timeout):
+            raise ArgumentTypeError(
+                "apply_async(on_timeout=...) must be a function without 'async': it runs in the task"
+            )
+    operator = ApplyAsync(func, timeout_ms / 1_000, capacity, ordered, expand, metadata, retry, on_timeout)
+    return self._with(self._branch.add(operator))

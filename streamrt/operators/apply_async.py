@@ -1,0 +1,125 @@
+"""`apply_async`: replaces each value by the result of an asynchronous function."""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamrt.errors import ArgumentTypeError
+from streamrt.operators.functions import function_name
+from streamrt.operators.retry import Retry
+from streamrt.records import Headers
+from streamrt.topology import AsyncCalls, Node, Operator, OperatorContext, RecordHandler
+
+__all__ = ["ApplyAsync", "is_async", "require_async"]
+
+
+@dataclass(frozen=True)
+class ApplyAsync(Operator):
+    """Calls an asynchronous function for several records at once, and passes on its results in the task's thread.
+
+    Attributes:
+        function: asynchronous function of the value; with `metadata` also of key, timestamp and headers.
+        timeout_s: maximum duration of a call with all its attempts, in seconds.
+        capacity: maximum number of records whose results have not been passed on.
+        ordered: whether results keep the order of their records.
+        expand: pass on the items of the returned iterable one by one.
+        metadata: whether the function takes metadata.
+        retry: how calls are repeated; None for one attempt.
+        on_timeout: function of the value whose result replaces that of a call that took too long; None for an error.
+    """
+
+    name: ClassVar[str] = "apply_async"
+    function: Callable[..., Awaitable[Any]]
+    timeout_s: float
+    capacity: int = 100
+    ordered: bool = True
+    expand: bool = False
+    metadata: bool = False
+    retry: Retry | None = None
+    on_timeout: Callable[[Any], Any] | None = None
+
+    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
+        function = self.function if self.retry is None else self.retry.wrap(self.function)
+        timeout_s, on_timeout, expand = self.timeout_s, self.on_timeout, self.expand
+
+        def start(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Awaitable[Any]:
+            return function(value)
+
+        def start_metadata(value: Any, key: Any, timestamp: int, headers: Headers | None) -> Awaitable[Any]:
+            return function(value, key, timestamp, headers)
+
+        def finish(
+            result: Any,
+            error: BaseException | None,
+            late: bool,
+            value: Any,
+            key: Any,
+            timestamp: int,
+            headers: Headers | None,
+            *,
+            _node: Node = node,
+        ) -> None:
+            if late:
+                if on_timeout is None:
+                    raise TimeoutError(
+                        f"no result within {timeout_s:g} s: raise timeout of apply_async, or set on_timeout"
+                    ) from error
+                result = on_timeout(value)
+            elif error is not None:
+                raise error
+            if not expand:
+                child(result, key, timestamp, headers)
+                return
+            for item in _items(result):
+                child(item, key, timestamp, headers)
+
+        calls = AsyncCalls(
+            start_metadata if self.metadata else start, finish, timeout_s, self.capacity, self.ordered, self.describe()
+        )
+        return context.asynchronous(node, calls)
+
+    def describe(self) -> str:  # noqa: D102
+        order = "" if self.ordered else ", unordered"
+        return function_name(self.function) + (", expand" if self.expand else "") + order
+
+
+def is_async(function: Any) -> bool:
+    """Return whether a call of a function, or of an object, returns a coroutine.
+
+    Example:
+        >>> async def fetch(value): ...
+        >>> is_async(fetch), is_async(functools.partial(fetch, 1)), is_async(len)
+        (True, True, False)
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def require_async(function: Any) -> None:
+    """Refuse a function that is not asynchronous, when the dataframe is built.
+
+    Raises:
+        ArgumentTypeError: if it is not defined by `async def`, or is a generator.
+    """
+    name = function_name(function)
+    if inspect.isasyncgenfunction(function):
+        raise ArgumentTypeError(
+            f"apply_async() cannot call {name}, an asynchronous generator: return a list, and pass expand=True"
+        )
+    if not is_async(function):
+        raise ArgumentTypeError(
+            f"apply_async() needs a function defined by 'async def', and {name} is not: use apply() for it, or call it by "
+            "asyncio.to_thread() in an asynchronous function"
+        )
+
+
+def _items(result: Any) -> Any:
+    try:
+        return iter(result)
+    except TypeError:
+        raise TypeError(
+            f"apply_async(expand=True) needs an iterable, but the function returned {type(result).__name__}"
+        ) from None
