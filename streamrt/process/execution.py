@@ -161,15 +161,13 @@ class Execution:
             finally:
                 context._end()
             if by_partition:
-                time = transaction.event_time
-                if timestamp > time:
-                    transaction.event_time = time = timestamp
-                if has_timers and transaction.event_timers.due_from <= time - delay:
-                    self._fire_due(transaction)
+                if timestamp > transaction.event_time:
+                    transaction.event_time = timestamp
             elif timestamp > transaction.moves_from:
-                time = transaction.move(timestamp)
-                if has_timers and transaction.event_timers.due_from <= time - delay:
-                    self._fire_due(transaction)
+                transaction.move(timestamp)
+            # Also if time has not moved: the record may have registered a timer that is due at once.
+            if has_timers and transaction.event_timers.due_from <= transaction.event_time - delay:
+                self._fire_due(transaction)
 
         generator = None if self._strategy is None else self._strategy.generator
         return process if generator is None else self._generating(process, node)

@@ -118,15 +118,14 @@ class _Execution:
             for result, time in panes.add(transaction, value, key, timestamp, headers):
                 child(result, key, time, None)
             if by_partition:
-                clock = transaction.event_time
-                if timestamp > clock:
-                    transaction.event_time = clock = timestamp
-                if transaction.event_timers.due_from <= clock - DELAY_MS:
-                    self._fire(transaction, transaction.event_timers, clock - DELAY_MS, panes.on_event_time)
+                if timestamp > transaction.event_time:
+                    transaction.event_time = timestamp
             elif timestamp > transaction.moves_from:
-                clock = transaction.move(timestamp)
-                if transaction.event_timers.due_from <= clock - DELAY_MS:
-                    self._fire(transaction, transaction.event_timers, clock - DELAY_MS, panes.on_event_time)
+                transaction.move(timestamp)
+            # Also if time has not moved: the record may have registered a timer that is due at once.
+            bound = transaction.event_time - DELAY_MS
+            if transaction.event_timers.due_from <= bound:
+                self._fire(transaction, transaction.event_timers, bound, panes.on_event_time)
 
         generator = None if self._strategy is None else self._strategy.generator
         return process if generator is None else self._generating(process, node)
