@@ -161,7 +161,7 @@ def pane_prefix(prefix: bytes, role: int, start: int, end: int) -> bytes:
 
     Example:
         >>> pane_prefix(key_prefix(BYTES_KEY, b"ab"), 0, 5, 9)
-        b'\x03\x15\x01\x02ab\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\t'
+        b'\x04\x15\x01\x02ab\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\t'
     """
     return key_prefix(PANE_KEY, prefix + bytes((role,)) + start.to_bytes(8, "big") + end.to_bytes(8, "big"))
 
