@@ -207,9 +207,10 @@ def test_timers_fire_at_the_end_or_are_dropped(guarantee: str, caplog: pytest.Lo
     driver.advance(timedelta(hours=1))
     driver.end()
     assert driver.outputs() == []
-    # The watermark of later records is that of records.
+    # The watermark of later records is that of an hour without records, and not the end of time.
     driver.pipe("in", 1, key="a", timestamp=2_000)
-    assert driver.outputs() == []
+    driver.pipe("in", 1, key="b", timestamp=3_600_000)
+    assert [(value, key, time) for value, key, time, _ in driver.outputs()] == [([True, 3_600_999], "a", 62_000)]
 
 
 def test_timers_of_timers_fire_as_long_as_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
