@@ -18,17 +18,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamrt.errors import ChangelogError
+from streamrt.state.expiry import EVENT_INDEX, WALL_INDEX, has_index, index_bound, overwritten_index
 from streamrt.state.identity import Stamp, decode_versioned, encode_with_inputs
 from streamrt.state.layout import (
-    EXPIRY_SPACE,
-    FIRST_KEY,
     FIRST_LOCAL_SPACE,
     LATEST_EXPIRY,
     POSITION_SPACE,
     TIMER_SPACE,
-    expiry_bound,
-    expiry_key,
-    split_expiry_key,
+    index_key_of,
     timer_bound_key,
     timer_index_of,
 )
@@ -47,8 +44,6 @@ POSITION_KEY: Final = bytes((POSITION_SPACE,)) + b"position"
 """Key of the position record."""
 
 _VERSION = 3
-_EXPIRING_FLAG = 1
-_EXPIRY_END = bytes((EXPIRY_SPACE + 1,))
 _NOTHING_KNOWN = bytes(8)
 
 
@@ -182,7 +177,8 @@ def restore_changes(
         position = Position.decode(data)
     changes: list[tuple[bytes, bytes | None]] = []
     index: list[tuple[bytes, bytes | None]] = []
-    first = LATEST_EXPIRY + 1
+    # The earliest new expiry of each index, by the first byte of its keys.
+    first: dict[int, int] = {}
     for change in last.items():
         key, value = change
         if not key or key[0] >= FIRST_LOCAL_SPACE:
@@ -191,20 +187,26 @@ def restore_changes(
                 "produces to this topic: start over with another consumer_group"
             )
         changes.append(change)  # type: ignore[arg-type]
-        if value and value[0] == _EXPIRING_FLAG:
+        # Most values have flag 0.
+        if value and value[0] and (index_key := index_key_of(key, value)) is not None:
+            index.append((index_key, b""))
             expiry = int.from_bytes(value[1:9], "big")
-            index.append((expiry_key(expiry, key), b""))
-            first = min(first, expiry)
+            first[index_key[0]] = min(first.get(index_key[0], LATEST_EXPIRY + 1), expiry)
     timers = _timer_index(changes, partition)
-    known = None if partition is None else index_bound(partition)
-    if known is not None and first < known:
-        index.append((FIRST_KEY, first.to_bytes(8, "big")))
-    if partition is None or not changes:
-        return RestoredChanges(changes + index + timers, position)
-    if known is None and not has_index(partition):
-        if index:
+    exists = False
+    for kind in (EVENT_INDEX, WALL_INDEX):
+        known = None if partition is None else index_bound(partition, kind)
+        earliest = first.get(kind.space, LATEST_EXPIRY + 1)
+        if known is not None:
+            exists = True
+            if earliest < known:
+                index.append((kind.bound_key, earliest.to_bytes(8, "big")))
+        elif partition is not None and changes and has_index(partition, kind):
+            exists = True
+        elif kind.space in first and (partition is not None or not kind.former):
             # Later look-ups need no search for entries across those that the restore deletes.
-            index.append((FIRST_KEY, _NOTHING_KNOWN))
+            index.append((kind.bound_key, _NOTHING_KNOWN))
+    if partition is None or not exists or not changes:
         return RestoredChanges(changes + index + timers, position)
     # Deletions first, so that a value that is rewritten with the same expiry keeps its entry.
     overwritten = overwritten_index(partition, [key for key, _ in changes])
@@ -228,33 +230,3 @@ def _timer_index(
         if bound is not None and time < bound:
             found.append((timer_bound_key(domain), time))
     return found
-
-
-def index_bound(partition: StorePartition) -> int | None:
-    """Return a lower bound for the expiries in the index; None if none was ever written, as by older versions."""
-    data = partition.get(FIRST_KEY)
-    return None if data is None else int.from_bytes(data, "big")
-
-
-def index_start(partition: StorePartition) -> int:
-    """Return a lower bound for the expiries in the index; 0 if none is known."""
-    return index_bound(partition) or 0
-
-
-def has_index(partition: StorePartition) -> bool:
-    """Return whether a store without a bound has index entries. The scan passes the tombstones of deleted entries."""
-    return next(partition.scan(expiry_key(0, b""), _EXPIRY_END), None) is not None
-
-
-def overwritten_index(partition: StorePartition, keys: list[bytes]) -> list[tuple[bytes, bytes | None]]:
-    """Return deletions of the index entries that belong to the stored values of some data keys."""
-    return [
-        (expiry_key(int.from_bytes(value[1:9], "big"), key), None)
-        for key, value in zip(keys, partition.get_many(keys), strict=True)
-        if value and value[0] == _EXPIRING_FLAG
-    ]
-
-
-def expired(partition: StorePartition, start: int, stream_time: int) -> Iterable[tuple[int, bytes]]:
-    """Return expiry and data key of the index entries from `start` up to a stream time, oldest first."""
-    return (split_expiry_key(key) for key, _ in partition.scan(expiry_key(start, b""), expiry_bound(stream_time)))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from streamrt.errors import StateError, argument_error
 from streamrt.state.collections import Collections, Entries, Overlay
-from streamrt.state.layout import Expiring
+from streamrt.state.layout import Expiring, WallExpiring
 
 __all__ = [
     "AggregatingState",
@@ -21,12 +21,14 @@ __all__ = [
     "ReducingState",
     "StateTtl",
     "Ttl",
+    "TtlTime",
     "TtlUpdate",
     "ValueState",
     "milliseconds_of",
 ]
 
 TtlUpdate = Literal["write", "read-and-write"]
+TtlTime = Literal["event", "processing"]
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MISSING: Final = object()
@@ -36,14 +38,15 @@ _MISSING: Final = object()
 class StateTtl:
     """How long state lives, and what prolongs its life.
 
-    Time is event time: an entry expires when stream time, the highest timestamp of any record that reached the store in
-    this partition, has advanced by `ttl`.
+    By default time is event time: an entry expires when stream time, the highest timestamp of any record that reached the
+    store in this partition, has advanced by `ttl`. With `time="processing"` it expires when the wall clock of the task has:
+    replays then give other results, and clocks of machines differ.
 
     Attributes:
         ttl: time to live.
         update: "write": the time counts from the last write. "read-and-write": a read counts, too. Each key that is read
             is then written again, to the changelog as well, once for each commit.
-        time: the kind of time that counts: "event", the only one. The wall clock is refused.
+        time: the kind of time that counts: "event", or "processing" for the wall clock.
 
     Raises:
         StateError: if `ttl` is not positive.
@@ -57,7 +60,7 @@ class StateTtl:
 
     ttl: timedelta
     update: TtlUpdate = "write"
-    time: Literal["event"] = "event"
+    time: TtlTime = "event"
 
     def __post_init__(self) -> None:
         milliseconds_of(self.ttl)
@@ -66,11 +69,9 @@ class StateTtl:
                 f"StateTtl(update={self.update!r}): it must be 'write' or 'read-and-write'",
                 of_type=isinstance(self.update, str),
             )
-        if self.time != "event":
+        if self.time not in get_args(TtlTime):
             raise argument_error(
-                f"StateTtl(time={self.time!r}): state expires by event time only, so that replays give the same results; to "
-                "delete state by the wall clock, register a timer of processing time in a process function",
-                of_type=isinstance(self.time, str),
+                f"StateTtl(time={self.time!r}): it must be 'event' or 'processing'", of_type=isinstance(self.time, str)
             )
 
 
@@ -93,6 +94,9 @@ class Writer(Entries, Protocol):
     @property
     def clock(self) -> int:
         """Stream time in milliseconds."""
+
+    def wall_clock(self) -> int:
+        """Return the wall clock in milliseconds since the Unix epoch."""
 
     @property
     def collections(self) -> Collections:
@@ -138,17 +142,20 @@ class Ttl:
         given: the argument of the user.
     """
 
-    __slots__ = ("milliseconds", "on_read")
+    __slots__ = ("by_wall_clock", "milliseconds", "on_read")
 
     def __init__(self, given: timedelta | StateTtl) -> None:
         if isinstance(given, StateTtl):
             self.milliseconds, self.on_read = milliseconds_of(given.ttl), given.update == "read-and-write"
+            self.by_wall_clock = given.time == "processing"
         else:
-            self.milliseconds, self.on_read = milliseconds_of(given), False
+            self.milliseconds, self.on_read, self.by_wall_clock = milliseconds_of(given), False, False
 
-    def entry(self, payload: bytes, clock: int) -> Expiring:
+    def entry(self, payload: bytes, writer: "Writer") -> Expiring:
         """Return the entry of a payload that is written, or read, now."""
-        return Expiring(clock + self.milliseconds, payload)
+        if self.by_wall_clock:
+            return WallExpiring(writer.wall_clock() + self.milliseconds, payload)
+        return Expiring(writer.clock + self.milliseconds, payload)
 
 
 class _Single:
@@ -177,12 +184,12 @@ class _Single:
         writer, ttl = self._writer, self._ttl
         payload = writer.payload(self._key)
         if payload is not None and reading and ttl is not None and ttl.on_read:
-            writer.put(self._key, ttl.entry(payload, writer.clock))
+            writer.put(self._key, ttl.entry(payload, writer))
         return payload
 
     def _write(self, payload: bytes) -> None:
         writer, ttl = self._writer, self._ttl
-        writer.put(self._key, payload if ttl is None else ttl.entry(payload, writer.clock))
+        writer.put(self._key, payload if ttl is None else ttl.entry(payload, writer))
 
 
 class ValueState(_Single):
@@ -295,7 +302,7 @@ class _Many:
     def _entry(self, value: Any) -> bytes | Expiring:
         writer, ttl = self._writer, self._ttl
         payload = writer.encode(self._overlay.name, value)
-        return payload if ttl is None else ttl.entry(payload, writer.clock)
+        return payload if ttl is None else ttl.entry(payload, writer)
 
     def _items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and payloads, and prolong the life of what is read if the time to live says so."""
@@ -309,7 +316,7 @@ class _Many:
         writer, overlay = self._writer, self._overlay
         collections = writer.collections
         for key, payload in collections.items(overlay):
-            collections.prolong(overlay, key, ttl.entry(payload, writer.clock))
+            collections.prolong(overlay, key, ttl.entry(payload, writer))
             yield key, payload
 
 
@@ -433,5 +440,5 @@ class MapState(_Many):
         writer, ttl = self._writer, self._ttl
         payload = writer.payload(full)
         if payload is not None and ttl is not None and ttl.on_read:
-            writer.collections.prolong(self._overlay, full, ttl.entry(payload, writer.clock))
+            writer.collections.prolong(self._overlay, full, ttl.entry(payload, writer))
         return payload

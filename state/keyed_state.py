@@ -19,7 +19,7 @@ from streamrt.state.handles import (
     Writer,
     milliseconds_of,
 )
-from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring
+from streamrt.state.layout import LIST_SPACE, MAP_SPACE, Expiring, WallExpiring
 from streamrt.state.state import State
 
 __all__ = ["UNKNOWN", "CachedEntries", "KeyedState", "Unknown", "no_key"]
@@ -134,12 +134,13 @@ class KeyedState(State):
         transaction._entries[full] = value
 
     def _current(self, full: bytes, value: "bytes | Expiring | Unknown | None") -> bytes | None:
-        """Return the payload of a key at the current stream time."""
+        """Return the payload of a key at the current time."""
         transaction = self._transaction
         if value is UNKNOWN:
             value = transaction._read(full)
         if isinstance(value, Expiring):
-            return value.payload if value.expiry > transaction.clock else None
+            now = transaction.wall_clock() if type(value) is WallExpiring else transaction.clock
+            return value.payload if value.expiry > now else None
         return value
 
     def _expiring(self, payload: bytes, ttl: timedelta) -> Expiring:

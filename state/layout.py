@@ -13,6 +13,7 @@ Keys are ordered by their bytes. The first byte is the *space* of the key:
 | 0x07  | timers: space, prefix of the record key, domain (0: event time, 1: processing time), time; values are empty | yes |
 | 0xF0  | expiry index: space, expiry or deadline (8 bytes, big-endian), key of data or of a head; values are empty | no |
 | 0xF1  | bounds of the indexes: space, name | no |
+| 0xF2  | expiry index of the wall clock: space, expiry (8 bytes, big-endian), key of data; values are empty | no |
 | 0xF3  | index of timers: space, domain, time, prefix of the record key; values are empty | no |
 | 0xFF  | the position record | in the changelog only |
 
@@ -34,8 +35,8 @@ bytes is an unsigned LEB128 varint, so no name is the beginning of another one, 
 Values, reducing and aggregating states are data: their name is the state key.
 
 **Values** begin with a flag: 0 is followed by the payload; 1 by the expiry (8 bytes, big-endian, event time in milliseconds)
-and the payload. The entry expires when stream time reaches its expiry. The payload is JSON, or the bytes that
-`set_bytes` stored.
+and the payload. The entry expires when stream time reaches its expiry. 2 is followed by the same, with an expiry by the
+wall clock (milliseconds since the Unix epoch). The payload is JSON, or the bytes that `set_bytes` stored.
 
 **Heads** are values, too. A head with a deadline has flag 1 and the deadline, so the expiry index holds the deadlines
 of heads as well as the expiry of data. A head does not expire at its deadline; an operator processes it. Its payload is
@@ -52,13 +53,15 @@ it is derived from the keys alone.
 One **bound of the expiry index**, `first`: 8 bytes, big-endian. No entry of the index is earlier. Without it, reads of the
 index start at its beginning and may pass the tombstones of many deleted entries. A restore that writes an earlier
 expiry or deadline lowers it. In stores with data it never exceeds stream time plus one, so no commit has to lower it,
-and it stays valid under versions of StreamRT that maintain it for heads only. The index of timers has a bound for each
-domain, `timers` and the byte of the domain: 8 bytes, big-endian. No timer of the domain is earlier.
+and it stays valid under versions of StreamRT that maintain it for heads only. The index of the wall clock has the bound
+`first-wall`. A store with entries in that index has it. Wall clocks differ and may be set back, so a commit that writes
+an earlier expiry lowers it. The index of timers has a bound for each domain, `timers` and the byte of the domain: 8
+bytes, big-endian. No timer of the domain is earlier.
 
 An expiry below 0 or beyond 2**63 - 1 is clamped to these bounds, so that the order of bytes is the order of time.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 from streamrt.common.varint import varint
 from streamrt.errors import StoreCorruptedError, StoreVersionError
@@ -76,7 +79,10 @@ __all__ = [
     "MAP_SPACE",
     "POSITION_SPACE",
     "TIMER_SPACE",
+    "WALL_EXPIRY_SPACE",
+    "WALL_FIRST_KEY",
     "Expiring",
+    "WallExpiring",
     "after_prefix",
     "collection_prefix",
     "decode_value",
@@ -84,6 +90,7 @@ __all__ = [
     "expiry_bound",
     "expiry_key",
     "following",
+    "index_key_of",
     "key_prefix",
     "owner_of",
     "pane_prefix",
@@ -106,6 +113,7 @@ MAP_SPACE: Final = 0x05
 LIST_SPACE: Final = 0x06
 TIMER_SPACE: Final = 0x07
 EXPIRY_SPACE: Final = 0xF0
+WALL_EXPIRY_SPACE: Final = 0xF2
 FIRST_LOCAL_SPACE: Final = 0xF0
 POSITION_SPACE: Final = 0xFF
 
@@ -113,12 +121,16 @@ ARRIVAL_KEY: Final = b"\x04arrival"
 """Key of the counter of arrival numbers."""
 FIRST_KEY: Final = b"\xf1first"
 """Key of the bound of the index."""
+WALL_FIRST_KEY: Final = b"\xf1first-wall"
+"""Key of the bound of the index of the wall clock."""
 LATEST_EXPIRY: Final = (1 << 63) - 1
 """The latest possible expiry or deadline."""
 
 NO_KEY, BYTES_KEY, JSON_KEY, BROADCAST_KEY, PANE_KEY = 0, 1, 2, 3, 4
 PLAIN: Final = b"\x00"
-_PLAIN_FLAG, _EXPIRING_FLAG = 0, 1
+_PLAIN_FLAG, _EXPIRING_FLAG, _WALL_FLAG = 0, 1, 2
+# Beginnings of the keys in the expiry indexes, by the flags of values.
+_INDEX_OF_FLAG: Final = {_EXPIRING_FLAG: bytes((EXPIRY_SPACE,)), _WALL_FLAG: bytes((WALL_EXPIRY_SPACE,))}
 
 # Beginnings of prefixes for keys whose length fits into one byte, as almost all do: one look-up instead of three steps.
 SHORT_BYTES_HEADS: Final = tuple(bytes((DATA_SPACE, BYTES_KEY, length)) for length in range(128))
@@ -126,7 +138,7 @@ NO_KEY_PREFIX: Final = bytes((DATA_SPACE, NO_KEY, 0))
 
 
 class Expiring:
-    """A value that expires.
+    """A value that expires in event time.
 
     Args:
         expiry: stream time, in milliseconds, at which it expires.
@@ -134,10 +146,22 @@ class Expiring:
     """
 
     __slots__ = ("expiry", "payload")
+    flag: ClassVar[int] = _EXPIRING_FLAG
 
     def __init__(self, expiry: int, payload: bytes) -> None:
         self.expiry = min(max(expiry, 0), LATEST_EXPIRY)
         self.payload = payload
+
+    def index_key(self, key: bytes) -> bytes:
+        """Return the key in the index for the data key of this value."""
+        return _INDEX_OF_FLAG[self.flag] + self.expiry.to_bytes(8, "big") + key
+
+
+class WallExpiring(Expiring):
+    """A value that expires by the wall clock: its expiry is in milliseconds since the Unix epoch."""
+
+    __slots__ = ()
+    flag: ClassVar[int] = _WALL_FLAG
 
 
 def key_prefix(tag: int, key: bytes) -> bytes:
@@ -272,7 +296,7 @@ def after_prefix(prefix: bytes) -> bytes | None:
 def encode_value(value: "bytes | Expiring") -> bytes:
     """Return the stored bytes of a payload."""
     if isinstance(value, Expiring):
-        return b"\x01" + value.expiry.to_bytes(8, "big") + value.payload
+        return bytes((value.flag,)) + value.expiry.to_bytes(8, "big") + value.payload
     return PLAIN + value
 
 
@@ -288,16 +312,29 @@ def decode_value(data: bytes) -> "bytes | Expiring":
         return data[1:]
     if flag == _EXPIRING_FLAG and len(data) >= 9:
         return Expiring(int.from_bytes(data[1:9], "big"), data[9:])
-    if flag <= _EXPIRING_FLAG:
+    if flag == _WALL_FLAG and len(data) >= 9:
+        return WallExpiring(int.from_bytes(data[1:9], "big"), data[9:])
+    if flag <= _WALL_FLAG:
         raise StoreCorruptedError(f"a value in the store is truncated: {data!r}")
     raise StoreVersionError(
         f"a value in the store has the unknown flag {flag}: a newer version wrote the state; upgrade StreamRT"
     )
 
 
-def expiry_key(expiry: int, key: bytes) -> bytes:
+def expiry_key(expiry: int, key: bytes, space: int = EXPIRY_SPACE) -> bytes:
     """Return the expiry index key of a data key."""
-    return b"\xf0" + expiry.to_bytes(8, "big") + key
+    return bytes((space,)) + expiry.to_bytes(8, "big") + key
+
+
+def index_key_of(key: bytes, value: bytes) -> bytes | None:
+    r"""Return the key in an expiry index for a key and its stored bytes; None if the value does not expire.
+
+    Example:
+        >>> index_key_of(b"\x01a", encode_value(WallExpiring(5, b"1")))
+        b'\xf2\x00\x00\x00\x00\x00\x00\x00\x05\x01a'
+    """
+    index = _INDEX_OF_FLAG.get(value[0])
+    return None if index is None else index + value[1:9] + key
 
 
 def split_expiry_key(key: bytes) -> tuple[int, bytes]:
@@ -305,9 +342,9 @@ def split_expiry_key(key: bytes) -> tuple[int, bytes]:
     return int.from_bytes(key[1:9], "big"), key[9:]
 
 
-def expiry_bound(stream_time: int) -> bytes:
-    """Return an exclusive upper bound for the index keys of entries that are expired at a stream time."""
-    return b"\xf0" + min(max(stream_time, -1) + 1, 1 << 63).to_bytes(8, "big")
+def expiry_bound(time: int, space: int = EXPIRY_SPACE) -> bytes:
+    """Return an exclusive upper bound for the index keys of entries that are expired at a time of the index."""
+    return bytes((space,)) + min(max(time, -1) + 1, 1 << 63).to_bytes(8, "big")
 
 
 def timer_key(prefix: bytes, domain: int, time: int) -> bytes:

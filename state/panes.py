@@ -143,7 +143,7 @@ class PaneTransaction(ProcessTransaction):
             pane: result of `pane_prefix`.
             timestamp: event time for aggregators, in milliseconds.
         """
-        return self.state_at(_data(pane), timestamp)
+        return self.state_at(pane, timestamp)
 
     def clear_pane(self, pane: bytes) -> None:
         """Delete the `State` of a pane."""

@@ -1,6 +1,6 @@
 """Transactions of process functions: `State` with its handles, and timers."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from streamrt.errors import StateError
 from streamrt.state.base import BEFORE_ALL, Change
@@ -10,6 +10,7 @@ from streamrt.state.identity import Stamp
 from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import (
     BYTES_KEY,
+    DATA_SPACE,
     LATEST_EXPIRY,
     MAP_SPACE,
     NO_KEY,
@@ -25,6 +26,8 @@ from streamrt.state.timers import EVENT_TIME, PROCESSING_TIME, Timers
 from streamrt.state.transaction import StoreTransaction
 
 __all__ = ["ProcessTransaction"]
+
+_DATA_START: Final = bytes((DATA_SPACE,))
 
 
 class ProcessTransaction(StoreTransaction):
@@ -157,16 +160,27 @@ class ProcessTransaction(StoreTransaction):
     def next_processing_deadline(self) -> int | None:  # noqa: D102
         return self.processing_timers.next_time
 
-    def state_at(self, prefix: bytes, timestamp: int) -> State:
+    def state_of(self, key: Any, timestamp: int) -> State:
         """Return the state of a record key, without moving any clock.
 
         Args:
-            prefix: result of `data_prefix_of` for the record key.
+            key: the record's key.
             timestamp: event time for aggregators.
+
+        Raises:
+            SerializationError: if the key has no JSON form.
         """
         if self._status is not TransactionStatus.STARTED:
             raise StateError(f"a transaction that is {self._status.value} cannot provide state")
-        return KeyedState(self, prefix, timestamp)
+        if type(key) is bytes and len(key) < 128:
+            return KeyedState(self, SHORT_BYTES_HEADS[len(key)] + key, timestamp)
+        return KeyedState(self, self._prefix(key), timestamp)
+
+    def state_at(self, prefix: bytes, timestamp: int) -> State:
+        """Return the state of the record key with a prefix; see `state_of`."""
+        if self._status is not TransactionStatus.STARTED:
+            raise StateError(f"a transaction that is {self._status.value} cannot provide state")
+        return KeyedState(self, _DATA_START + prefix, timestamp)
 
     def broadcast(self, name: str, *, read_only: bool) -> MapState:
         """Return a map of broadcast state, which belongs to no record key.
@@ -184,16 +198,6 @@ class ProcessTransaction(StoreTransaction):
         """Return the number of stored bytes of broadcast state, without what this transaction has changed."""
         stored = self._partition.scan(BROADCAST_RANGE, following(BROADCAST_RANGE))
         return sum(len(key) + len(data) for key, data in stored)
-
-    def data_prefix_of(self, key: Any) -> bytes:
-        """Return the beginning of all keys of data of a record key: the space of data and the prefix.
-
-        Raises:
-            SerializationError: if the key has no JSON form.
-        """
-        if type(key) is bytes and len(key) < 128:
-            return SHORT_BYTES_HEADS[len(key)] + key
-        return self._prefix(key)
 
     def prefix_of(self, key: Any) -> bytes:
         """Return the prefix of a record key, without a space.

@@ -21,8 +21,8 @@ import orjson
 
 from streamrt.errors import SerializationError, StateError, StoreCorruptedError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
-from streamrt.state.changelog import index_start
 from streamrt.state.encoding import dumps_exact, loads_exact, packing_of
+from streamrt.state.expiry import index_start
 from streamrt.state.layout import (
     ARRIVAL_KEY,
     BYTES_KEY,

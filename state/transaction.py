@@ -9,31 +9,30 @@ timestamp of the record, which may be earlier. Otherwise an entry that a late re
 would an entry that it rewrites, such as a list to which it appends. Expiry does not depend on the time of deletion, so
 results do not depend on commits. `prepare()` deletes a bounded number of expired entries at a time, by an index in the
 store. A bound beside the index holds its start; without it, each look-up would pass the tombstones of all deleted
-entries. The bound never exceeds stream time plus one, and later entries expire after that.
+entries. The bound never exceeds stream time plus one, and later entries expire after that. Entries that expire by the
+wall clock have an index of their own, `expiry.py`; within a transaction that clock never goes back.
 """
 
 from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 from streamrt.errors import SerializationError, StateError
 from streamrt.state.base import BEFORE_ALL, Change, Transaction
-from streamrt.state.changelog import expired, has_index, index_bound, overwritten_index
 from streamrt.state.collections import Collections
 from streamrt.state.encoding import dumps_of, exact_of, loads_of
+from streamrt.state.expiry import EVENT_INDEX, NO_INDEX, WALL_INDEX, ExpiryIndex, overwritten_index
 from streamrt.state.keyed_state import UNKNOWN, KeyedState, Unknown, no_key
 from streamrt.state.layout import (
     BYTES_KEY,
-    FIRST_KEY,
     JSON_KEY,
-    LATEST_EXPIRY,
     NO_KEY_PREFIX,
     PLAIN,
     SHORT_BYTES_HEADS,
     Expiring,
+    WallExpiring,
     decode_value,
     encode_value,
-    expiry_key,
     record_prefix,
 )
 from streamrt.state.options import RocksDBOptions
@@ -49,10 +48,6 @@ _ENTRY_BYTES: Final = 200
 
 
 _join = b"".join
-
-
-# Values of the index bound that are no expiry: not read yet, and no index.
-_UNREAD, _NO_INDEX = -2, -1
 
 
 class _Refusing(dict[bytes, Any]):
@@ -103,12 +98,14 @@ class StoreTransaction(Transaction):
         "_collections",
         "_dumps",
         "_entries",
-        "_first",
+        "_event_index",
         "_index",
         "_kinds",
         "_loads",
         "_max_evictions",
         "_options",
+        "_wall",
+        "_wall_index",
         "_written",
     )
 
@@ -122,13 +119,15 @@ class StoreTransaction(Transaction):
         self._loads = loads_of(options)
         # Cached keys: payload, Expiring, or None for a missing key.
         self._entries: dict[bytes, bytes | Expiring | None] = {}
-        # A lower bound for the expiries in the index.
-        self._first = _UNREAD
+        self._event_index = ExpiryIndex(partition, EVENT_INDEX)
+        self._wall_index = ExpiryIndex(partition, WALL_INDEX)
+        self._wall = BEFORE_ALL
         # The type of state for each name of a handle.
         self._kinds: dict[str, str] = {}
         if self._cache is not None:
             # Subclasses have more to keep.
-            self._entries, self._size, self._first, self._kinds, *self._cache = self._cache
+            self._entries, self._size, bounds, self._kinds, *self._cache = self._cache
+            self._event_index.first, self._wall_index.first = bounds
         self._collections: Collections | None = None
         # The stored values of the keys that this transaction has written.
         self._written: dict[bytes, bytes | Expiring | Unknown | None] = {}
@@ -173,8 +172,13 @@ class StoreTransaction(Transaction):
         """The keys that were written, in the order of their first writes."""
         return self._written
 
+    def wall_clock(self) -> int:
+        """Return the wall clock, in milliseconds since the Unix epoch; it does not go back within a transaction."""
+        now = self._wall = max(self._wall, self.now())
+        return now
+
     def payload(self, key: bytes) -> bytes | None:
-        """Return the payload of a key at the current stream time; None if it is missing or expired.
+        """Return the payload of a key at the current time; None if it is missing or expired.
 
         Raises:
             StateError: if the transaction is prepared or has ended.
@@ -185,7 +189,7 @@ class StoreTransaction(Transaction):
         return self._live(self._read(key) if value is UNKNOWN else value)
 
     def current(self, key: bytes, data: bytes | None) -> bytes | None:
-        """Return the payload of a key at the current stream time, without caching it.
+        """Return the payload of a key at the current time, without caching it.
 
         Args:
             key: the key.
@@ -283,7 +287,8 @@ class StoreTransaction(Transaction):
 
     def _live(self, value: "bytes | Expiring | None") -> bytes | None:
         if isinstance(value, Expiring):
-            return value.payload if value.expiry > self.clock else None
+            now = self.wall_clock() if type(value) is WallExpiring else self.clock
+            return value.payload if value.expiry > now else None
         return value
 
     def _decide(self) -> list[Change]:
@@ -310,7 +315,7 @@ class StoreTransaction(Transaction):
                     self._size -= _size_of(key, value)
         if self._size > self._limit:
             self._fit()
-        return self._entries, self._size, self._first, self._kinds
+        return self._entries, self._size, (self._event_index.first, self._wall_index.first), self._kinds
 
     def _release(self) -> None:
         self._written = _Refusing(self._status)
@@ -359,7 +364,7 @@ class StoreTransaction(Transaction):
 
     def _encode(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return the changes of the written keys, and add those of the index to `_index`."""
-        entries, clock, index = self._entries, self.clock, self._index
+        entries, clock, wall, index = self._entries, self.clock, self.wall_clock(), self._index
         changes: list[Change] = []
         size = 0
         unknown = []
@@ -368,7 +373,7 @@ class StoreTransaction(Transaction):
                 unknown.append(key)
                 size += _ENTRY_BYTES + len(key)
             elif isinstance(old, Expiring):
-                index.append((expiry_key(old.expiry, key), None))
+                index.append((old.index_key(key), None))
                 size -= len(old.payload)
             elif old is not None:
                 size -= len(old)
@@ -381,60 +386,38 @@ class StoreTransaction(Transaction):
                 changes.append((key, PLAIN + value))
                 size += len(value)
             elif isinstance(value, Expiring):
-                if value.expiry <= clock:
+                if value.expiry <= (wall if type(value) is WallExpiring else clock):
                     entries[key] = None
                     if old is not None:
                         changes.append((key, None))
                 else:
                     changes.append((key, encode_value(value)))
                     size += len(value.payload)
-        if unknown and self._index_start() != _NO_INDEX:
+        if unknown and (self._event_index.start != NO_INDEX or self._wall_index.start != NO_INDEX):
             index += overwritten_index(self._partition, unknown)
         # After the deletions, so that a value that is rewritten with the same expiry keeps its entry.
-        index += [
-            (expiry_key(value.expiry, key), b"") for key in written if isinstance(value := entries[key], Expiring)
-        ]
+        expiring = [(value, key) for key in written if isinstance(value := entries[key], Expiring)]
+        index += [(value.index_key(key), b"") for value, key in expiring]
+        by_wall = [value.expiry for value, _ in expiring if type(value) is WallExpiring]
+        if by_wall:
+            index += self._wall_index.lower(min(by_wall))
         self._size += size
         return changes
 
     def _evict(self, written: "dict[bytes, bytes | Expiring | Unknown | None]") -> list[Change]:
         """Return deletions of expired entries that no record has touched, and add those of the index to `_index`."""
-        if self.clock == BEFORE_ALL:
-            return []
-        first, after = self._index_start(), min(max(self.clock + 1, 0), LATEST_EXPIRY + 1)
-        if first >= after or (first == _NO_INDEX and not self._index):
-            return []
-        done = {key for key, _ in self._index} if self._index else ()
-        due = () if first == _NO_INDEX else expired(self._partition, first, self.clock)
-        candidates = list(islice((entry for entry in due if expiry_key(*entry) not in done), self._max_evictions))
-        evicted: list[Change] = []
-        stored = self._partition.get_many([key for _, key in candidates])
-        for (expiry, key), data in zip(candidates, stored, strict=True):
-            self._index.append((expiry_key(expiry, key), None))
-            if key in written or data is None:
-                continue
-            # A different expiry means that a restore without look-ups has rewritten the entry.
-            value = decode_value(data)
-            if isinstance(value, Expiring) and value.expiry == expiry:
-                evicted.append((key, None))
-                if self._entries.get(key) is not None:
-                    self._size -= len(value.payload)
-                    self._entries[key] = None
-        # More entries may have the same expiry as the last one.
-        self._first = after if len(candidates) < self._max_evictions else candidates[-1][0]
-        if self._first != first:
-            self._index.append((FIRST_KEY, self._first.to_bytes(8, "big")))
-        return evicted
-
-    def _index_start(self) -> int:
-        """Return a lower bound for the expiries in the index, or `_NO_INDEX`."""
-        if self._first == _UNREAD:
-            bound = index_bound(self._partition)
-            if bound is None:
-                # Older versions wrote no bound.
-                bound = 0 if has_index(self._partition) else _NO_INDEX
-            self._first = bound
-        return self._first
+        most = self._max_evictions
+        # Neither of the indexes may take it all.
+        shared = self._wall_index.start != NO_INDEX
+        evicted, looked = self._event_index.evict(
+            self.clock, self._index, written, most - most // 2 if shared else most
+        )
+        evicted += self._wall_index.evict(self._wall, self._index, written, most - looked)[0]
+        for key, size in evicted:
+            if self._entries.get(key) is not None:
+                self._size -= size
+                self._entries[key] = None
+        return [(key, None) for key, _ in evicted]
 
 
 def _size_of(key: bytes, value: "bytes | Expiring | None") -> int:

@@ -15,7 +15,16 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import state_of
 from streamrt.topics import Topic
-from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess, Topology, compose_stream
+from streamrt.topology import (
+    AsyncCalls,
+    Node,
+    PartitionSender,
+    RecordHandler,
+    StateAccess,
+    TaskAccess,
+    Topology,
+    compose_stream,
+)
 
 
 class TrialStores:
@@ -114,6 +123,10 @@ class TrialContext:
         """Return the function that returns the only transaction of a store."""
         transaction = self._stores.transaction(self.source, store)
         return lambda: transaction
+
+    def access(self, store: StoreSpec) -> TaskAccess:
+        """Return the access to a task that does not exist."""
+        return TaskAccess.of_test(store.name)
 
     def sink(self, sink: BaseSink) -> RecordHandler:
         """Return a function that drops the record."""

@@ -12,7 +12,7 @@ from streamrt.state import State
 from streamrt.state.layout import LATEST_EXPIRY
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.timers import Timers
-from streamrt.topology import RecordHandler
+from streamrt.topology import Metrics, RecordHandler, TaskAccess
 
 __all__ = ["AFTER_ALL", "BEFORE_ALL", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]
 
@@ -30,17 +30,44 @@ class TimeDomain(enum.Enum):
     PROCESSING_TIME = "processing time"
 
 
-@dataclass(frozen=True)
 class TaskContext:
-    """What a process function learns before its first record.
+    """What a process function learns of its task.
 
-    Attributes:
+    One function object works for all tasks of its process, one after the other. So `topic` and `partition` are those of the
+    task that is at work at the moment: in `open`, the first one. A function that keeps the context can ask in each call.
+
+    Args:
         name: name of its store.
         topics: names of the topics that its frame reads.
+        access: access to the task.
     """
 
-    name: str
-    topics: tuple[str, ...]
+    __slots__ = ("_access", "name", "topics")
+
+    def __init__(self, name: str, topics: tuple[str, ...], access: TaskAccess) -> None:
+        self.name = name
+        self.topics = topics
+        self._access = access
+
+    @property
+    def topic(self) -> str:
+        """The topic of the task at work; the names of merged ones, joined by `--`."""
+        return self._access.task().stream
+
+    @property
+    def partition(self) -> int:
+        """The partition of the task at work."""
+        return self._access.task().partition
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions of the topic."""
+        return self._access.partitions()
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters, gauges and distributions of the function; see `Context.metrics`."""
+        return self._access.metrics
 
 
 @dataclass
@@ -52,6 +79,7 @@ class Call:
         delay_ms: how much later than its time a timer of event time is due.
         has_timers: whether the function defines `on_timer`.
         outputs: what takes the records of its side outputs, by tag; None where nothing reads them.
+        metrics: the metrics of the function.
         at_end: whether the inputs of a bounded run have ended.
         registered: number of timers of event time that were registered.
     """
@@ -60,6 +88,7 @@ class Call:
     delay_ms: int
     has_timers: bool
     outputs: Mapping[str, RecordHandler | None]
+    metrics: Metrics
     at_end: bool = False
     registered: int = 0
 
@@ -67,39 +96,51 @@ class Call:
 class Context:
     """The context of one call of a process function; it is valid during this call.
 
+    The object serves one call after the other: between two calls, it refuses to be used.
+
     Attributes:
         key: the key of the record, or of the timer.
         timestamp: event time of the record in milliseconds, or the time of the timer.
         headers: the headers of the record; None for a timer.
     """
 
-    __slots__ = ("_call", "_prefix", "_state", "_transaction", "headers", "key", "timestamp")
+    __slots__ = ("_call", "_state", "_transaction", "headers", "key", "timestamp")
 
-    def __init__(
-        self,
-        call: Call,
-        transaction: ProcessTransaction,
-        prefix: bytes,
-        key: Any,
-        timestamp: int,
-        headers: Headers | None,
-    ) -> None:
+    key: Any
+    timestamp: int
+    headers: Headers | None
+
+    def __init__(self, call: Call) -> None:
         self._call = call
-        self._transaction: ProcessTransaction | None = transaction
-        self._prefix = prefix
+        # Set for each call, by the operator; None between two calls.
+        self._transaction: ProcessTransaction | None = None
+        # Made when it is needed.
         self._state: State | None = None
-        self.key = key
-        self.timestamp = timestamp
-        self.headers = headers
 
     @property
     def state(self) -> State:
         """The state of the key."""
-        transaction = self._running()
         state = self._state
         if state is None:
-            state = self._state = transaction.state_at(self._prefix, self.timestamp)
+            # No call that can be saved: most records come here.
+            transaction = self._transaction
+            if transaction is None:
+                transaction = self._running()
+            state = self._state = transaction.state_of(self.key, self.timestamp)
         return state
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters, gauges and distributions of the function, by name; the control server shows them.
+
+        Example:
+            ```python
+            ctx.metrics.counter("rejected").inc()
+            ctx.metrics.gauge("open_orders").set(17)
+            ctx.metrics.distribution("price").update(9.5)
+            ```
+        """
+        return self._call.metrics
 
     @property
     def current_watermark(self) -> int:
@@ -142,11 +183,11 @@ class Context:
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().event_timers.delete(self._prefix[1:], _checked_time(timestamp))
+        self._running().event_timers.delete(self._prefix(), _checked_time(timestamp))
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().processing_timers.delete(self._prefix[1:], _checked_time(timestamp))
+        self._running().processing_timers.delete(self._prefix(), _checked_time(timestamp))
 
     def output(self, tag: str, value: Any, *, timestamp: int | None = None) -> None:
         """Put a value out to a side output, with the key and the headers of this call.
@@ -177,7 +218,11 @@ class Context:
             raise InvalidOperationError(
                 f"{self._call.function} registers a timer, but has no on_timer: define on_timer(self, timestamp, ctx)"
             )
-        timers.register(self._prefix[1:], _checked_time(timestamp))
+        timers.register(self._prefix(), _checked_time(timestamp))
+
+    def _prefix(self) -> bytes:
+        """Return the prefix of the key, without a space."""
+        return self._running().prefix_of(self.key)
 
     def _running(self) -> ProcessTransaction:
         transaction = self._transaction
@@ -188,9 +233,6 @@ class Context:
             )
         return transaction
 
-    def _end(self) -> None:
-        self._transaction = None
-
 
 class TimerContext(Context):
     """The context of a timer.
@@ -199,9 +241,24 @@ class TimerContext(Context):
         time_domain: whether the timer waited for event time or for processing time.
     """
 
-    __slots__ = ("time_domain",)
+    __slots__ = ("_timer_prefix", "time_domain")
 
     time_domain: TimeDomain
+    _timer_prefix: bytes
+
+    # The prefix of the timer is known, and its key may have another JSON form now than at its registration.
+
+    @property
+    def state(self) -> State:
+        """The state of the key."""
+        state = self._state
+        if state is None:
+            state = self._state = self._running().state_at(self._timer_prefix, self.timestamp)
+        return state
+
+    def _prefix(self) -> bytes:
+        self._running()
+        return self._timer_prefix
 
 
 def _checked_time(timestamp: int) -> int:

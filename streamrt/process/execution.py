@@ -16,8 +16,6 @@ from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, Si
 
 __all__ = ["Execution", "TimedOperator"]
 
-_COMMON: Final = frozenset((GeneratorType, list, tuple))
-"""Types of results that need no check."""
 _EVENT_TIME: Final = TimeDomain.EVENT_TIME
 
 
@@ -105,7 +103,8 @@ class Execution:
         }
         name = type(operator.function).__qualname__.rsplit("<locals>.", 1)[-1]
         self._endings = Endings(name, self._store)
-        self._call = Call(name, self._delay, operator.has_timers, outputs)
+        self._access = context.access(operator.store)
+        self._call = Call(name, self._delay, operator.has_timers, outputs, self._access.metrics)
         self._timer_context = operator.timer_context
         self._opened = False
         # Whether the portion was over with timers of event time left, which the rest of the record must find fired.
@@ -124,19 +123,18 @@ class Execution:
             self._opened = False
             self._function.close()
 
-    def handler(
-        self, method: str, node: Node, context_class: type[Context] = Context, *, keyless: bool = False
-    ) -> RecordHandler:
+    def handler(self, method: str, node: Node, context_class: type[Context] = Context) -> RecordHandler:
         """Return the handler of records that calls a method of the function.
 
         Args:
             method: name of the method; it takes the value and a context.
             node: the node, for errors; it may name the input.
-            context_class: the class of the contexts.
-            keyless: whether a call has no state, so that keys may be of any type.
+            context_class: the class of the context.
         """
         call, running, child, function = self._call, self._running, self._child, getattr(self._function, method)
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
+        # One object for all records: one for each would double the time of a call without state.
+        context = context_class(call)
 
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if not self._opened:
@@ -149,17 +147,20 @@ class Execution:
                 )
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
-            prefix = b"" if keyless else transaction.data_prefix_of(key)
-            context = context_class(call, transaction, prefix, key, timestamp, headers)
+            context._transaction = transaction
+            context.key = key
+            context.timestamp = timestamp
+            context.headers = headers
             try:
                 results = function(value, context)
                 if results is not None:
-                    if type(results) not in _COMMON:
+                    kind = type(results)
+                    if kind is not GeneratorType and kind is not list and kind is not tuple:
                         _check(results, call.function, method)
                     for result in results:
                         child(result, key, timestamp, headers)
             finally:
-                context._end()
+                context._transaction = context._state = None
             if by_partition:
                 if timestamp > transaction.event_time:
                     transaction.event_time = timestamp
@@ -224,6 +225,8 @@ class Execution:
         # For errors: what fails here is no input.
         _node = self._node
         must_stop: Callable[[], bool] | None = None
+        context = self._timer_context(self._call)
+        context.headers, context.time_domain = None, domain
         while (timer := timers.due(bound)) is not None:
             if whole:
                 pass
@@ -233,19 +236,19 @@ class Execution:
                 return False
             timers.fire(timer)
             time, prefix = timer
-            key = transaction.key_of(prefix)
+            context.key = key = transaction.key_of(prefix)
+            context.timestamp = time
+            context._transaction, context._timer_prefix = transaction, prefix
             registered = self._call.registered
-            context = self._timer_context(self._call, transaction, b"\x01" + prefix, key, time, None)
-            context.time_domain = domain
             try:
                 results = self._function.on_timer(time, context)
                 if results is not None:
-                    if type(results) not in _COMMON:
+                    if type(results) not in (GeneratorType, list, tuple):
                         _check(results, self._call.function, "on_timer")
                     for result in results:
                         self._child(result, key, time, None)
             finally:
-                context._end()
+                context._transaction = context._state = None
             if self._call.at_end and self._call.registered > registered:
                 self._endings.note(timers, prefix, key)
         return True
@@ -262,7 +265,7 @@ class Execution:
             self._endings.drop(transaction.processing_timers, self._begin_portion())
 
     def _open(self) -> None:
-        self._function.open(TaskContext(self._store, self._topics))
+        self._function.open(TaskContext(self._store, self._topics, self._access))
         self._opened = True
 
 

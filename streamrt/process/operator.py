@@ -67,7 +67,7 @@ class BroadcastProcess(CoProcess):
         method = "process_element"
         own = execution.handler(method, self._at(node, method), BroadcastContext)
         method = "process_broadcast_element"
-        broadcast = execution.handler(method, self._at(node, method), BroadcastWriteContext, keyless=True)
+        broadcast = execution.handler(method, self._at(node, method), BroadcastWriteContext)
         return own, _Measured(execution, broadcast, node)
 
     def ranks(self, inputs: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from streamrt.errors import (
     StreamRTError,
 )
 from streamrt.records import OffsetRange, TopicPartition
-from streamrt.topology import TaskId
+from streamrt.topology import Measured, MetricId, TaskId, merged
 
 _ERRORS: Mapping[str, type[StreamRTError]] = {
     "callback": ProcessingError,
@@ -192,6 +192,7 @@ class Report:
         read_bytes: size of the keys and values that were read.
         produced_bytes: size of the keys and values that were sent to topics.
         memory: resident memory of processes, in bytes, by name.
+        metrics: what users' metrics have measured since the last report of their process; work that was aborted counts.
     """
 
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
@@ -221,6 +222,7 @@ class Report:
     read_bytes: int = 0
     produced_bytes: int = 0
     memory: dict[str, int] = field(default_factory=dict)
+    metrics: dict[MetricId, Measured] = field(default_factory=dict)
 
     def merge(self, other: "Report") -> None:
         """Add the report of another task; the first failure is kept."""
@@ -253,3 +255,5 @@ class Report:
         self.read_bytes += other.read_bytes
         self.produced_bytes += other.produced_bytes
         self.memory.update(other.memory)
+        for name, measured in other.metrics.items():
+            self.metrics[name] = merged(self.metrics.get(name), measured)

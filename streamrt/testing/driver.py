@@ -30,6 +30,7 @@ from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.driver.display import Display
 from streamrt.runtime.driver.event_time import EventTime
+from streamrt.runtime.driver.function_metrics import FunctionMetrics
 from streamrt.runtime.driver.key_partitions import partition_of_key, partitioner_of
 from streamrt.runtime.driver.state_queries import MOST_ENTRIES, QueryTarget, StateQueries
 from streamrt.runtime.driver.stored_state import StateAnswer, StoredState, no_state_key
@@ -48,6 +49,7 @@ from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
 from streamrt.testing.views import ReadableStores, StateView
 from streamrt.topics import Topic
+from streamrt.topology import Measured
 
 _ALL = no_state_key()
 _SLICE_S = 1.0
@@ -154,11 +156,12 @@ class TopologyTestDriver:
         self._event_time.at_end()
         self._event_time.processed(dict.fromkeys(partitions, 0))
         self._feeding = feeding_of(app.config.processing_mode, tasks, self._clients, partitions, self._handle)
-        stored = StoredState(topology, self._declared, self._partitions, state.options)
+        stored = StoredState(topology, self._declared, self._partitions, state.options, self._clients.now)
         self._queries = StateQueries()
         self._served = self._queries.serving(QueryTarget(stored, topology.inputs, self._read_state, None))
         self._served.__enter__()
         self._display = Display(spec.topology)
+        self._functions = FunctionMetrics()
         self._offsets: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._read: dict[str, int] = {}
@@ -355,7 +358,7 @@ class TopologyTestDriver:
         scope, spec = self._find_store(name, store)
         if partition is None:
             partition = self._partition(scope, key)
-        return StateView(self._catalog.store(scope, spec), partition, key, spec.transaction)
+        return StateView(self._catalog.store(scope, spec), partition, key, spec.transaction, self._clients.now)
 
     def query_state(
         self,
@@ -443,6 +446,22 @@ class TopologyTestDriver:
             limit=limit,
             cursor=cursor,
         )
+
+    def metrics(self, operator: str) -> dict[str, float | Measured]:
+        """Return what the metrics of a process function have measured, by name.
+
+        Args:
+            operator: name of its store, such as `process_Orders`.
+
+        Returns:
+            Counters and, of the highest partition, gauges; for distributions, with `count`, `total`, `least` and `greatest`.
+
+        Example:
+            ```python
+            assert driver.metrics("process_Orders")["rejected"] == 2
+            ```
+        """
+        return self._functions.of(operator)
 
     def outputs(self) -> list[tuple[Any, Any, int, Any]]:
         """Return value, key, timestamp and headers of the results of all branches since the last call."""
@@ -592,6 +611,7 @@ class TopologyTestDriver:
         self._event_time.end.report(report.ended)
         self._event_time.processed(positions)
         self._positions.update(positions)
+        self._functions.add(report.metrics)
         for trouble in (*report.interrupted.values(), *report.locked.values()):
             raise RunnerError(trouble)
         self._outputs += report.collected

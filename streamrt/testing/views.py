@@ -1,7 +1,7 @@
 """Read access to the stores of a test driver, also while a task has them open."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from streamrt.errors import StateError
@@ -73,11 +73,18 @@ class StateView:
         partition: its partition.
         key: the record's key.
         transaction: class of the store's transactions.
+        now: returns the wall clock in milliseconds since the Unix epoch; by default that of the machine.
     """
 
     def __init__(
-        self, store: ReadableStore, partition: int, key: Any, transaction: type[Transaction] = StoreTransaction
+        self,
+        store: ReadableStore,
+        partition: int,
+        key: Any,
+        transaction: type[Transaction] = StoreTransaction,
+        now: Callable[[], int] | None = None,
     ) -> None:
+        self._now = now
         self._transaction = transaction if issubclass(transaction, StoreTransaction) else StoreTransaction
         self._store = store
         self._partition = partition
@@ -139,8 +146,11 @@ class StateView:
     @contextlib.contextmanager
     def _state(self) -> Iterator[State]:
         with self._store.reading(self._partition) as opened:
+            transaction = self._transaction(opened, self._store.options)
+            if self._now is not None:
+                transaction.now = self._now
             # A time before all others does not move stream time.
-            yield self._transaction(opened, self._store.options).state(self._key, -1)
+            yield transaction.state(self._key, -1)
 
 
 def _hashable(key: Any) -> Any:

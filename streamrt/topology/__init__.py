@@ -4,6 +4,7 @@ from streamrt.topics import WatermarkStrategy, WhenAllIdle
 from streamrt.topology.builder import TopologyBuilder, caller
 from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
+from streamrt.topology.metrics import Measured, MetricId, Metrics, merged
 from streamrt.topology.node import (
     AsyncCalls,
     ExchangeOperator,
@@ -19,12 +20,16 @@ from streamrt.topology.node import (
     StateAccess,
     TaskContext,
 )
+from streamrt.topology.task_access import TaskAccess
 from streamrt.topology.task_id import TaskId
 
 __all__ = [
     "AsyncCalls",
     "ExchangeOperator",
+    "Measured",
     "MergeOperator",
+    "MetricId",
+    "Metrics",
     "Node",
     "Operator",
     "OperatorContext",
@@ -34,6 +39,7 @@ __all__ = [
     "SideOutput",
     "SourceOperator",
     "StateAccess",
+    "TaskAccess",
     "TaskContext",
     "TaskId",
     "TaskStore",
@@ -43,5 +49,6 @@ __all__ = [
     "WhenAllIdle",
     "caller",
     "compose_stream",
+    "merged",
     "stream_id",
 ]

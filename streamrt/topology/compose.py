@@ -18,6 +18,7 @@ from streamrt.topology.node import (
     StateAccess,
     TaskContext,
 )
+from streamrt.topology.task_access import TaskAccess
 
 if TYPE_CHECKING:
     from streamrt.connectors import BaseSink
@@ -102,6 +103,9 @@ class _NodeContext:
 
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         return self._context.store(self._own(store))
+
+    def access(self, store: "StoreSpec") -> TaskAccess:
+        return self._context.access(self._own(store))
 
     def partition_sender(self, topic: "Topic") -> tuple[PartitionSender, int]:
         return self._context.partition_sender(topic)

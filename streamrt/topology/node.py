@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from streamrt.records import Headers, Tick
 from streamrt.topics import Topic, WatermarkStrategy
+from streamrt.topology.task_access import TaskAccess
 
 if TYPE_CHECKING:
     # For type annotations only: a topology works with any stores and sinks that its operators hold.
@@ -71,6 +72,9 @@ class TaskContext(Protocol):
 
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         """Return the function that returns the running transaction of a store; call it for each record."""
+
+    def access(self, store: "StoreSpec") -> TaskAccess:
+        """Return what the operator with a store can learn of its tasks, and its metrics."""
 
     def sink(self, sink: "BaseSink") -> RecordHandler:
         """Return the function that passes a record to `sink`."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, StateError
 from streamrt.state import State
-from streamrt.state.layout import DATA_SPACE, LATEST_EXPIRY, pane_prefix
+from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
 from streamrt.state.panes import TRIGGER, WINDOW, PaneTransaction
 from streamrt.topology import RecordHandler
 from streamrt.windows.window import END_OF_TIME, Window
@@ -194,7 +194,7 @@ class WindowContext(_Moment):
     @property
     def global_state(self) -> State:
         """The state of the key, for all windows."""
-        return self._running().state_at(bytes((DATA_SPACE,)) + self._prefix, self._timestamp)
+        return self._running().state_at(self._prefix, self._timestamp)
 
     def output(self, tag: str, value: Any) -> None:
         """Put a value out to a side output, with the key, and the timestamp that results of the window have.

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
+from tests.sim.app import Setup
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation
@@ -16,15 +17,21 @@ MODES: Mapping[str, type[Simulation]] = {
     kind.mode: kind
     for kind in (Simulation, ResidentSimulation, DeploymentSimulation, TokenSimulation, ResidentTokenSimulation)
 }
+GUARANTEES = ("exactly-once", "at-least-once")
 
 
-def simulate(mode: str, seed: int) -> Simulation:
+def simulate(mode: str, seed: int, setup: Setup | None = None) -> Simulation:
     """Run one seed.
+
+    Args:
+        mode: how the tasks are run.
+        seed: decides all else.
+        setup: what the application has; decided by the seed if it is not given.
 
     Raises:
         Violation: if something was wrong.
     """
-    simulation = MODES[mode](seed)
+    simulation = MODES[mode](seed, setup)
     simulation.run_to_end()
     return simulation
 
@@ -36,17 +43,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--count", type=int, default=1_000, help="how many seeds to run")
     parser.add_argument("--base", type=int, help="the first seed; by default a random one")
+    parser.add_argument("--processing", choices=GUARANTEES, help="with a process function; not with all modes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
+    setup = None
+    if options.processing is not None:
+        setup = Setup(options.processing == "exactly-once", True, False, False, processing=True)
     if options.seed is not None:
-        simulation = simulate(options.mode, options.seed)
+        simulation = simulate(options.mode, options.seed, setup)
         print(f"seed {options.seed} is right: {simulation.setup}, {simulation.counts}")
         return 0
     base = random.SystemRandom().randrange(1 << 32) if options.base is None else options.base
     print(f"base seed {base}", flush=True)
     begun, events, failed, attempts = time.monotonic(), Counter[str](), 0, 0
     for seed in range(base, base + options.count):
-        simulation = MODES[options.mode](seed)
+        simulation = MODES[options.mode](seed, setup)
         try:
             simulation.run_to_end()
         except Violation as violation:

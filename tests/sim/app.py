@@ -24,6 +24,7 @@ from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, dec
 from streamrt.state.spec import StoreSpec
 from streamrt.topics import changelog_topic_name
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
+from tests.sim.processing import KEPT_SPACES, Remind, RemindModel
 
 GROUP = "sim"
 SOURCE, OTHER, OUT, GROUPED_OUT, AGAIN_OUT = "in", "other", "out", "grouped", "again"
@@ -165,6 +166,7 @@ class Setup:
         stateful: whether the first stage has state.
         grouped: whether there is a second stage behind a `group_by`.
         regrouped: whether there is a third stage behind a second `group_by`.
+        processing: whether the first stage is a process function, and all there is.
         second: whether the first stage has a second store.
         merged: whether the first stage reads two topics; then there is no second one.
         sink: class of the sink of the first stage; None for none.
@@ -177,6 +179,7 @@ class Setup:
     merged: bool = False
     sink: type[SimSink] | type[TransactionalSimSink] | None = None
     regrouped: bool = False
+    processing: bool = False
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -198,6 +201,13 @@ class Setup:
         return (OUT, REPARTITION) if self.grouped else (OUT,)
 
 
+def _first_stage(sdf: Any, setup: Setup) -> Any:
+    sdf = sdf.apply(Paced(tally), stateful=True, metadata=True) if setup.stateful else sdf.apply(Paced(square))
+    if setup.stateful and setup.second:
+        sdf = sdf._new(Apply(tally_again, False, True, SECOND))
+    return sdf
+
+
 @functools.cache
 def specification(setup: Setup, partitions: int) -> TaskSpec:
     """Return what tasks run."""
@@ -205,9 +215,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     app = Application("unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None)
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
-    sdf = sdf.apply(Paced(tally), stateful=True, metadata=True) if setup.stateful else sdf.apply(Paced(square))
-    if setup.stateful and setup.second:
-        sdf = sdf._new(Apply(tally_again, False, True, SECOND))
+    sdf = sdf.process(Remind(), clock="partition") if setup.processing else _first_stage(sdf, setup)
     sdf.to_topic(app.topic(OUT))
     if setup.sink is not None:
         sdf.sink(setup.sink())
@@ -302,6 +310,7 @@ class Model:
     """
 
     def __init__(self, setup: Setup, stream: str) -> None:
+        self._processing = RemindModel() if setup.processing else None
         self._grouped = stream in REPARTITIONS
         self._functions: list[Callable[..., dict[str, Any]]] = [tally]
         if not self._grouped and not setup.stateful:
@@ -312,10 +321,14 @@ class Model:
 
     def dump(self, store: str) -> dict[bytes, bytes]:
         """Return what is in a store."""
+        if self._processing is not None:
+            return self._processing.dump()
         return self._stores[store == SECOND.name].dump()
 
     def run(self, records: Iterable[Entry]) -> list[tuple[bytes, dict[str, Any]]]:
         """Process records; return keys and values of the outputs."""
+        if self._processing is not None:
+            return self._processing.run(records)
         outputs = []
         for record in records:
             value, key = orjson.loads(record.value or b"null"), record.key or b""
@@ -343,7 +356,7 @@ def visible_state(entries: dict[bytes, bytes], stamp: Stamp) -> dict[bytes, byte
     """Return what operators would see of a store partition, by key of the store."""
     found = {}
     for key, data in entries.items():
-        if key[0] != DATA_SPACE:
+        if key[0] != DATA_SPACE and key[0] not in KEPT_SPACES:
             continue
         value = decode_value(data)
         if isinstance(value, Expiring):

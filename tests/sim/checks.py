@@ -15,6 +15,7 @@ from streamrt.topology import TaskId
 from tests.sim.app import REPARTITIONS, Model, merged, target_key, unique_id, visible_state
 from tests.sim.broker import Entry, Log
 from tests.sim.driver import Wrong
+from tests.sim.processing import FIRED, trouble_with_timers
 from tests.sim.stores import Machine, Name
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ class Checks:
                     last: dict[tuple[str, TopicPartition], int] = {}
                     for entry in self._sim.broker.logs[at].history():
                         unique = unique_id(entry)
+                        if unique > FIRED:
+                            continue
                         run = entry.origin, home[unique]
                         if stream not in REPARTITIONS and offsets[home[unique], unique] <= last.get(run, -1):
                             raise Wrong(f"record {unique} is out of order in {at}, within attempt {entry.origin}")
@@ -219,6 +222,8 @@ class Checks:
         offsets: Mapping[TopicPartition, int],
     ) -> None:
         """Compare what is visible in a store partition with the model's state at offsets of the inputs."""
+        if trouble := trouble_with_timers(machine.content((task.stream, store, task.partition))[0]):
+            raise Wrong(f"in store {store} of {task} on machine {machine.number}, {trouble}")
         model = Model(self._sim.setup, task.stream)
         model.run(self._history(task, offsets))
         offset = {each: offsets[each] for each in self._sim.spec.topology.inputs(task)}

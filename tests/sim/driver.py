@@ -337,6 +337,9 @@ class Driver:
         seconds = float("inf") if self.sim.calm or rng.random() < 0.85 else -1.0
         if self.sim.slow_ms:
             seconds = SLICE_S
+        if self.sim.setup.processing:
+            # Nobody ticks here, so timers fire in one portion.
+            seconds = float("inf")
         outputs = None if self.sim.calm or rng.random() < 0.85 else rng.randint(1, 3)
         context = self._context(seconds, outputs)
         attempt = Attempt(chunks, context, self.paused)

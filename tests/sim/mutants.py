@@ -35,6 +35,7 @@ from streamrt.state.changelog import POSITION_KEY
 from tests.sim.app import Setup, TransactionalSimSink
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
+from tests.sim.process_mutants import PROCESS_MUTANTS, PROCESSING
 from tests.sim.resident import ResidentSimulation
 from tests.sim.simulation import Simulation, Violation, replaced
 from tests.sim.tokens import ResidentTokenSimulation, SimOffsets, TokenSimulation
@@ -519,6 +520,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     "at least once, all owners have one epoch": ("", False, ((stores_module, "epoch_of", _one_epoch),)),
     **SINK_MUTANTS,
     **TOKEN_MUTANTS,
+    **PROCESS_MUTANTS,
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
@@ -529,10 +531,13 @@ def simulation_of(name: str, seed: int) -> Simulation:
     kinds: dict[str, type[Simulation]] = {
         "resident": ResidentSimulation,
         "deployed": DeploymentSimulation,
+        f"resident {PROCESSING}": ResidentSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }
     kind = kinds.get(name.partition(",")[0], Simulation)
+    if PROCESSING in name:
+        return kind(seed, Setup(transactional, True, False, False, processing=True), mutant=mistake)
     if kind is ResidentSimulation and SINK not in name:
         wishes = PAUSED in name
         return ResidentSimulation(seed, mutant=mistake, transactional=transactional, sinks=False, wishes=wishes)

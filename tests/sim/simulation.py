@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+import streamrt.runtime.tasks.collector as collector_module
 import streamrt.runtime.tasks.faults as faults_module
 from streamrt.errors import SinkBackpressureError
 from streamrt.kafka.partitioner import partition_for
@@ -197,12 +198,19 @@ class Simulation:
             Violation: with the seed and the last steps, if something was wrong.
         """
         try:
-            with replaced(faults_module, "reached", self._reached), replaced(Paced, "pause", self.pause):
+            with (
+                replaced(faults_module, "reached", self._reached),
+                replaced(Paced, "pause", self.pause),
+                # No time limit stops timers that are due: time passes here in jumps.
+                replaced(collector_module, "_PORTION_S", float("inf")),
+            ):
                 self._run()
         except (Exception, Wrong) as error:
             kind = "exactly-once" if self.setup.transactional else "at-least-once"
             trace = "\n".join(self.trace[-_TRACED:])
             replay = f"python -m tests.sim --mode {self.mode} --seed {self.seed}"
+            if self.setup.processing:
+                replay += f" --processing {kind}"
             raise Violation(
                 f"seed {self.seed} ({kind}): {type(error).__name__}: {error}\nreplay: {replay}\nthe last steps:\n{trace}"
             ) from error

@@ -10,6 +10,7 @@ import pytest
 
 from streamrt import Application, Context, ProcessFunction, TimeDomain, TimerContext
 from streamrt.kafka import Producer
+from streamrt.topology import MetricId
 from tests.support import Kafka, running, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.spark, pytest.mark.slow]
@@ -28,6 +29,7 @@ class Gather(ProcessFunction):
             ctx.register_event_time_timer(ctx.timestamp + 60_000)
             ctx.register_processing_time_timer(ctx.current_processing_time + 500)
         values.add(value["n"])
+        ctx.metrics.counter("gathered").inc()
         counts = ctx.state.map("counts")
         counts[value["n"] % 2] = counts.get(value["n"] % 2, 0) + 1
 
@@ -62,9 +64,13 @@ def test_timers_and_collections_survive_a_restart(kafka: Kafka, tmp_path: Path) 
 
     produce(0, *(("a", number, 1_000 + number) for number in range(3)))
     produce(1, *(("b", number, 2_000 + number) for number in range(2)))
-    with running(build()):
+    app = build()
+    with running(app):
         # No record comes meanwhile: the wall clock wakes the tasks.
         wait_until(lambda: kafka.end(noticed) == 2, what="both")
+        gathered = MetricId(source, "process_Gather", "gathered")
+        wait_until(lambda: gathered in app._progress.meters.snapshot().functions, what="the metric")
+        assert app._progress.meters.snapshot().functions[gathered].total >= 5
     assert received(kafka, results) == []
     # All state comes from the changelog.
     shutil.rmtree(tmp_path / "state")

@@ -19,7 +19,7 @@ from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.cluster import MemoryCluster
-from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, Topology, compose_stream
+from streamrt.topology import Node, PartitionSender, RecordHandler, StateAccess, TaskAccess, Topology, compose_stream
 
 START = 1_000_000
 """Wall clock of the drivers, in milliseconds."""
@@ -107,6 +107,9 @@ class Surroundings:
             partition = MemoryStore(store.name, "in", Path()).open(0)
             self.transactions[store.name] = StoreTransaction(partition)
         return self.transactions[store.name].state
+
+    def access(self, store: StoreSpec) -> TaskAccess:
+        return TaskAccess.of_test(store.name)
 
     def sink(self, sink: BaseSink) -> RecordHandler:
         return lambda *record: self.sunk.append((sink, *record))

@@ -14,7 +14,7 @@ from streamrt.state import MemoryStore, State, Store
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.topics import Topic
-from streamrt.topology import MergeOperator, Node, PartitionSender, RecordHandler
+from streamrt.topology import MergeOperator, Node, PartitionSender, RecordHandler, TaskAccess
 from tests.unit.state_timed import Run
 
 Output = tuple[Any, Any, int, Headers | None]
@@ -65,6 +65,9 @@ class Joined:
 
     def sender(self, topic: Topic, copies: int = 0) -> RecordHandler:
         raise AssertionError("joins send nothing")
+
+    def access(self, store: StoreSpec) -> TaskAccess:
+        return TaskAccess.of_test(store.name)
 
     def partition_sender(self, topic: Topic) -> tuple[PartitionSender, int]:
         raise AssertionError(f"no test has a partitioner for {topic}")

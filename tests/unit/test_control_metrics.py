@@ -13,7 +13,7 @@ from streamrt.runtime.driver import meters as meters_module
 from streamrt.runtime.driver.lag import Lag, ProgressWatch
 from streamrt.runtime.driver.meters import JvmMemory, Meters
 from streamrt.runtime.report import Pause, Report, RestoredPart, StoreTime
-from streamrt.topology import TaskId
+from streamrt.topology import Measured, MetricId, TaskId
 from tests.unit.played import PARTITION, Played
 
 
@@ -43,6 +43,11 @@ def busy(app: Played) -> None:
             read_bytes=500,
             produced_bytes=80,
             memory={"machine:7": 4096},
+            metrics={
+                MetricId("orders", "process_Check", "rejected"): Measured("counter", 3),
+                MetricId("orders", "process_Check", "open", 2): Measured("gauge", 7.5),
+                MetricId("orders", "process_Check", "price"): Measured("distribution", 20.0, 4, 1.0, 9.0),
+            },
             stalled={task: Pause(1.0)},
             interrupted={task: "broker away"},
             locked={task: "in use"},
@@ -89,6 +94,13 @@ def test_metrics_are_what_the_driver_knows(app: Played, client: Client) -> None:
     assert found["streamrt_watermark_seconds", ("0", "default", "orders")] == 1.25
     assert found["streamrt_position_offset", ("0", "orders")] == 8
     assert found["streamrt_assigned_partitions", ()] == 1
+    own = ("process_Check", "orders")
+    assert found["streamrt_function_counter_total", ("rejected", *own)] == 3
+    assert found["streamrt_function_gauge", ("open", "process_Check", "2", "orders")] == 7.5
+    assert found["streamrt_function_distribution_count", ("price", *own)] == 4
+    assert found["streamrt_function_distribution_sum", ("price", *own)] == 20.0
+    assert found["streamrt_function_distribution_min", ("price", *own)] == 1.0
+    assert found["streamrt_function_distribution_max", ("price", *own)] == 9.0
     assert found["streamrt_status", ("running",)] == 1
     assert found["streamrt_status", ("paused",)] == 0
     assert found["streamrt_ready", ()] == 1

@@ -16,7 +16,7 @@ from streamrt.state import MemoryStore
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
 from streamrt.testing import TopologyTestDriver
-from streamrt.topology import Node, PartitionSender, RecordHandler
+from streamrt.topology import Node, PartitionSender, RecordHandler, TaskAccess
 from tests.unit.apps import START, Stage
 from tests.unit.state_timed import Run
 
@@ -96,6 +96,9 @@ class Buffered:
 
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False
+
+    def access(self, store: StoreSpec) -> TaskAccess:
+        return TaskAccess.of_test(store.name)
 
     def state(self, store: StoreSpec) -> Any:
         raise AssertionError("there is no State")

@@ -323,8 +323,8 @@ def test_wrong_times_to_live(ttl: Any) -> None:
 def test_wrong_options_of_a_time_to_live() -> None:
     with pytest.raises(ArgumentValueError, match="'write' or 'read-and-write'"):
         StateTtl(SECOND, update="read")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentValueError, match="state expires by event time only"):
-        StateTtl(SECOND, time="processing")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentValueError, match="'event' or 'processing'"):
+        StateTtl(SECOND, time="stream")  # type: ignore[arg-type]
 
 
 def test_values_without_a_json_form() -> None:
@@ -342,11 +342,17 @@ def test_values_without_a_json_form() -> None:
     assert (list(state.list("l")), list(state.map("m"))) == ([], [])
 
 
+@pytest.mark.parametrize("clock", ["event", "processing"])
 @pytest.mark.parametrize("update", ["write", "read-and-write"])
 @pytest.mark.parametrize("kind", ["value", "reducing", "aggregating", "map", "list"])
-def test_times_to_live(kind: str, update: Any) -> None:
-    ttl = StateTtl(SECOND, update=update)
+def test_times_to_live(kind: str, update: Any, clock: Any) -> None:
+    ttl = StateTtl(SECOND, update=update, time=clock)
     partition = memory()
+
+    def state_at(time: int) -> tuple[StoreTransaction, State]:
+        transaction = StoreTransaction(partition)
+        transaction.now = lambda: time if clock == "processing" else 0
+        return transaction, transaction.state(b"k", 0 if clock == "processing" else time)
 
     def write(state: State) -> None:
         if kind == "value":
@@ -372,17 +378,17 @@ def test_times_to_live(kind: str, update: Any) -> None:
         ).get()
 
     found = []
-    transaction, state = state_of(partition, time=0)
+    transaction, state = state_at(0)
     write(state)
     commit(transaction)
     for time in (999, 1_000, 1_998, 2_998):
         partition.read_cache = None
-        transaction, state = state_of(partition, time=time)
+        transaction, state = state_at(time)
         found.append(read(state))
         commit(transaction)
     assert found == ([1, None, None, None] if update == "write" else [1, 1, 1, None])
     # What has expired is deleted, with its entry of the index.
-    transaction, _ = state_of(partition, time=5_000)
+    transaction, _ = state_at(5_000)
     commit(transaction)
     assert {key[0] for key, _ in partition.scan(b"", None)} <= {0x04, 0xF1}
 

@@ -20,9 +20,11 @@ from tests.unit.state_timed import Run, check_store
 
 KEYS: list[Any] = [None, b"", b"a", b"ab", "a", 1]
 NAMES = ["", "a", "ab"]
-TTLS = [None, timedelta(milliseconds=5), StateTtl(timedelta(milliseconds=5), update="read-and-write")]
+FIVE = timedelta(milliseconds=5)
+TTLS: list[Any] = [None]
+TTLS += [StateTtl(FIVE, update, time) for time in ("event", "processing") for update in ("write", "read-and-write")]
 KINDS = ["set", "get", "delete", "append", "append", "list", "list_update", "list_clear"]
-KINDS += ["put", "put", "map_get", "map_delete", "items", "map_clear", "clear", "advance"]
+KINDS += ["put", "put", "map_get", "map_delete", "items", "map_clear", "clear", "advance", "pass"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Op:
 class Entry:
     value: Any
     expiry: float
+    by_wall: bool = False
 
 
 @dataclass
@@ -50,22 +53,30 @@ class Model:
     lists: dict[tuple[int, int], list[Entry]] = field(default_factory=dict)
     maps: dict[tuple[int, int], dict[int, Entry]] = field(default_factory=dict)
     clock: int = 0
+    wall: int = 0
+
+    def now(self, by_wall: bool) -> int:
+        return self.wall if by_wall else self.clock
 
     def live(self, entry: Entry | None, ttl: int, *, reading: bool = True) -> Entry | None:
-        if entry is None or entry.expiry <= self.clock:
+        if entry is None or entry.expiry <= self.now(entry.by_wall):
             return None
-        if reading and ttl == 2:
-            entry.expiry = self.clock + 5
+        if reading and ttl in (2, 4):
+            entry.by_wall = ttl == 4
+            entry.expiry = self.now(entry.by_wall) + 5
         return entry
 
     def entry(self, op: Op) -> Entry:
-        return Entry(op.number, self.clock + 5 if op.ttl else float("inf"))
+        by_wall = op.ttl > 2
+        return Entry(op.number, self.now(by_wall) + 5 if op.ttl else float("inf"), by_wall)
 
     def act(self, op: Op) -> Any:
         at = op.key, op.name
         values, items, entries = self.values, self.lists.setdefault(at, []), self.maps.setdefault(at, {})
         if op.kind == "advance":
             self.clock += op.number
+        elif op.kind == "pass":
+            self.wall += op.number
         elif op.kind == "set":
             values[at] = self.entry(op)
         elif op.kind == "get":
@@ -141,8 +152,11 @@ def act(op: Op, transaction: StoreTransaction) -> Any:
 class HandlesRun(Run):
     """A store partition with its changelog, used through handles."""
 
+    wall = 0
+
     def begin(self) -> TimedTransaction:
         transaction = StoreTransaction(self.partition, self.options)
+        transaction.now = lambda: self.wall
         if transaction.stream_time is None:
             transaction.advance(0)
         # The base class is for stores of time; what it does with a transaction, all of them can.
@@ -154,7 +168,7 @@ ops = st.builds(
     st.sampled_from(KINDS),
     st.integers(0, len(KEYS) - 1),
     st.integers(0, len(NAMES) - 1),
-    st.integers(0, 2),
+    st.integers(0, len(TTLS) - 1),
     st.integers(0, 4),
 )
 endings = st.sampled_from(["commit", "commit", "commit", "discard", "prepare", "reopen", "forget", "move", "move"])
@@ -173,8 +187,13 @@ def check_history(
     for number, (records, ending) in enumerate(history):
         transaction = cast("StoreTransaction", run.begin())
         running = copy.deepcopy(model)
+        # Every fifth time, the clock is set back: to another machine, or by hand.
+        run.wall = running.wall = max(0, running.wall - 3) if number % 5 == 4 else running.wall
         for op in records:
+            if op.kind == "pass":
+                run.wall += op.number
             assert act(op, transaction) == running.act(op), (number, op)
+        model.wall = running.wall
         if ending in ("discard", "prepare"):
             if ending == "prepare":
                 transaction.prepare()

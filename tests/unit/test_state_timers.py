@@ -272,4 +272,4 @@ def test_nothing_is_left_after_the_end() -> None:
     transaction.discard()
     assert transaction.event_timers.size == 0
     with pytest.raises(StateError, match="cannot provide state"):
-        transaction.state_at(transaction.data_prefix_of(b"k"), 0)
+        transaction.state_of(b"k", 0)

@@ -14,7 +14,7 @@ from streamrt.models import Tick
 from streamrt.state import MemoryStore, Stamp, StoreIdentity
 from streamrt.state.spec import StoreSpec
 from streamrt.state.timed import TimedTransaction
-from streamrt.topology import Node, Operator, RecordHandler, WatermarkStrategy
+from streamrt.topology import Node, Operator, RecordHandler, TaskAccess, WatermarkStrategy
 from streamrt.windows import Collect, Count, Sum
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.closing import Closing, ClosingStrategy
@@ -75,6 +75,9 @@ class Task:
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Nothing ends."""
+
+    def access(self, store: StoreSpec) -> TaskAccess:
+        return TaskAccess.of_test(store.name)
 
     def begin_portion(self) -> Callable[[], bool]:
         return lambda: False

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 
+from streamrt.runtime.driver.function_metrics import FunctionMetrics
 from streamrt.runtime.driver.recent import Recent
 from streamrt.runtime.report import Report, RestoredPart
-from streamrt.topology import TaskId
+from streamrt.topology import Measured, MetricId, TaskId
 
 __all__ = ["BATCH_BOUNDS_S", "COMMIT_BOUNDS_S", "JvmMemory", "Meters", "MetersSnapshot"]
 
@@ -64,6 +65,7 @@ class MetersSnapshot:
         commit_seconds: total duration of these commits.
         worker_memory: resident memory of the processes that run tasks, in bytes, by name.
         jvm: memory of Spark's JVM; None if it is unknown.
+        functions: what the metrics of users' functions have measured.
     """
 
     starts: int
@@ -89,6 +91,7 @@ class MetersSnapshot:
     commit_seconds: float
     worker_memory: dict[str, int]
     jvm: JvmMemory | None
+    functions: Mapping[MetricId, Measured] = field(default_factory=dict)
 
 
 @dataclass
@@ -130,6 +133,7 @@ class Meters:
     _commit_seconds: float = 0.0
     _memory: dict[str, tuple[float, int]] = field(default_factory=dict)
     _jvm: JvmMemory | None = None
+    _functions: FunctionMetrics = field(default_factory=FunctionMetrics)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def started(self) -> None:
@@ -139,6 +143,7 @@ class Meters:
             self._restoring.clear()
             self._event_times.clear()
             self._watermarks = {}
+            self._functions.keep(())
             self._memory.clear()
             self._jvm = None
 
@@ -180,6 +185,7 @@ class Meters:
         with self._lock:
             self._restoring = {name: part for name, part in self._restoring.items() if name[0] in own}
             self._event_times = {name: time for name, time in self._event_times.items() if name[0] in own}
+            self._functions.keep(own)
 
     def report(self, report: Report, *, finished: bool) -> None:
         """Add a report.
@@ -206,6 +212,7 @@ class Meters:
             self._produced_bytes += self._forwards("produced bytes", report.produced_bytes)
             now = monotonic()
             self._memory.update({name: (now, size) for name, size in report.memory.items()})
+            self._functions.add(report.metrics)
             self._sink_pauses.update(task.stream for task in report.stalled)
             self._interruptions.update(task.stream for task in report.interrupted)
             self._lock_waits.update(task.stream for task in report.locked)
@@ -252,6 +259,7 @@ class Meters:
                 self._commit_seconds,
                 {name: size for name, (_, size) in self._memory.items()},
                 self._jvm,
+                self._functions.values(),
             )
 
     def _forwards(self, what: str, number: int) -> int:

@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from streamrt.state.layout import (
     NO_KEY,
     NO_KEY_PREFIX,
     Expiring,
+    WallExpiring,
     after_prefix,
     decode_value,
     record_prefix,
@@ -181,6 +183,7 @@ class StoredState:
         declared: the operators as they were declared, for the names of groupings that need no topic.
         partitions: number of partitions of each topic.
         options: the encoding of keys and values.
+        now: returns the wall clock in milliseconds since the Unix epoch.
     """
 
     def __init__(
@@ -189,7 +192,9 @@ class StoredState:
         declared: Topology,
         partitions: Mapping[str, int],
         options: RocksDBOptions | None,
+        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        self._now = now
         self._topology = topology
         self._declared = declared
         self._partitions = partitions
@@ -416,7 +421,8 @@ class StoredState:
         for full, data in found.rows:
             value = decode_value(data)
             if isinstance(value, Expiring):
-                if clock is not None and value.expiry <= clock:
+                now = self._now() if isinstance(value, WallExpiring) else clock
+                if now is not None and value.expiry <= now:
                     continue
                 value = value.payload
             tag, key, rest = split_key(full)

@@ -27,7 +27,18 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.transaction import StoreTransaction
 from streamrt.topics import Topic
-from streamrt.topology import AsyncCalls, Node, PartitionSender, RecordHandler, StateAccess
+from streamrt.topology import (
+    AsyncCalls,
+    Measured,
+    MetricId,
+    Metrics,
+    Node,
+    PartitionSender,
+    RecordHandler,
+    StateAccess,
+    TaskAccess,
+    TaskId,
+)
 
 _PORTION_S = 1.0
 """Limit for one portion of due work. Its commit takes about as long, and both together fit into a time slice."""
@@ -63,6 +74,7 @@ class OutputCollector:
         clock: returns seconds; only differences count.
 
     Attributes:
+        task: the active task.
         writer: the target of produced records; that of the active task.
         states: functions that return the state of a key, by store name; those of the active task, set by `use`.
         transactions: the open transactions, by store name; those of the active task, set by `use`.
@@ -83,6 +95,7 @@ class OutputCollector:
         lines: list[tuple[int, Any]],
         clock: Callable[[], float],
     ) -> None:
+        self.task = TaskId("", 0)
         self.writer: RecordWriter = no_writer
         self.deadline = float("inf")
         self.unfinished = False
@@ -96,6 +109,8 @@ class OutputCollector:
         self._timed = spec.topology.timed_exchanges.keys()
         self._exchanges = {name: node.operator.name for name, node in spec.topology.exchanges.items()}
         self._partition_counts = spec.partition_counts
+        self._spec = spec
+        self._metrics: dict[str, Metrics] = {}
         self._sinks = sinks
         self._on_error = on_error
         self._position = position
@@ -195,6 +210,26 @@ class OutputCollector:
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:
         """Return a function that returns the open transaction of a store; each commit interval has a new one."""
         return partial(self.transactions.__getitem__, store.name)
+
+    def access(self, store: StoreSpec) -> TaskAccess:
+        """Return the access to the active task, and the metrics of the operator with a store."""
+        name, spec = store.name, self._spec
+
+        def partitions() -> int:
+            scope = spec.topology.task_stores(self.task.stream)[name].scope
+            known = None if spec.state is None else spec.state.sources.get(scope)
+            return 1 if known is None else known.partitions
+
+        metrics = self._metrics.setdefault(name, Metrics(name, lambda: self.task.partition))
+        return TaskAccess(lambda: self.task, partitions, metrics)
+
+    def drain_metrics(self) -> dict[MetricId, Measured]:
+        """Return what users' metrics have measured since the last call."""
+        return {
+            MetricId(self.task.stream, operator, name, partition): measured
+            for operator, metrics in self._metrics.items()
+            for (name, partition), measured in metrics.drain().items()
+        }
 
     def use(self, transactions: Mapping[str, Transaction]) -> None:
         """Use the transactions of a task, given by store name, for operators."""

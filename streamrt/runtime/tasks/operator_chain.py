@@ -162,6 +162,7 @@ class OperatorChain:
 
     def work_for(self, task: StreamTask) -> None:
         """Use the stores and the writer of a task for the next records."""
+        self.collector.task = task.id
         self.collector.writer = task.writer
         self.collector.sent = task.sent
         self.collector.use({name: task.stores.transaction(name) for name in self.stores})

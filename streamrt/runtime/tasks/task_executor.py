@@ -160,6 +160,7 @@ class TaskExecutor:
         """Commit the work of a cycle, and return the report about it."""
         cycle.settle()
         cycle.report.shown += self.drain_shown()
+        cycle.report.metrics = self._registry.drain_metrics()
         return cycle.report
 
     def drain_shown(self) -> list[tuple[int, Any]]:

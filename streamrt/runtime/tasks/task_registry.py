@@ -21,7 +21,7 @@ from streamrt.runtime.tasks.store_catalog import StoreCatalog
 from streamrt.runtime.tasks.stores import TaskStores
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.runtime.tasks.watchdog import Watchdog
-from streamrt.topology import TaskId
+from streamrt.topology import Measured, MetricId, TaskId
 
 if TYPE_CHECKING:
     from streamrt.runtime.tasks.spans import TaskSpans
@@ -115,6 +115,10 @@ class TaskRegistry:
         for chain in self._chains.values():
             shown += chain.collector.drain_rows()
         return shown
+
+    def drain_metrics(self) -> dict[MetricId, Measured]:
+        """Return what users' metrics have measured since the last call."""
+        return {name: new for chain in self._chains.values() for name, new in chain.collector.drain_metrics().items()}
 
     def task_of(self, partition: TopicPartition) -> TaskId:
         """Return the task of an input partition."""
