@@ -11,6 +11,7 @@ from streamrt.state.keyed_state import KeyedState
 from streamrt.state.layout import (
     BYTES_KEY,
     DATA_SPACE,
+    LATEST_EXPIRY,
     MAP_SPACE,
     NO_KEY,
     SHORT_BYTES_HEADS,
@@ -43,13 +44,27 @@ class ProcessTransaction(StoreTransaction):
 
     Attributes:
         event_time: event time in milliseconds, or a number below all timestamps.
+        others: the watermark of all other partitions, or a number below all timestamps.
+        moves_from: a timestamp above this time moves event time, if the watermark of all partitions is the clock.
+        lag_ms: how far the watermark of this partition is behind stream time; None if `marked` has it.
+        marked: the watermark of this partition if a generator makes it; None before the first one in this transaction.
         delay_ms: how much later than its time a timer is due; None if ticks do not fire timers of event time.
         event_timers: timers of event time.
         processing_timers: timers of processing time.
         broadcast_bytes: number of bytes that were written to broadcast state since this was set to 0.
     """
 
-    __slots__ = ("broadcast_bytes", "delay_ms", "event_time", "event_timers", "processing_timers")
+    __slots__ = (
+        "broadcast_bytes",
+        "delay_ms",
+        "event_time",
+        "event_timers",
+        "lag_ms",
+        "marked",
+        "moves_from",
+        "others",
+        "processing_timers",
+    )
 
     timed: ClassVar[bool] = True
 
@@ -61,6 +76,10 @@ class ProcessTransaction(StoreTransaction):
         expiry_clock = self.expiry_clock(partition.stamp)
         self.clock = BEFORE_ALL if expiry_clock is None else expiry_clock
         self.delay_ms: int | None = None
+        self.lag_ms: int | None = 0
+        self.marked: int | None = None
+        self.others = BEFORE_ALL
+        self.moves_from = LATEST_EXPIRY
         self.broadcast_bytes = 0
         kept: Any = (None, None) if self._cache is None else self._cache
         self._cache = None
@@ -82,6 +101,53 @@ class ProcessTransaction(StoreTransaction):
     @property
     def observed_time(self) -> int | None:  # noqa: D102
         return None if self.clock == BEFORE_ALL else self.clock
+
+    @property
+    def own_watermark(self) -> int | None:  # noqa: D102
+        if self.lag_ms is None:
+            return self.marked
+        return None if self.clock == BEFORE_ALL else max(0, self.clock - self.lag_ms) if self.lag_ms else self.clock
+
+    def hear(self, others: int | None, watermark: int | None) -> None:
+        """Move event time to what a tick reports.
+
+        Args:
+            others: the watermark of all other partitions; None if there is no news.
+            watermark: the watermark of all partitions; None if it is unknown.
+        """
+        if others is not None:
+            self.others = others
+            own = self.own_watermark
+            if own is not None:
+                self.event_time = max(self.event_time, min(own, others))
+        if watermark is not None:
+            self.event_time = max(self.event_time, watermark)
+        if self.lag_ms is not None:
+            self.moves_from = self.event_time + self.lag_ms if self.event_time < self.others else LATEST_EXPIRY
+
+    def move(self, timestamp: int) -> int:
+        """Move event time by a record with a timestamp above `moves_from`, and return it.
+
+        Args:
+            timestamp: event time of the record, in milliseconds.
+        """
+        lag, others = self.lag_ms or 0, self.others
+        mark = timestamp - lag
+        self.event_time = time = mark if mark < others else others
+        self.moves_from = time + lag if time < others else LATEST_EXPIRY
+        return time
+
+    def note_mark(self, mark: int) -> bool:
+        """Note what a generator says of this partition, and return whether it is news.
+
+        Args:
+            mark: event time up to which the partition is complete, exclusive, in milliseconds.
+        """
+        if (self.marked is not None and mark <= self.marked) or mark == BEFORE_ALL:
+            return False
+        self.marked = mark
+        self.event_time = max(self.event_time, min(mark, self.others))
+        return True
 
     @property
     def next_deadline(self) -> int | None:  # noqa: D102

@@ -70,14 +70,16 @@ class ProcessStoreSpec(StoreSpec):
     Attributes:
         delay_ms: how much later than its time a timer of event time is due, in milliseconds; None if ticks do not fire
             such timers.
+        lag_ms: how far the watermark of a partition is behind its stream time; None if a generator makes it.
     """
 
     delay_ms: int | None = None
+    lag_ms: int | None = 0
 
     def begin(  # noqa: D102
         self, partition: StorePartition, options: RocksDBOptions | None = None, changelog: bool = True
     ) -> Transaction:
         transaction = super().begin(partition, options, changelog)
         if isinstance(transaction, ProcessTransaction):
-            transaction.delay_ms = self.delay_ms
+            transaction.delay_ms, transaction.lag_ms = self.delay_ms, self.lag_ms
         return transaction

@@ -107,8 +107,10 @@ class TimedTransaction(Transaction):
         clock: stream time, or a number below all timestamps; operators may read it, and move it by `advance`.
         due_from: a lower bound for all deadlines, so `due(bound)` finds nothing while `bound < due_from`. Operators may
             read it for each record. It may be lower than the earliest deadline until `due` or `next_deadline` is used.
-        observed: the highest event time, in milliseconds, of the records that advance watermarks; operators set it. It
-            is stored with the stamp.
+        observed: the watermark of this partition alone, in milliseconds: the highest event time of its records, less what its
+            strategy allows for; operators set it. It is stored with the stamp.
+        others: the watermark of all other partitions; operators set it. A number below all timestamps if unknown.
+        moves_from: a watermark of this partition above this time moves the clock; operators set it.
         timelines: the timelines of the record keys.
         pack: encodes a user's value as a cell, to be put into a head.
         unpack: decodes a cell, to a new object each time.
@@ -146,7 +148,9 @@ class TimedTransaction(Transaction):
         "_scan",
         "_written",
         "due_from",
+        "moves_from",
         "observed",
+        "others",
         "pack",
         "timelines",
         "unpack",
@@ -164,6 +168,8 @@ class TimedTransaction(Transaction):
         stamp = partition.stamp
         self.observed: int | None = None if stamp is None else stamp.observed
         self.due_from: int = BEFORE_ALL
+        self.others: int = BEFORE_ALL
+        self.moves_from: int = NEVER
         # The stored bound of the index; None: not read yet.
         self._first: int | None = None
         if self._cache is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamrt.runtime.driver.restart import RestartPolicy
     from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
     from streamrt.state import RocksDBOptions, State
-    from streamrt.topics import DeadLetters, Topic
+    from streamrt.topics import DeadLetters, Topic, WatermarkStrategy
     from streamrt.tracing import Tracing
 
 __version__ = "0.1.0"
@@ -61,6 +61,7 @@ _HOMES = {
     "Topic": "streamrt.topics",
     "TopicConfig": "streamrt.kafka",
     "Tracing": "streamrt.tracing",
+    "WatermarkStrategy": "streamrt.topics",
     "message_context": "streamrt.context",
     "set_message_context": "streamrt.context",
 }
@@ -92,6 +93,7 @@ __all__ = [
     "Topic",
     "TopicConfig",
     "Tracing",
+    "WatermarkStrategy",
     "message_context",
     "set_message_context",
 ]

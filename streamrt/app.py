@@ -54,7 +54,7 @@ from streamrt.runtime.report import Output
 from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, ProcessingErrorCallback, ProducerErrorCallback
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
-from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager
+from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager, WatermarkStrategy
 from streamrt.topology import SourceOperator, Topology
 from streamrt.topology.describe import describe
 from streamrt.tracing import Tracing, require_tracing
@@ -331,6 +331,7 @@ class Application(CollectingApplication):
         config: TopicConfig | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         auto_offset_reset: AutoOffsetReset | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
     ) -> Topic:
         """Define a topic to read from or to write to.
 
@@ -343,10 +344,10 @@ class Application(CollectingApplication):
             value_serializer: serializer of values: one of the same names or a `Serializer`.
             key_serializer: serializer of keys.
             config: partitions, replication factor and settings, for creation and validation.
-            timestamp_extractor: function from value, headers, timestamp and timestamp type to the record's timestamp in
-                milliseconds.
+            timestamp_extractor: function from value, headers, timestamp (ms) and its type to the record's timestamp (ms).
             auto_offset_reset: where to start in partitions of this topic without a committed offset, if not as the
                 application says.
+            watermark_strategy: event time of windows and process functions below, unless they choose one.
 
         Raises:
             ConfigurationError: if the topic name is invalid or a serializer is unknown.
@@ -357,7 +358,8 @@ class Application(CollectingApplication):
             ```
         """
         serializers = value_deserializer, key_deserializer, value_serializer, key_serializer
-        return self._definition.topics.topic(name, *serializers, config, timestamp_extractor, auto_offset_reset)
+        own = timestamp_extractor, auto_offset_reset, watermark_strategy
+        return self._definition.topics.topic(name, *serializers, config, *own)
 
     def dataframe(self, topic: Topic | None = None, source: BaseSource | None = None) -> StreamingDataFrame:
         """Make a dataframe that reads a topic.

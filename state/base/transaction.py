@@ -109,6 +109,11 @@ class Transaction(abc.ABC):
         """The highest event time, in milliseconds, of the records that advance watermarks; None if there are none."""
         return None
 
+    @property
+    def own_watermark(self) -> int | None:
+        """The watermark of this partition alone, in milliseconds; None if it is unknown."""
+        return self.observed_time
+
     @staticmethod
     def expiry_clock(stamp: Stamp | None) -> int | None:
         """Return the stream time, in milliseconds, by which entries expire, from a stamp; None before the first record."""

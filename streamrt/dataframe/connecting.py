@@ -167,7 +167,7 @@ class ConnectedFrames(Generic[F]):
         function: CoProcessFunction | BroadcastProcessFunction,
         *,
         name: str | None = None,
-        clock: TimerClock = "watermark",
+        clock: TimerClock | None = None,
         grace_ms: int | timedelta = 0,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
@@ -181,7 +181,8 @@ class ConnectedFrames(Generic[F]):
                 `BroadcastProcessFunction`.
             name: name of its store, `process_<name>`; by default the name of the class. Required for a second function of
                 the same class.
-            clock: event time of timers, as for `StreamingDataFrame.process`. Records of both sides count.
+            clock: event time of timers, as for `StreamingDataFrame.process`. Records of both sides count, and the generator
+                of a `WatermarkStrategy` is called with the values of both.
             grace_ms: time that timers of event time wait for late records, in milliseconds or as a timedelta.
             idle_timeout_ms: as for `StreamingDataFrame.process`.
             when_all_idle: as for `StreamingDataFrame.process`.

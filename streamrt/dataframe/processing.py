@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, argument_error
+from streamrt.dataframe.clocks import lag_ms, watermark_of
+from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.operators.durations import milliseconds
 from streamrt.operators.functions import require_name
 from streamrt.process import ProcessFunction
@@ -17,9 +18,9 @@ from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.topology import WatermarkStrategy, WhenAllIdle
 
-TimerClock = Literal["watermark", "partition"]
+TimerClock = Literal["watermark", "partition"] | WatermarkStrategy
 
-_IDLE_TIMEOUT_MS = 10_000
+_CLOCKS = ("watermark (one clock for all partitions)", "partition (one clock per partition)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 
 F = TypeVar("F", bound=Frame)
@@ -30,7 +31,7 @@ def process(
     function: ProcessFunction,
     *,
     name: str | None = None,
-    clock: TimerClock = "watermark",
+    clock: TimerClock | None = None,
     grace_ms: int | timedelta = 0,
     idle_timeout_ms: int | timedelta | None = None,
     when_all_idle: WhenAllIdle | None = None,
@@ -42,9 +43,10 @@ def process(
         name: name of its store, `process_<name>`; by default the name of the class. Required for a second function of
             the same class.
         clock: event time of timers. "watermark": the lowest among the highest event times of all partitions, as for windows;
-            idle partitions are left out, so timers of quiet keys and partitions fire. "partition": the highest event time of
-            all records that reach the function in its partition. Timers then fire after the record that makes them due, in
-            each replay at the same place, but those of a quiet partition wait.
+            idle partitions are left out, so timers of quiet keys and partitions fire. A `WatermarkStrategy` is the same with
+            other rules. "partition": the highest event time of all records that reach the function in its partition. Timers
+            then fire after the record that makes them due, in each replay at the same place, but those of a quiet partition
+            wait. By default the watermark strategy of the topic, or else "watermark".
         grace_ms: time that timers of event time wait for late records, in milliseconds or as a timedelta.
         idle_timeout_ms: for "watermark": time without records after which a partition counts as idle, in milliseconds or as
             a timedelta; 10 seconds by default. Not allowed with "partition".
@@ -74,7 +76,7 @@ def run_with(
     branch: Branch,
     function: TimedFunction,
     name: str | None,
-    clock: TimerClock,
+    clock: TimerClock | None,
     grace_ms: int | timedelta,
     idle_timeout_ms: int | timedelta | None,
     when_all_idle: WhenAllIdle | None,
@@ -97,11 +99,13 @@ def run_with(
             f"process(name=...): {own!r} cannot be part of a store's name: use at most 60 letters, digits, '_' and '-'"
         )
     store = branch.own_store(f"process_{own}", "a process function", "process(..., name='...')")
-    watermark = _watermark(clock, idle_timeout_ms, when_all_idle)
+    chosen = "watermark" if clock is None else clock
+    watermark = watermark_of(branch, "clock", chosen, _CLOCKS, idle_timeout_ms, when_all_idle)
     # A watermark is below all later records, so a timer is due when the clock has passed it.
     delay = milliseconds("process(grace_ms=...)", grace_ms) + 1
     plain = branch.store(store, ProcessTransaction)
-    spec = ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, None if watermark is None else delay)
+    due_after = None if watermark is None else delay
+    spec = ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, due_after, lag_ms(watermark))
     return function, spec, watermark, delay, tuple(topic.name for topic in branch.topics)
 
 
@@ -127,32 +131,3 @@ def check_function(method: str, wanted: type[TimedFunction], function: Any) -> N
         )
     if len(set(outputs)) < len(outputs):
         raise ArgumentValueError(f"{type(function).__name__}.outputs names a side output twice: {outputs!r}")
-
-
-def _watermark(
-    clock: TimerClock, idle_timeout_ms: int | timedelta | None, when_all_idle: WhenAllIdle | None
-) -> WatermarkStrategy | None:
-    if clock not in get_args(TimerClock):
-        raise argument_error(
-            f"process(clock={clock!r}): it must be 'watermark' (one clock for all partitions) or 'partition' (one clock per "
-            "partition)",
-            of_type=isinstance(clock, str),
-        )
-    if clock == "partition":
-        for name, given in (("idle_timeout_ms", idle_timeout_ms), ("when_all_idle", when_all_idle)):
-            if given is not None:
-                raise ArgumentValueError(
-                    f"process({name}={given!r}) has no effect with clock='partition': only clock='watermark' waits for "
-                    "partitions"
-                )
-        return None
-    if when_all_idle not in (None, *get_args(WhenAllIdle)):
-        raise argument_error(
-            f"process(when_all_idle={when_all_idle!r}): it must be 'advance' (event time advances with the wall clock) or "
-            "'hold' (event time waits for the next record)",
-            of_type=isinstance(when_all_idle, str),
-        )
-    idle = milliseconds(
-        "process(idle_timeout_ms=...)", _IDLE_TIMEOUT_MS if idle_timeout_ms is None else idle_timeout_ms, least=1
-    )
-    return WatermarkStrategy(idle, when_all_idle or "advance")

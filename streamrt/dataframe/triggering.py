@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamrt.dataframe.branch import Branch
+from streamrt.dataframe.clocks import Clock, lag_ms
 from streamrt.errors import ArgumentTypeError, ArgumentValueError
 from streamrt.state.panes import PaneTransaction
 from streamrt.state.spec import ProcessStoreSpec
@@ -112,14 +113,14 @@ def with_function(operator: TriggeredWindow, function: Any) -> TriggeredWindow:
 
 
 def with_trigger(
-    operator: TriggeredWindow, trigger: Any, closing: Closing, *, verb: str = "trigger", evictor: Any = None
+    operator: TriggeredWindow, trigger: Any, clock: Clock | None, *, verb: str = "trigger", evictor: Any = None
 ) -> TriggeredWindow:
     """Return a window with its trigger.
 
     Args:
         operator: the window.
         trigger: the trigger.
-        closing: the clock of event time.
+        clock: the clock of event time that the user has chosen; None if none.
         verb: the method that the user has called, for errors.
         evictor: the evictor, or None.
 
@@ -129,7 +130,7 @@ def with_trigger(
     """
     if not isinstance(trigger, Trigger):
         raise ArgumentTypeError(f"trigger() needs an object of a subclass of Trigger, got {_kind(trigger)}")
-    if closing.by_key:
+    if clock == "key":
         raise ArgumentValueError(
             f"{verb}(closing_strategy='key') is not possible here, because the records of a key cannot wake a key without "
             "records: use 'watermark' or 'partition'"
@@ -146,7 +147,7 @@ def with_trigger(
             raise ArgumentValueError(
                 "an evictor needs the elements of windows, but this aggregation keeps none: use collect() or process()"
             )
-    return replace(operator, trigger=trigger, closing=closing, evictor=evictor)
+    return replace(operator, trigger=trigger, evictor=evictor)
 
 
 def at_end(operator: TriggeredWindow) -> Trigger:
@@ -181,7 +182,7 @@ def pane_store(branch: Branch, store: str, closing: Closing) -> ProcessStoreSpec
     """Return the store of windows with a trigger."""
     plain = branch.store(store, PaneTransaction)
     delay = None if closing.watermark is None else DELAY_MS
-    return ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, delay)
+    return ProcessStoreSpec(plain.name, plain.store_type, plain.transaction, delay, lag_ms(closing.watermark))
 
 
 def _check_merging(operator: TriggeredWindow, trigger: Trigger) -> None:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, TypeVar, cast, get_args
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
+from streamrt.dataframe.clocks import Clock, WindowClock
 from streamrt.dataframe.triggering import at_end, each_record, triggered, with_function, with_trigger
 from streamrt.errors import ArgumentValueError, InvalidOperationError, UnfinishedWindowError, argument_error
-from streamrt.operators.durations import milliseconds
-from streamrt.topology import WatermarkStrategy, WhenAllIdle
+from streamrt.topology import WhenAllIdle
 from streamrt.windows import (
     Aggregator,
     Collect,
@@ -29,7 +29,7 @@ from streamrt.windows import (
     Sum,
 )
 from streamrt.windows.aggregation import Aggregation
-from streamrt.windows.closing import Closing, ClosingStrategy, TimeWindowOperator, WindowOperator
+from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.dynamic_session import DynamicSessionWindow
 from streamrt.windows.evictors import Evictor
 from streamrt.windows.functions import WindowFunction
@@ -46,7 +46,6 @@ __all__ = [
     "TimeWindowDefinition",
 ]
 
-_IDLE_TIMEOUT_MS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 _NOT_EMITTED = "say when it is emitted, by .final() or .current(), and continue with the returned frame"
@@ -57,8 +56,9 @@ F = TypeVar("F")
 # The product of a definition: an object with `current()` and `final()`.
 W = TypeVar("W")
 
-AddWindow = Callable[[str, WindowOperator | TriggeredWindow], F]
-"""Function of the name of a store and the operator of a window; adds it to a dataframe, and returns the new frame."""
+AddWindow = Callable[..., F]
+"""Function of the name of a store, the operator of a window and its clock, if it may have one; adds it to a dataframe, and
+returns the new frame."""
 
 
 def _unfinished(advice: str) -> Callable[[type[T]], type[T]]:
@@ -286,7 +286,7 @@ class TimeWindow(Generic[F]):
 
     def final(
         self,
-        closing_strategy: ClosingStrategy = "key",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
@@ -301,7 +301,8 @@ class TimeWindow(Generic[F]):
                 the last windows of a key wait for its next record. "partition": the highest event time of all records
                 that reach the window in the partition. "watermark": event time of the whole stream, which is the lowest
                 among the highest event times of all partitions. Idle partitions are left out after a timeout, and while
-                all are idle, time advances with the wall clock; so all windows close.
+                all are idle, time advances with the wall clock; so all windows close. A `WatermarkStrategy` is the same
+                with other rules. By default the watermark strategy of the topic, or else "key".
             idle_timeout_ms: for "watermark": time without records after which a partition counts as idle, in
                 milliseconds or as a timedelta; 10 seconds by default. Not allowed with other strategies.
             when_all_idle: for "watermark": behaviour of event time while all partitions are idle. "advance", the
@@ -325,7 +326,7 @@ class TimeWindow(Generic[F]):
 
     def current(
         self,
-        closing_strategy: ClosingStrategy = "key",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
@@ -371,7 +372,7 @@ class TimeWindow(Generic[F]):
         trigger: Trigger,
         *,
         evictor: Evictor | None = None,
-        closing_strategy: ClosingStrategy = "watermark",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
@@ -390,12 +391,12 @@ class TimeWindow(Generic[F]):
     def _add(
         self,
         final: bool,
-        strategy: ClosingStrategy,
+        clock: Clock | None,
         idle_timeout_ms: int | timedelta | None,
         when_all_idle: WhenAllIdle | None,
     ) -> F:
-        closing = Closing(strategy, _watermark(strategy, idle_timeout_ms, when_all_idle))
-        return self._add_window(self._store, replace(self._operator, final=final, closing=closing))
+        chosen = WindowClock(clock, idle_timeout_ms, when_all_idle)
+        return self._add_window(self._store, replace(self._operator, final=final), chosen)
 
 
 @_unfinished(_NOT_EMITTED)
@@ -458,7 +459,7 @@ class AssignedWindow(Generic[F]):
         trigger: Trigger,
         *,
         evictor: Evictor | None = None,
-        closing_strategy: ClosingStrategy = "watermark",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
@@ -470,7 +471,8 @@ class AssignedWindow(Generic[F]):
         Args:
             trigger: the trigger.
             evictor: chooses the elements that count when a window is emitted; needs `collect()` or `process()`.
-            closing_strategy: the clock of event time: "watermark" or "partition"; see `TimeWindow.final`.
+            closing_strategy: the clock of event time: "watermark", "partition" or a `WatermarkStrategy`; by default the
+                watermark strategy of the topic, or else "watermark". See `TimeWindow.final`.
             idle_timeout_ms: see `TimeWindow.final`.
             when_all_idle: see `TimeWindow.final`.
 
@@ -487,19 +489,20 @@ class AssignedWindow(Generic[F]):
             sdf.tumbling_window(60_000, grace_ms=5_000).count().trigger(EventTimeTrigger())
             ```
         """
-        closing = Closing(closing_strategy, _watermark(closing_strategy, idle_timeout_ms, when_all_idle))
-        return self._add_window(self._store, with_trigger(self._operator, trigger, closing, evictor=evictor))
+        clock = WindowClock(closing_strategy, idle_timeout_ms, when_all_idle, default="watermark")
+        operator = with_trigger(self._operator, trigger, closing_strategy, evictor=evictor)
+        return self._add_window(self._store, operator, clock)
 
     def final(
         self,
-        closing_strategy: ClosingStrategy = "watermark",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
         """Emit each window once, when it closes: at its end plus the grace period.
 
         Args:
-            closing_strategy: the clock that closes windows: "watermark" or "partition"; see `TimeWindow.final`.
+            closing_strategy: the clock that closes windows; see `trigger`.
             idle_timeout_ms: see `TimeWindow.final`.
             when_all_idle: see `TimeWindow.final`.
 
@@ -514,7 +517,7 @@ class AssignedWindow(Generic[F]):
 
     def current(
         self,
-        closing_strategy: ClosingStrategy = "watermark",
+        closing_strategy: Clock | None = None,
         idle_timeout_ms: int | timedelta | None = None,
         when_all_idle: WhenAllIdle | None = None,
     ) -> F:
@@ -538,42 +541,19 @@ class AssignedWindow(Generic[F]):
         self,
         trigger: Trigger,
         verb: str,
-        strategy: ClosingStrategy,
+        strategy: Clock | None,
         idle_timeout_ms: int | timedelta | None,
         when_all_idle: WhenAllIdle | None,
     ) -> F:
-        closing = Closing(strategy, _watermark(strategy, idle_timeout_ms, when_all_idle))
+        clock = WindowClock(strategy, idle_timeout_ms, when_all_idle, default="watermark")
         if not self._operator.by_event_time:
-            if strategy != "watermark" or idle_timeout_ms is not None or when_all_idle is not None:
+            if strategy not in (None, "watermark") or idle_timeout_ms is not None or when_all_idle is not None:
                 raise ArgumentValueError(
                     f"{verb}(): closing_strategy, idle_timeout_ms and when_all_idle have no effect on windows that end by "
                     "the wall clock; leave them out"
                 )
-            closing = Closing("partition")
-        return self._add_window(self._store, with_trigger(self._operator, trigger, closing, verb=verb))
-
-
-def _watermark(
-    strategy: ClosingStrategy, idle_timeout_ms: int | timedelta | None, when_all_idle: WhenAllIdle | None
-) -> WatermarkStrategy | None:
-    """Return the watermark strategy, if windows close by watermark."""
-    if strategy != "watermark":
-        for name, given in (("idle_timeout_ms", idle_timeout_ms), ("when_all_idle", when_all_idle)):
-            if given is not None:
-                raise ArgumentValueError(
-                    f"{name}={given!r} has no effect with closing_strategy={strategy!r}: only "
-                    "closing_strategy='watermark' waits for partitions"
-                )
-        return None
-    if when_all_idle not in (None, *get_args(WhenAllIdle)):
-        raise argument_error(
-            f"when_all_idle={when_all_idle!r}: it must be 'advance' (event time advances with the wall clock) or "
-            "'hold' (event time waits for the next record)",
-            of_type=isinstance(when_all_idle, str),
-        )
-    given = _IDLE_TIMEOUT_MS if idle_timeout_ms is None else idle_timeout_ms
-    idle = milliseconds("idle_timeout_ms=...", given, least=1)
-    return WatermarkStrategy(idle, when_all_idle or "advance")
+            clock = WindowClock("partition", None, None)
+        return self._add_window(self._store, with_trigger(self._operator, trigger, strategy, verb=verb), clock)
 
 
 def _refuse_collectors(operator: WindowOperator) -> None:

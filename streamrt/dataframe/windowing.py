@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, get_args, overload
 
 from streamrt.dataframe.branch import Frame
+from streamrt.dataframe.clocks import WindowClock
 from streamrt.dataframe.triggering import pane_store, template_of
 from streamrt.dataframe.window_definitions import (
     AssignedWindowDefinition,
@@ -29,7 +30,7 @@ from streamrt.windows.assigners import (
     WindowAssigner,
     WindowTime,
 )
-from streamrt.windows.closing import WindowOperator
+from streamrt.windows.closing import TimeWindowOperator, WindowOperator
 from streamrt.windows.count import CountWindowOperator
 from streamrt.windows.dynamic_session import DynamicSessionWindow, GapOf
 from streamrt.windows.fixed import FixedWindow, Trigger
@@ -411,13 +412,16 @@ def sliding_count_window(self: F, count: int, name: str | None = None) -> CountW
     return CountWindowDefinition(partial(add_window, self), "sliding_count_window", _counted(size, 1), name)
 
 
-def add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow) -> F:
+def add_window(frame: F, store: str, operator: WindowOperator | TriggeredWindow, clock: WindowClock | None = None) -> F:
     """Add a window.
 
     Raises:
-        InvalidOperationError: if the dataframe already has a window with the same store.
+        ConfigurationError: if the clock is invalid.
+        InvalidOperationError: if the dataframe already has a window with the same store, or cannot have the clock.
     """
     branch = frame._branch
+    if clock is not None and isinstance(operator, TimeWindowOperator | TriggeredWindow):
+        operator = replace(operator, closing=clock.closing(branch))
     store = branch.own_store(store, "a window", "tumbling_window(..., name='...')")
     if isinstance(operator, TriggeredWindow):
         return frame._with(branch.add(replace(operator, store=pane_store(branch, store, operator.closing))))

@@ -94,6 +94,7 @@ class Execution:
         self._store = operator.store.name
         self._topics = operator.topics
         self._by_partition = operator.watermark is None
+        self._strategy = operator.watermark
         self._delay = operator.delay_ms
         self._running = cast("Callable[[], ProcessTransaction]", context.store(operator.store))
         self._begin_portion = context.begin_portion
@@ -161,14 +162,30 @@ class Execution:
             finally:
                 context._transaction = context._state = None
             if by_partition:
-                time = transaction.event_time
-                if timestamp > time:
-                    transaction.event_time = time = timestamp
-                if has_timers and transaction.event_timers.due_from <= time - delay:
-                    fired = self._fire(transaction, transaction.event_timers, time - delay, _EVENT_TIME)
-                    self._interrupted = not fired
+                if timestamp > transaction.event_time:
+                    transaction.event_time = timestamp
+            elif timestamp > transaction.moves_from:
+                transaction.move(timestamp)
+            # Also if time has not moved: the record may have registered a timer that is due at once.
+            if has_timers and transaction.event_timers.due_from <= transaction.event_time - delay:
+                self._fire_due(transaction)
 
-        return process
+        generator = None if self._strategy is None else self._strategy.generator
+        return process if generator is None else self._generating(process, node)
+
+    def _generating(self, process: RecordHandler, node: Node) -> RecordHandler:
+        """Return the handler of records for a strategy with a generator."""
+        marks = cast("WatermarkStrategy", self._strategy).marks()
+
+        def generate(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            # First: if the generator fails, the record has no effect.
+            mark = marks(value, timestamp)
+            process(value, key, timestamp, headers)
+            transaction = self._running()
+            if transaction.note_mark(mark) and self._call.has_timers:
+                self._fire_due(transaction)
+
+        return generate
 
     def _tick(self, moment: Tick) -> None:
         _node = self._node
@@ -179,12 +196,17 @@ class Execution:
             self._end(transaction)
             return
         if not self._by_partition:
-            transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, -(1 << 63)))
+            transaction.hear(moment.others.get(self._store), moment.watermarks.get(self._store))
         if self._call.has_timers:
             bound = transaction.event_time - self._delay
             self._interrupted = False
             if self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
                 self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
+
+    def _fire_due(self, transaction: ProcessTransaction) -> None:
+        """Fire the timers of event time that a record has made due."""
+        bound = transaction.event_time - self._delay
+        self._interrupted = not self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME)
 
     def _fire(
         self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain, *, whole: bool = False

@@ -14,8 +14,11 @@ class Tick:
             store without one yet is missing.
         final: whether the inputs of a bounded run have ended, so that everything that waits for event time is due. No
             clock moves: records may follow in a later run.
+        others: the watermark of all other partitions alone, in the same form; a number above all times if none counts. A
+            store for which it is unknown is missing.
     """
 
     now: int
     watermarks: Mapping[str, int] = field(default_factory=dict)
     final: bool = False
+    others: Mapping[str, int] = field(default_factory=dict)

@@ -7,7 +7,7 @@ application's callers (`Settle`, answered by `Settled`), reads of state (`StateR
 end (`Stop`, answered by `Ended`). `Failed` ends the application.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -232,11 +232,22 @@ class Time:
         watermarks: watermarks in milliseconds, by task and store.
         due: tasks with due work.
         final: the ids of the operators for which the inputs of a bounded run have ended, by task.
+        others: the watermarks of all other partitions alone: see `Tick`.
+        ahead: the tasks that must wait for other ones.
     """
 
     watermarks: Mapping[TaskId, Mapping[str, int]]
     due: frozenset[TaskId]
     final: Mapping[TaskId, frozenset[int]] = field(default_factory=dict)
+    others: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    ahead: frozenset[TaskId] = frozenset()
+
+    def of(self, tasks: Set[TaskId]) -> "Time":
+        """Return what concerns some tasks, without those that are due."""
+        marks = {task: self.watermarks[task] for task in tasks if task in self.watermarks}
+        final = {task: self.final[task] for task in tasks if task in self.final}
+        others = {task: self.others[task] for task in tasks if task in self.others}
+        return Time(marks, frozenset(), final, others, self.ahead & tasks)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamrt.errors import StateUnavailableError
 from streamrt.kafka import KafkaRequestError
@@ -55,6 +55,7 @@ _RETRY_S = 0.1
 _REMIND_S = 1.0
 _GONE_S = 30.0
 _NEVER = float("-inf")
+_NO_TIME = Time({}, frozenset())
 
 
 @dataclass(eq=False)
@@ -75,8 +76,7 @@ class WorkerHandle:
         opened: whether the stores of all its tasks are open since its last request.
         moved: whether it has finished any work.
         lost_at: time at which the connection was lost before the task had ended.
-        watermarks: the last watermarks sent to it.
-        final: the operators of its tasks that it was last asked to finish.
+        times: the last event times sent to it, and the operators of its tasks that it was asked to finish.
         reminded: time of the last message to it that tasks are due.
         told: number of the last wish that was sent to it.
         settled: number of the last wish that it has fulfilled.
@@ -97,8 +97,7 @@ class WorkerHandle:
     moved: bool = False
     ended: bool = False
     lost_at: float | None = None
-    watermarks: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
-    final: Mapping[TaskId, frozenset[int]] = field(default_factory=dict)
+    times: Time = _NO_TIME
     reminded: dict[TaskId, float] = field(default_factory=dict)
     told: int = 0
     settled: int = 0
@@ -111,7 +110,7 @@ class WorkerHandle:
         self.ended, self.lost_at = False, None
         self.question, self.generation, self.holds = None, 0, frozenset()
         self.quiet = self.opened = False
-        self.watermarks, self.final, self.reminded = {}, {}, {}
+        self.times, self.reminded = _NO_TIME, {}
         self.told = self.settled = 0
 
 
@@ -299,8 +298,9 @@ class ResidentCoordinator:
                 return
             event_time.elapse(self._clock.step(now))
             watermarks, due = event_time.watermarks(), event_time.due(time.time_ns() // 1_000_000)
+            others, ahead = event_time.others(), event_time.ahead()
             for slot in self._slots.values():
-                self._tell_time(slot, watermarks, due, now)
+                self._tell_time(slot, Time(watermarks, frozenset(due), event_time.end.due, others, ahead), now)
             self._results.watermarked(watermarks)
             barrier = self._requests.barrier(event_time)
             foreign = self._requests.foreign(event_time)
@@ -564,19 +564,18 @@ class ResidentCoordinator:
     def _tell_time(
         self,
         slot: WorkerHandle,
-        watermarks: Mapping[TaskId, Mapping[str, int]],
-        due: Iterable[TaskId],
+        known: Time,
         now: float,
     ) -> None:
+        """Send a slot what concerns its tasks of the time of the whole application, if it is new."""
         own = self._tasks(slot.positions)
         # A task that was due and has not answered may have dropped its work: remind it.
-        new = {task for task in own.intersection(due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
-        marks = {task: watermarks[task] for task in own if task in watermarks}
-        final = {task: nodes for task, nodes in self._time.end.due.items() if task in own}
-        if final != slot.final:
-            new |= own.intersection(final)
-        if slot.link is None or not (new or marks != slot.watermarks or final != slot.final):
+        new = {task for task in own.intersection(known.due) if now - slot.reminded.get(task, _NEVER) >= _REMIND_S}
+        times = known.of(own)
+        if times.final != slot.times.final:
+            new |= own.intersection(times.final)
+        if slot.link is None or not (new or times != slot.times):
             return
-        slot.watermarks, slot.final = marks, final
+        slot.times = times
         slot.reminded.update(dict.fromkeys(new, now))
-        slot.link.send(Time(marks, frozenset(new), final))
+        slot.link.send(replace(times, due=frozenset(new)))

@@ -19,6 +19,13 @@ def runner_for(config: ApplicationConfig, topology: Topology) -> type[SparkRunne
         ConfigurationError: if the application uses features that its processing mode does not have.
     """
     if config.processing_mode == "micro-batch":
+        for stream in topology.streams:
+            for store, strategy in topology.watermarks(stream).items():
+                if strategy.alignment is not None:
+                    raise ConfigurationError(
+                        f"WatermarkStrategy(alignment=...) of store {store!r} needs processing_mode='resident': in "
+                        "micro-batches, Spark decides how far each partition is read"
+                    )
         return SparkRunner
     for node, sink in topology.sinks.items():
         if isinstance(sink, SparkSink):

@@ -401,6 +401,7 @@ class MicroBatchQuery:
             sent=self._event_time.sent(),
             claims=self._claims,
             number=self._batch,
+            others=self._event_time.others(),
             final=self._event_time.end.due,
         )
 

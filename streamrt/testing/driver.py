@@ -565,6 +565,7 @@ class TopologyTestDriver:
             _SLICE_S,
             now=self._now,
             watermarks=self._event_time.watermarks(),
+            others=self._event_time.others(),
             final=self._event_time.end.due,
         )
 

@@ -170,7 +170,7 @@ class ResidentFeeding:
         try:
             self.get_ready(context)
             self._feed.hold(chunk)
-            self._work(Time(context.watermarks, frozenset(), context.final), {partition: end})
+            self._work(Time(context.watermarks, frozenset(), context.final, context.others), {partition: end})
         finally:
             self._processing = False
             self._feed.forget()
@@ -178,7 +178,7 @@ class ResidentFeeding:
     def tick(self, due: Iterable[TaskId], context: BatchContext) -> None:
         """Let time pass for tasks, without records."""
         self.get_ready(context)
-        self._work(Time(context.watermarks, frozenset(due), context.final), {})
+        self._work(Time(context.watermarks, frozenset(due), context.final, context.others), {})
 
     def close(self) -> None:
         """End the task."""

@@ -7,6 +7,7 @@ from streamrt.topics.internal import changelog_topic_name, repartition_topic_nam
 from streamrt.topics.manager import TopicManager
 from streamrt.topics.settings import config_differences, refuse_different_counts
 from streamrt.topics.topic import KafkaMessage, TimestampExtractor, Topic
+from streamrt.topics.watermarks import WatermarkGenerator, WatermarkStrategy, WhenAllIdle
 
 __all__ = [
     "DeadLetter",
@@ -21,6 +22,9 @@ __all__ = [
     "TopicAdministration",
     "TopicConfig",
     "TopicManager",
+    "WatermarkGenerator",
+    "WatermarkStrategy",
+    "WhenAllIdle",
     "changelog_topic_name",
     "config_differences",
     "refuse_different_counts",

@@ -26,6 +26,7 @@ from streamrt.topics.internal import (
 from streamrt.topics.repartitions import MergedTopics, Repartition, needed_topics
 from streamrt.topics.settings import declared_config, refuse_different_counts, warn_of_differences
 from streamrt.topics.topic import TimestampExtractor, Topic
+from streamrt.topics.watermarks import WatermarkStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class TopicManager:
         config: TopicConfig | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         auto_offset_reset: AutoOffsetReset | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
     ) -> Topic:
         """Declare a topic.
 
@@ -125,21 +127,21 @@ class TopicManager:
             config: settings in the cluster; by default those of `topic_config()`.
             timestamp_extractor: function that replaces the broker's timestamp of records.
             auto_offset_reset: where to start in partitions without a committed offset, if not as the application says.
+            watermark_strategy: event time of windows and process functions below, unless they choose one.
 
         Raises:
             ConfigurationError: if the name is invalid, a serializer is unknown, or the topic was declared before with
                 different settings in the cluster.
         """
+        serializers = (value_deserializer, key_deserializer, value_serializer, key_serializer)
         return self.register(
             Topic(
                 name,
                 config,
-                value_deserializer=value_deserializer,
-                key_deserializer=key_deserializer,
-                value_serializer=value_serializer,
-                key_serializer=key_serializer,
-                timestamp_extractor=timestamp_extractor,
+                *serializers,
+                timestamp_extractor,
                 auto_offset_reset=auto_offset_reset,
+                watermark_strategy=watermark_strategy,
             )
         )
 

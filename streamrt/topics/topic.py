@@ -29,6 +29,7 @@ from streamrt.serializers import (
     resolve_deserializer,
     resolve_serializer,
 )
+from streamrt.topics.watermarks import WatermarkStrategy
 
 TimestampExtractor = Callable[[Any, Headers | None, int, TimestampType], int]
 """Function of value, headers, timestamp (ms) and its type; returns the timestamp (ms) to use instead."""
@@ -67,6 +68,7 @@ class Topic:
         value_serializer: name of a serializer, or an object.
         key_serializer: name of a serializer, or an object.
         timestamp_extractor: function that replaces the broker's timestamp of records.
+        watermark_strategy: event time of windows and process functions below, unless they choose one.
         create_config: alias of `config`, as in newer versions of Quix Streams.
         auto_offset_reset: where the application starts in partitions of this topic without a committed offset: "earliest",
             "latest" or "error"; by default as the application says.
@@ -94,6 +96,7 @@ class Topic:
         "_timestamp_extractor",
         "_value_deserializer",
         "_value_serializer",
+        "_watermark_strategy",
     )
 
     def __init__(
@@ -108,6 +111,7 @@ class Topic:
         *,
         create_config: TopicConfig | None = None,
         auto_offset_reset: AutoOffsetReset | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
     ) -> None:
         if config is not None and create_config is not None:
             raise ArgumentValueError(f"topic {name!r} got both config and create_config, its alias: pass only one")
@@ -122,6 +126,7 @@ class Topic:
                 of_type=isinstance(auto_offset_reset, str),
             )
         self._auto_offset_reset = auto_offset_reset
+        _check_strategy(name, watermark_strategy)
         self._name = _checked_name(name)
         self._config = chosen
         self._value_deserializer = resolve_deserializer(value_deserializer)
@@ -129,6 +134,7 @@ class Topic:
         self._value_serializer = resolve_serializer(value_serializer)
         self._key_serializer = resolve_serializer(key_serializer)
         self._timestamp_extractor = timestamp_extractor
+        self._watermark_strategy = watermark_strategy
 
     @property
     def name(self) -> str:
@@ -174,6 +180,11 @@ class Topic:
     def auto_offset_reset(self) -> AutoOffsetReset | None:
         """Where the application starts in partitions without a committed offset; None if it decides for all topics."""
         return self._auto_offset_reset
+
+    @property
+    def watermark_strategy(self) -> WatermarkStrategy | None:
+        """Event time of windows and process functions that choose none, or None."""
+        return self._watermark_strategy
 
     def serialize(
         self,
@@ -343,11 +354,22 @@ class Topic:
             key_serializer=self._key_serializer,
             timestamp_extractor=self._timestamp_extractor,
             auto_offset_reset=self._auto_offset_reset,
+            watermark_strategy=self._watermark_strategy,
         )
 
     def __repr__(self) -> str:
         # Without serializers, because those with a schema registry hold credentials.
         return f"Topic({self._name!r})"
+
+
+def _check_strategy(topic: str, strategy: WatermarkStrategy | None) -> None:
+    if strategy is not None and not isinstance(strategy, WatermarkStrategy):
+        raise ArgumentTypeError(f"watermark_strategy must be a WatermarkStrategy, got {type(strategy).__name__}")
+    if strategy is not None and strategy.generator is not None:
+        raise ArgumentValueError(
+            f"the watermark_strategy of topic {topic!r} cannot have a generator, which needs the values of one operator: "
+            "pass the strategy as closing_strategy= of a window, or as clock= of process()"
+        )
 
 
 def _checked_name(name: str) -> str:

@@ -1,5 +1,6 @@
 """The graph of operators: immutable data, and its composition into closures."""
 
+from streamrt.topics import WatermarkStrategy, WhenAllIdle
 from streamrt.topology.builder import TopologyBuilder, caller
 from streamrt.topology.compose import compose_stream
 from streamrt.topology.graph import TaskStore, Topology, stream_id
@@ -18,8 +19,6 @@ from streamrt.topology.node import (
     SourceOperator,
     StateAccess,
     TaskContext,
-    WatermarkStrategy,
-    WhenAllIdle,
 )
 from streamrt.topology.task_access import TaskAccess
 from streamrt.topology.task_id import TaskId

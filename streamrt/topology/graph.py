@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamrt.errors import InvalidOperationError
 from streamrt.records import TopicPartition
+from streamrt.topics import WatermarkStrategy
 from streamrt.topology.node import (
     ExchangeOperator,
     MergeOperator,
     Node,
     OutletOperator,
     SourceOperator,
-    WatermarkStrategy,
 )
 from streamrt.topology.task_id import TaskId
 
@@ -295,7 +295,7 @@ class Topology:
         """
         found: dict[int, int | None] = {}
         for node in self.nodes:
-            own, above = node.operator.holds_back_ms, [found[parent] for parent in node.parents]
+            own, above = _holds_back_ms(node), [found[parent] for parent in node.parents]
             known = [each for each in above if each is not None]
             found[node.id] = None if own is None or len(known) < len(above) else own + max(known, default=0)
         return found[self.exchanges[exchange].id]
@@ -443,6 +443,13 @@ class Topology:
             above = {root for parent in node.parents for root in found[parent]}
             found[node.id] = tuple(sorted(above)) or (node.id,)
         return found
+
+
+def _holds_back_ms(node: Node) -> int | None:
+    """Return the maximum distance of the results of a node behind the watermark in front of it, in milliseconds."""
+    own = node.operator.holds_back_ms
+    lags = (strategy.out_of_orderness_ms for _, strategy in node.operator.watermarks())
+    return None if own is None else own + max(lags, default=0)
 
 
 def stream_id(topics: Iterable[str]) -> str:

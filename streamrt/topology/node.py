@@ -8,10 +8,10 @@ holds a client, a store or a thread.
 import abc
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from streamrt.records import Headers, Tick
-from streamrt.topics import Topic
+from streamrt.topics import Topic, WatermarkStrategy
 from streamrt.topology.task_access import TaskAccess
 
 if TYPE_CHECKING:
@@ -108,23 +108,6 @@ class OperatorContext(TaskContext, Protocol):
 
     def side_output(self, tag: str) -> RecordHandler | None:
         """Return the function that takes records of one of the operator's side outputs; None if nothing is below it."""
-
-
-WhenAllIdle = Literal["advance", "hold"]
-
-
-@dataclass(frozen=True)
-class WatermarkStrategy:
-    """How the watermark of a store is computed.
-
-    Attributes:
-        idle_ms: time without records after which a partition is left out, in milliseconds; None for never.
-        when_all_idle: event time while all partitions are idle: "advance": it advances with the wall clock from the
-            newest record; "hold": it stops there.
-    """
-
-    idle_ms: int | None
-    when_all_idle: WhenAllIdle = "advance"
 
 
 class Operator(abc.ABC):

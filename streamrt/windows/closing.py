@@ -13,6 +13,7 @@ from streamrt.state.timed import NEVER, TimedTransaction
 from streamrt.topology import Node, Operator, OperatorContext, RecordHandler, SideOutput, WatermarkStrategy
 from streamrt.windows.aggregation import Aggregation
 from streamrt.windows.late import LATE, LateRecords, OnLate
+from streamrt.windows.observing import hear, observer
 
 __all__ = [
     "Close",
@@ -23,7 +24,6 @@ __all__ = [
     "WindowOperator",
     "checked_time",
     "log_no_key",
-    "note_observed",
 ]
 
 ClosingStrategy = Literal["key", "partition", "watermark"]
@@ -204,9 +204,7 @@ class TimeWindowOperator(WindowOperator):
             if moment.final:
                 close_all(transaction, self._open(transaction))
             elif resumes:
-                watermark = moment.watermarks.get(name)
-                if watermark is not None:
-                    transaction.advance(watermark)
+                hear(transaction, name, moment)
                 settle(transaction)
 
         if resumes or self.ends():
@@ -234,6 +232,7 @@ class TimeWindowOperator(WindowOperator):
         settle = self.settle(windows.close, running, node, context)
         no_key = log_no_key(self.store.name)
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
+        observe, wrap = observer(self.closing.watermark, settle)
 
         def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
             if key is None:
@@ -258,23 +257,16 @@ class TimeWindowOperator(WindowOperator):
                 if transaction.due_from <= clock:
                     settle(transaction)
             else:
-                note_observed(transaction, timestamp)
+                observe(transaction, timestamp)
             for start, output in outputs:
                 child(output, key, start, None)
 
-        return run
+        return wrap(run, node)
 
 
 def log_no_key(store: str) -> Callable[[], None]:
     """Return a function that logs, once, that records without a key are left out."""
     return log_once("%r leaves out records without a key: they are in no window", store)
-
-
-def note_observed(transaction: TimedTransaction, timestamp: int) -> None:
-    """Note the event time of a record as input of the watermark."""
-    observed = transaction.observed
-    if observed is None or timestamp > observed:
-        transaction.observed = timestamp
 
 
 def checked_time(timestamp: int) -> None:

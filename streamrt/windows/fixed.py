@@ -14,9 +14,10 @@ from typing import Any
 from streamrt.records import Headers
 from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
-from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key, note_observed
+from streamrt.windows.closing import TimeWindowOperator, checked_time, log_no_key
 from streamrt.windows.fold import Packing
 from streamrt.windows.late import LateRecords
+from streamrt.windows.observing import observer
 
 __all__ = ["FixedWindow", "Trigger", "window_starts"]
 
@@ -81,6 +82,7 @@ class FixedWindow(TimeWindowOperator):
         no_key = log_no_key(self.store.name)
         plan, final = windows.plan, self.final
         by_key, by_partition = self.closing.by_key, self.closing.by_partition
+        observe, wrap = observer(self.closing.watermark, settle)
         step, extract, output = plan.fold.step, plan.extract, windows.output
         duration, open_for = self.duration_ms, self.duration_ms + self.grace_ms
         # Most records only change the last window of their key.
@@ -142,7 +144,8 @@ class FixedWindow(TimeWindowOperator):
                 if transaction.due_from <= clock:
                     settle(transaction)
             else:
-                note_observed(transaction, timestamp)
+                observe(transaction, timestamp)
+                clock = transaction.clock
             if final and outputs and transaction.due_from <= clock:
                 # The time slice may have ended before this key was settled: emit its closed windows first.
                 head = transaction.head(prefix)
@@ -151,7 +154,7 @@ class FixedWindow(TimeWindowOperator):
             for start, out in outputs:
                 child(out, key, start, None)
 
-        return run_by_key if by_key else run_together
+        return run_by_key if by_key else wrap(run_together, node)
 
     def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
         head = transaction.head(prefix)

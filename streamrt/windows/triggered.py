@@ -92,6 +92,7 @@ class _Execution:
         self._node = node
         self._store = operator.store.name
         self._by_partition = operator.closing.by_partition
+        self._strategy = operator.closing.watermark
         self._running = cast("Callable[[], PaneTransaction]", context.store(operator.store))
         self._begin_portion = context.begin_portion
         outputs: Mapping[str, RecordHandler | None] = {tag: context.side_output(tag) for tag in operator.tags}
@@ -117,13 +118,33 @@ class _Execution:
             for result, time in panes.add(transaction, value, key, timestamp, headers):
                 child(result, key, time, None)
             if by_partition:
-                clock = transaction.event_time
-                if timestamp > clock:
-                    transaction.event_time = clock = timestamp
-                if transaction.event_timers.due_from <= clock - DELAY_MS:
-                    self._fire(transaction, transaction.event_timers, clock - DELAY_MS, panes.on_event_time)
+                if timestamp > transaction.event_time:
+                    transaction.event_time = timestamp
+            elif timestamp > transaction.moves_from:
+                transaction.move(timestamp)
+            # Also if time has not moved: the record may have registered a timer that is due at once.
+            bound = transaction.event_time - DELAY_MS
+            if transaction.event_timers.due_from <= bound:
+                self._fire(transaction, transaction.event_timers, bound, panes.on_event_time)
 
-        return process
+        generator = None if self._strategy is None else self._strategy.generator
+        return process if generator is None else self._generating(process, node)
+
+    def _generating(self, process: RecordHandler, node: Node) -> RecordHandler:
+        """Return the handler of records for a strategy with a generator."""
+        marks = cast("WatermarkStrategy", self._strategy).marks()
+
+        def generate(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
+            # First: if the generator fails, the record has no effect.
+            mark = marks(value, timestamp)
+            process(value, key, timestamp, headers)
+            if key is not None:
+                transaction = self._running()
+                if transaction.note_mark(mark):
+                    bound = transaction.event_time - DELAY_MS
+                    self._fire(transaction, transaction.event_timers, bound, self._panes.on_event_time)
+
+        return generate
 
     def _tick(self, moment: Tick) -> None:
         _node = self._node
@@ -132,7 +153,7 @@ class _Execution:
             self._end(transaction)
             return
         if not self._by_partition:
-            transaction.event_time = max(transaction.event_time, moment.watermarks.get(self._store, -(1 << 63)))
+            transaction.hear(moment.others.get(self._store), moment.watermarks.get(self._store))
         bound = transaction.event_time - DELAY_MS
         if self._fire(transaction, transaction.event_timers, bound, self._panes.on_event_time):
             # A window by the wall clock ends when its last millisecond is over.

@@ -134,7 +134,7 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "StateEntry",
             "StreamingDataFrame",
         ),
-        *("TaskContext", "TimeDomain", "TimerContext"),
+        *("TaskContext", "TimeDomain", "TimerContext", "WatermarkStrategy"),
         *("StreamingSeries", "Topic", "TopicConfig", "Tracing", "message_context", "set_message_context"),
     }
     assert set(streamrt.__all__) <= set(dir(streamrt))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamrt import Context, ProcessFunction, TimeDomain, TimerContext
+from streamrt import Context, ProcessFunction, TimeDomain, TimerContext, WatermarkStrategy
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.errors import ProcessingError, RunnerError, TransactionError
 from streamrt.joins import BaseField, BaseLookup, LookupBuffer
@@ -22,7 +22,16 @@ from tests.unit.apps import Stage, application
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
 GUARANTEES = pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-STRATEGIES = pytest.mark.parametrize("strategy", ["key", "partition", "watermark"])
+STRATEGIES = pytest.mark.parametrize(
+    "strategy",
+    [
+        "key",
+        "partition",
+        "watermark",
+        pytest.param(WatermarkStrategy.for_bounded_out_of_orderness(5_000), id="out_of_orderness"),
+        pytest.param(WatermarkStrategy.for_generator(lambda value, timestamp: timestamp - 7), id="generator"),
+    ],
+)
 TEXT: dict[str, Any] = {"key_deserializer": "str", "key_serializer": "str"}
 RECORDS = [("a", 1, 12_000), ("b", 2, 13_000), ("a", 4, 15_500), ("c", 8, 31_000), ("b", 16, 26_000), ("a", 32, 47_000)]
 FAR = 10_000_000
@@ -40,7 +49,7 @@ WINDOWS: Windows = {
 class Windowed:
     """An application with windows of one kind."""
 
-    def __init__(self, kind: str, strategy: str, **settings: Any) -> None:
+    def __init__(self, kind: str, strategy: Any, **settings: Any) -> None:
         self.stage = Stage(TEXT, **settings)
         window = WINDOWS[kind](self.stage.sdf)
         window.final(closing_strategy=strategy)
@@ -57,7 +66,7 @@ class Windowed:
 @GUARANTEES
 @STRATEGIES
 @pytest.mark.parametrize("kind", WINDOWS)
-def test_the_end_closes_the_windows_that_time_would_close(kind: str, strategy: str, guarantee: str) -> None:
+def test_the_end_closes_the_windows_that_time_would_close(kind: str, strategy: Any, guarantee: str) -> None:
     ended = Windowed(kind, strategy, processing_guarantee=guarantee)
     waited = Windowed(kind, strategy, processing_guarantee=guarantee)
     ended.pipe(*RECORDS)
@@ -198,9 +207,10 @@ def test_timers_fire_at_the_end_or_are_dropped(guarantee: str, caplog: pytest.Lo
     driver.advance(timedelta(hours=1))
     driver.end()
     assert driver.outputs() == []
-    # The watermark of later records is that of records.
+    # The watermark of later records is that of an hour without records, and not the end of time.
     driver.pipe("in", 1, key="a", timestamp=2_000)
-    assert driver.outputs() == []
+    driver.pipe("in", 1, key="b", timestamp=3_600_000)
+    assert [(value, key, time) for value, key, time, _ in driver.outputs()] == [([True, 3_600_999], "a", 62_000)]
 
 
 def test_timers_of_timers_fire_as_long_as_they_end(monkeypatch: pytest.MonkeyPatch) -> None:

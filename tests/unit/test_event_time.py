@@ -53,7 +53,7 @@ class Waiting(Operator):
         return (StoreSpec(self.store, transaction=TimedTransaction),)
 
     def watermarks(self) -> tuple[tuple[str, WatermarkStrategy], ...]:
-        return () if self.wall_clock else ((self.store, WatermarkStrategy(self.idle_ms, self.when_all_idle)),)
+        return () if self.wall_clock else ((self.store, WatermarkStrategy(0, self.idle_ms, self.when_all_idle)),)
 
     def wall_clock_stores(self) -> tuple[str, ...]:
         return (self.store,) if self.wall_clock else ()

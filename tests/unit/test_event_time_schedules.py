@@ -211,7 +211,8 @@ class World:
 
     def _context(self, instance: Instance) -> BatchContext:
         positions = {place: self.committed[place] for place in self._inputs(instance.owned)}
-        return BatchContext(positions, now=self.now, watermarks=instance.event_time.watermarks())
+        event_time = instance.event_time
+        return BatchContext(positions, now=self.now, watermarks=event_time.watermarks(), others=event_time.others())
 
     def _note(self, instance: Instance, report: Report) -> None:
         assert report.failure is None, report.failure.message

@@ -378,16 +378,17 @@ def test_watermarks_wait_for_all_tasks_and_are_told_when_they_change(make: Calla
     second.send(BatchDone(1, Report()))
     expect(second, Ack)
     driver.slots.tick()
-    for link, task in ((first, TASK_ZERO), (second, TASK_ONE)):
-        assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset())
+    for link, task, others in ((first, TASK_ZERO, 2_000), (second, TASK_ONE, 1_000)):
+        assert expect(link, Time) == Time({task: {STORE: 1_000}}, frozenset(), others={task: {STORE: others}})
     driver.slots.tick()
     assert first.receive(0.05) == [], "nothing is new"
     first.send(seen(TASK_ZERO, 3_000, deadline=1_500))
     first.send(BatchDone(2, Report()))
     expect(first, Ack)
     driver.slots.tick()
-    assert expect(first, Time) == Time({TASK_ZERO: {STORE: 2_000}}, frozenset({TASK_ZERO}))
-    assert expect(second, Time) == Time({TASK_ONE: {STORE: 2_000}}, frozenset())
+    marks = {STORE: 2_000}
+    assert expect(first, Time) == Time({TASK_ZERO: marks}, frozenset({TASK_ZERO}), others={TASK_ZERO: {STORE: 2_000}})
+    assert expect(second, Time) == Time({TASK_ONE: marks}, frozenset(), others={TASK_ONE: {STORE: 3_000}})
 
 
 def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_time(make: Callable[..., Driver]) -> None:
@@ -405,7 +406,10 @@ def test_a_partition_that_goes_from_task_to_task_is_told_no_more_than_its_own_ti
     second.send(AssignmentRequest(2, frozenset({ONE})))
     expect(second, StartPositions)
     driver.slots.tick()
-    assert expect(second, Time) == Time({TASK_ONE: {}}, frozenset({TASK_ONE})), "nobody knows yet where it is"
+    others = {TASK_ONE: {STORE: 9_000}}
+    assert expect(second, Time) == Time({TASK_ONE: {}}, frozenset({TASK_ONE}), others=others), (
+        "nobody knows yet where it is"
+    )
     second.send(seen(TASK_ONE, 5_000))
     second.send(BatchDone(1, Report()))
     expect(second, Ack)

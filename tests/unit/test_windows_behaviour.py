@@ -108,7 +108,7 @@ class Task:
 
 def fixed(strategy: ClosingStrategy, duration: int = 10, step: int = 10, *, final: bool = True) -> FixedWindow:
     aggregation = Aggregation.named(n=Count(), all=Collect()) if final else Aggregation.of(Count())
-    closing = Closing(strategy, WatermarkStrategy(10_000) if strategy == "watermark" else None)
+    closing = Closing(strategy, WatermarkStrategy() if strategy == "watermark" else None)
     return FixedWindow(STORE, aggregation, final, closing=closing, duration_ms=duration, step_ms=step)
 
 
@@ -381,9 +381,11 @@ ALL: list[Operator] = [
     fixed("partition", final=False),
     fixed("watermark", 10, 3, final=False),
     SlidingWindow(STORE, Aggregation.named(s=Sum(), all=Collect()), True, 2, Closing("partition"), duration_ms=10),
-    SlidingWindow(STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", WatermarkStrategy(1)), duration_ms=10),
+    SlidingWindow(
+        STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", WatermarkStrategy(0, 1)), duration_ms=10
+    ),
     SessionWindow(STORE, Aggregation.named(s=Sum(), all=Collect()), True, 2, Closing("partition"), gap_ms=10),
-    SessionWindow(STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", WatermarkStrategy(1)), gap_ms=10),
+    SessionWindow(STORE, Aggregation.of(Sum()), False, 2, Closing("watermark", WatermarkStrategy(0, 1)), gap_ms=10),
 ]
 
 

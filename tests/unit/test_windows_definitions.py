@@ -144,8 +144,8 @@ def test_only_watermarks_ask_for_watermarks() -> None:
     stage.sdf.tumbling_window(10).min().final(closing_strategy="watermark")
     stage.sdf.session_window(10).min().current("watermark", timedelta(minutes=1), when_all_idle="hold")
     assert stage.app.topology.watermarks("in") == {
-        "tumbling_window_10_min": WatermarkStrategy(10_000),
-        "session_window_10_min": WatermarkStrategy(60_000, "hold"),
+        "tumbling_window_10_min": WatermarkStrategy(),
+        "session_window_10_min": WatermarkStrategy(0, 60_000, "hold"),
     }
 
 

@@ -118,6 +118,7 @@ class World:
         self.clients = MemoryClients(lambda: 0)
         self.positions = dict.fromkeys(PLACES, 0)
         self.watermarks: dict[TaskId, dict[str, int]] = {}
+        self.others: dict[TaskId, dict[str, int]] = {}
         self.portions = self.crashes = 0
         self._transactional = guarantee == "exactly-once"
         self._mode = mode
@@ -146,9 +147,15 @@ class World:
 
     def pass_time(self, watermark: int) -> None:
         """Tell all tasks of a watermark, and let them do what is due then."""
-        stores = self.spec.topology.watermarks("in")
-        self.watermarks = {task: dict.fromkeys(stores, watermark) for task in TASKS}
+        self.watermarks = self._in_all_stores(watermark)
         self._tick()
+
+    def hear_of_others(self, watermark: int | None) -> None:
+        """Tell all tasks what the other partitions have; None if it is unknown."""
+        self.others = {} if watermark is None else self._in_all_stores(watermark)
+
+    def _in_all_stores(self, watermark: int) -> dict[TaskId, dict[str, int]]:
+        return {task: dict.fromkeys(self.spec.topology.watermarks("in"), watermark) for task in TASKS}
 
     def close(self) -> None:
         self._process.let_go()
@@ -193,7 +200,10 @@ class World:
 
         try:
             with replaced(faults_module, "reached", reached):
-                report = run(BatchContext(dict(self.positions), cut.looks * LOOK_S, watermarks=self.watermarks))
+                seconds = cut.looks * LOOK_S
+                report = run(
+                    BatchContext(dict(self.positions), seconds, watermarks=self.watermarks, others=self.others)
+                )
         except InjectedFaultError:
             self.crashes += 1
             self._start(wipe=False)
@@ -228,6 +238,8 @@ def history(world: World, records: Sequence[Record], watermarks: Sequence[int]) 
     """Let a world process records in as many parts as there are watermarks, with each of these behind a part."""
     inputs = [[record for record in records if record.partition == number] for number in range(PARTITIONS)]
     for number, watermark in enumerate(watermarks, 1):
+        # In every second part, windows and timers of all partitions are also due between records.
+        world.hear_of_others(watermark if number % 2 else None)
         world.feed(inputs, [len(own) * number // len(watermarks) for own in inputs])
         world.pass_time(watermark)
     world.close()

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from streamrt.records import TopicPartition
 from streamrt.runtime.driver.barriers import Barrier, Passage
 from streamrt.runtime.driver.end_of_time import EndOfTime
+from streamrt.runtime.driver.others import ahead_of_slowest, lowest_of_others
 from streamrt.runtime.report import StoreTime
 from streamrt.topology import TaskId, Topology, WatermarkStrategy
 
@@ -333,13 +334,56 @@ class EventTime:
             marks = found[task] = {}
             for store, strategy in self._strategies[task.stream].items():
                 inputs = self._store_inputs[task.stream, store]
-                parts = self._passed(inputs, strategy, task.partition)
+                parts = self._reached(inputs, strategy, task.partition)
                 if inputs.outside:
                     parts.append(observed[task.stream, store])
                 lowest = _lowest(parts)
                 if lowest is not None:
                     marks[store] = lowest
         return found
+
+    def others(self) -> dict[TaskId, dict[str, int]]:
+        """Return, by task and store, the watermark of all other partitions alone; unknown ones are missing.
+
+        With it, a task moves event time between two records: to the lowest of it and of the own watermark. Behind an
+        exchange alone, only barriers move event time.
+        """
+        found: dict[TaskId, dict[str, int]] = {}
+        for (stream, store), inputs in self._store_inputs.items():
+            if not inputs.outside:
+                continue
+            strategy = self._strategies[stream][store]
+            points = {
+                task: (known, known.stores[store]) for task, known in self._tasks.items() if task.stream == stream
+            }
+            active = {task: point.time for task, (known, point) in points.items() if not known.is_idle(point, strategy)}
+            for task, others in lowest_of_others(active, points).items():
+                lowest = _lowest([others, *self._reached(inputs, strategy, task.partition)])
+                if lowest is not None:
+                    found.setdefault(task, {})[store] = lowest
+        return found
+
+    def ahead(self) -> frozenset[TaskId]:
+        """Return the tasks that must wait, because they run ahead of the slowest one of their stream that is not idle.
+
+        One time for each task decides, the lowest of its stores. With one for each store, two tasks could wait for each
+        other.
+        """
+        found: set[TaskId] = set()
+        for stream, strategies in self._strategies.items():
+            aligned = {store: its.alignment_ms for store, its in strategies.items() if its.alignment_ms is not None}
+            if not aligned:
+                continue
+            times: dict[TaskId, int | None] = {}
+            for task, known in self._tasks.items():
+                if task.stream != stream:
+                    continue
+                points = [known.stores[store] for store in aligned]
+                if not all(known.is_idle(known.stores[store], strategies[store]) for store in aligned):
+                    times[task] = _lowest(point.time for point in points)
+            found |= ahead_of_slowest(times, min(aligned.values()))
+        # At the end of a bounded run nothing is left to wait for.
+        return frozenset(found).difference(self.end.due)
 
     def sent(self) -> dict[TaskId, dict[str, int]]:
         """Return the highest event time that each task of this process has sent into each exchange."""
@@ -434,6 +478,12 @@ class EventTime:
     def _passed(self, inputs: _Inputs, strategy: WatermarkStrategy, partition: int) -> list[int | None]:
         """Return the watermarks that have passed the exchanges in a partition."""
         return [self._passages[topic, strategy].passed(partition) for topic in inputs.exchanges]
+
+    def _reached(self, inputs: _Inputs, strategy: WatermarkStrategy, partition: int) -> list[int | None]:
+        """Return the watermarks for a store from the exchanges that feed it: records in them may be out of order, too."""
+        passed = self._passed(inputs, strategy, partition)
+        lag = strategy.out_of_orderness_ms
+        return [None if time is None else max(0, time - lag) if lag else time for time in passed]
 
     def _is_quiet(self, topic: str, strategy: WatermarkStrategy) -> bool:
         """Return whether all tasks that send into an exchange, and into the exchanges before it, are idle."""

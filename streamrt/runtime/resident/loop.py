@@ -12,7 +12,7 @@ one, see `streamrt.runtime.resident.membership`.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from streamrt.errors import OffsetOutOfRangeError, StreamRTError
@@ -201,6 +201,7 @@ class ResidentLoop:
                 self._membership.commit(offsets, sent)
         elif isinstance(message, Time):
             self._time = message
+            self._pausing.align(message.ahead)
             self._tick(message.due)
         elif isinstance(message, StartPositions):
             # A repeated request has two answers. Tasks that were to continue may have been dropped before the first one.
@@ -488,11 +489,10 @@ class ResidentLoop:
             return []
         return [Chunk(partition.topic, partition.partition, *batch) for partition, batch in polled]
 
-    def _tick(self, due: Iterable[TaskId]) -> None:
+    def _tick(self, due: Collection[TaskId]) -> None:
         """Tick those of the due tasks that this process owns."""
-        assigned = self._tasks.assigned
-        tasks = [assigned[each] for each in sorted(due) if each in assigned and each not in self._pausing]
-        own = [task for task in tasks if task.is_open]
+        assigned = sorted(self._tasks.assigned.items())
+        own = [task for each, task in assigned if each in due and each not in self._pausing and task.is_open]
         # While partitions are released, the results would not be committed.
         if not own or self._halted or self._awaiting or self._stop is not None:
             return
@@ -523,6 +523,7 @@ class ResidentLoop:
             output_limit=self._outputs,
             now=self._tasks.clients.now(),
             watermarks=self._time.watermarks,
+            others=self._time.others,
             claims=self._membership.claims,
             record_limit=self._most,
             final=self._time.final,

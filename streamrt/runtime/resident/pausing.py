@@ -1,4 +1,4 @@
-"""Pauses of topics, as callers of the application wish: what tasks have read waits, and they read nothing more."""
+"""Pauses of topics, as callers wish, and of tasks that run ahead: what was read waits, and they read nothing more."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -94,19 +94,33 @@ class Pausing:
         self._tasks = tasks
         self._topics: Collection[str] = ()
         self._paused: set[TaskId] = set()
+        self._ahead: frozenset[TaskId] = frozenset()
+        self._held: set[TaskId] = set()
         self.wish: Settle | None = None
 
     def __contains__(self, task_id: TaskId) -> bool:
         return task_id in self._paused
 
+    def align(self, ahead: frozenset[TaskId]) -> None:
+        """Have tasks wait until others have come as far; event time still passes for them.
+
+        Args:
+            ahead: these tasks; all others that have waited for this reason go on.
+        """
+        if ahead != self._ahead:
+            self._ahead = ahead
+            self.apply()
+
     def apply(self) -> None:
         """Have the tasks wait that must; call it after a wish and after tasks were assigned."""
         if self.wish is not None:
             self._topics = self.wish.paused
-        if not self._topics and not self._paused:
+        if not self._topics and not self._ahead and not self._held:
             return
         assigned = self._tasks.assigned.values()
         paused = [task for task in assigned if any(each.topic in self._topics for each in task.inputs)]
         self._paused = {task.id for task in paused}
-        self._turns.hold(self._paused)
-        self._feed.gate(partition for task in paused for partition in task.inputs)
+        held = [*paused, *(task for task in assigned if task.id in self._ahead - self._paused)]
+        self._held = {task.id for task in held}
+        self._turns.hold(self._held)
+        self._feed.gate(partition for task in held for partition in task.inputs)

@@ -23,8 +23,9 @@ def tick_of(context: BatchContext, task: StreamTask) -> Tick:
     """
     watermarks = context.watermarks.get(task.id, {})
     if task.replaying:
+        # What the other partitions have needs no such limit: an operator never goes beyond its own watermark for it.
         watermarks = _as_far_as(task.stores.times(), watermarks)
-    return Tick(context.now, watermarks)
+    return Tick(context.now, watermarks, others=context.others.get(task.id, {}))
 
 
 def calls_of(

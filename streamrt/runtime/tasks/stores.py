@@ -200,7 +200,7 @@ class TaskStores:
         for name, store in self._open.items():
             timed = store.transaction
             if timed.timed:
-                observed = timed.observed_time
+                observed = timed.own_watermark
                 remembered = timed.stream_time if observed is None else None
                 times[name] = StoreTime(observed, timed.next_deadline, remembered, timed.next_processing_deadline)
         return times
