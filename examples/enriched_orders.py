@@ -1,7 +1,7 @@
 """Asks an HTTP service for the customer of each order, with many requests at once.
 
 The service is the one at CUSTOMERS_URL: `GET /customers/7` returns JSON, such as {"name": "Ann"}. To try it without one,
-leave CUSTOMERS_URL out. Orders are read from `orders`, such as {"order": 1, "customer": 7}, and written to
+leave CUSTOMERS_URL out. Orders are read from `customer-orders`, such as {"order": 1, "customer": 7}, and written to
 `enriched-orders`. A customer who cannot be found in time is left open.
 
     STREAMRT_BROKER_ADDRESS=localhost:9092 CUSTOMERS_URL=http://localhost:8000 python examples/enriched_orders.py
@@ -51,7 +51,7 @@ def left_open(order: dict[str, Any]) -> dict[str, Any]:
 
 def build(app: Application) -> None:
     """Add topics and dataframe of this example to an application."""
-    orders = app.topic("orders", key_deserializer="str", key_serializer="str")
+    orders = app.topic("customer-orders", key_deserializer="str", key_serializer="str")
     enriched = app.topic("enriched-orders", key_deserializer="str", key_serializer="str")
 
     sdf = app.dataframe(orders)

@@ -128,6 +128,10 @@ TOGETHER = {
         Input("discounts", b'{"percent": 0}', b"big", timestamp=1_700_000_003_000),
         Input("priced-orders", b'{"total": 120.0}', b"ann", timestamp=1_700_000_004_000),
     ],
+    "enriched_orders": [
+        *given("customer-orders", "ann", {"order": 1, "customer": 7}),
+        *given("customer-orders", "bob", {"order": 2, "customer": 8}),
+    ],
     "unpaid_orders": [
         Input(
             "order-events", b'{"type": "%s", "total": 20.0}' % kind, key, timestamp=1_700_000_000_000 + minute * 60_000

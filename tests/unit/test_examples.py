@@ -317,7 +317,7 @@ def test_inventory() -> None:
 
 def test_enriched_orders() -> None:
     driver = make_driver("enriched_orders")
-    driver.pipe_all("orders", [{"order": number, "customer": number} for number in range(5)], key="web")
+    driver.pipe_all("customer-orders", [{"order": number, "customer": number} for number in range(5)], key="web")
     found = {record.value["order"]: record.value["name"] for record in driver.read("enriched-orders")}
     assert found == {0: "Ann", 1: "Bob", 2: "Eve", 3: "Ann", 4: "Bob"}
 
