@@ -47,22 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and {"program", "hosted"} & set(item.fixturenames):
             item.add_marker("programs")
         if isinstance(item, pytest.Function) and not LONG and is_left_to_long_runs(item):
-            item.add_marker(pytest.mark.skip(reason="half of the modes and guarantees; make test-long runs them all"))
+            item.add_marker(pytest.mark.skip(reason="some of the modes and guarantees; make test-long runs them all"))
 
 
 def is_left_to_long_runs(item: pytest.Function) -> bool:
-    """Whether a test on Spark is one of two that show the same of the other mode, or the other guarantee.
+    """Whether a test on Spark is one of those that show the same of the other mode, or the other guarantee.
 
-    Of two modes and two guarantees, ordinary runs take each once. Which goes with which differs from test to test. Tests
-    without Spark do all of them.
+    Of two modes and two guarantees, ordinary runs take each once, and of two modes one if the test starts programs, unless it
+    is marked `both_modes`. Which are taken differs from test to test. Tests without Spark do all of them.
     """
     chosen: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
     if item.get_closest_marker("spark") is None or item.get_closest_marker("only_mode") is not None:
         return False
-    if not {"guarantee", "processing_mode"} <= chosen.keys():
-        return False
     turned = zlib.crc32(item.originalname.encode()) % 2 == 1
-    return ((chosen["guarantee"] == "exactly-once") == (chosen["processing_mode"] == "resident")) is turned
+    resident = chosen.get("processing_mode") == "resident"
+    if "guarantee" in chosen and "processing_mode" in chosen:
+        return ((chosen["guarantee"] == "exactly-once") == resident) is turned
+    starts_programs = {"program", "hosted"} & set(item.fixturenames) and item.get_closest_marker("both_modes") is None
+    return bool("processing_mode" in chosen and starts_programs) and resident is turned
 
 
 def skipped_modes(mode: str, *, reason: str, always: bool = True) -> dict[str, pytest.MarkDecorator]:

@@ -130,6 +130,7 @@ def printed(program: RunningProgram) -> None:
     print("".join(line for line in program.err if line.startswith("[20")))
 
 
+@pytest.mark.both_modes
 def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
     kafka: Kafka, hosted: Start, tmp_path: Path, processing_mode: str
 ) -> None:

@@ -143,7 +143,7 @@ def test_kill_9_repeats_at_most_what_was_not_committed(kafka: Kafka, program: St
     first.process.kill()
     first.process.wait()
     # The JVM and its workers end with the program: a zombie would go on producing.
-    psutil.wait_procs(children, timeout=20)
+    psutil.wait_procs(children, timeout=200)
     assert not [child for child in children if child.is_running()]
     second = hosted(source_of(kafka, group, source, body, PATIENT))
     done = lambda: sum(kafka.committed(group, source, number) or 0 for number in (0, 1)) == 3_000  # noqa: E731

@@ -60,3 +60,22 @@ def test_a_process_that_has_booted_is_left_alone() -> None:
     assert booted.poll() is None
     booted.kill()
     booted.wait()
+
+
+def test_a_signal_that_comes_inside_of_a_wait_for_the_stop_does_not_lock_the_process_up() -> None:
+    # `Event.wait` holds this lock when it begins and when it ends; signals come there, too.
+    code = (
+        "import signal, threading\n"
+        "from streamrt.runtime.driver.exits import stop_on_signals\n"
+        "stop = threading.Event()\n"
+        "with stop_on_signals(stop):\n"
+        "    with stop._cond:\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "    assert stop.wait(60)\n"
+        "    try:\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=True, capture_output=True, text=True)
+    assert done.stdout == "interrupted\n"

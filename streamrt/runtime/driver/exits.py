@@ -1,5 +1,6 @@
 """The end of a program: on signals, at a boundary or at once during the start; on errors, with one sentence."""
 
+import _thread
 import contextlib
 import logging
 import signal
@@ -107,12 +108,20 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
         yield
         return
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    asked = False
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
+    def request(number: int) -> None:
         logger.info("stopping on %s", signal.Signals(number).name)
         stop.set()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if number == signal.SIGINT and (asked or stop.is_set()):
+            raise KeyboardInterrupt
+        asked = True
+        # A signal interrupts the main thread anywhere, also where it holds the lock of the event, inside of `wait`: there,
+        # `set` would wait for ever. This starts a thread without any lock of Python's own.
+        _thread.start_new_thread(request, (number,))
 
     for number in previous:
         signal.signal(number, handle)
