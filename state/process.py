@@ -108,16 +108,17 @@ class ProcessTransaction(StoreTransaction):
             return self.marked
         return None if self.clock == BEFORE_ALL else max(0, self.clock - self.lag_ms) if self.lag_ms else self.clock
 
-    def hear(self, others: int | None, watermark: int | None) -> None:
+    def hear(self, others: int | None, watermark: int | None, *, still: bool = False) -> None:
         """Move event time to what a tick reports.
 
         Args:
             others: the watermark of all other partitions; None if there is no news.
             watermark: the watermark of all partitions; None if it is unknown.
+            still: whether event time stays where it is before the next record.
         """
         if others is not None:
             self.others = others
-            own = self.own_watermark
+            own = None if still else self.own_watermark
             if own is not None:
                 self.event_time = max(self.event_time, min(own, others))
         if watermark is not None:

@@ -196,7 +196,8 @@ class Execution:
             self._end(transaction)
             return
         if not self._by_partition:
-            transaction.hear(moment.others.get(self._store), moment.watermarks.get(self._store))
+            others, watermark = moment.others.get(self._store), moment.watermarks.get(self._store)
+            transaction.hear(others, watermark, still=moment.still)
         if self._call.has_timers:
             bound = transaction.event_time - self._delay
             self._interrupted = False

@@ -16,9 +16,12 @@ class Tick:
             clock moves: records may follow in a later run.
         others: the watermark of all other partitions alone, in the same form; a number above all times if none counts. A
             store for which it is unknown is missing.
+        still: whether operators go on with what became due before, at the time that their stores have. Only what comes out
+            of it moves the time of operators below.
     """
 
     now: int
     watermarks: Mapping[str, int] = field(default_factory=dict)
     final: bool = False
     others: Mapping[str, int] = field(default_factory=dict)
+    still: bool = False

@@ -77,7 +77,7 @@ def hear(transaction: TimedTransaction, store: str, moment: Tick) -> None:
     if others is not None:
         transaction.others = others
         observed = transaction.observed
-        if observed is not None:
+        if observed is not None and not moment.still:
             transaction.advance(min(observed, others))
     watermark = moment.watermarks.get(store)
     if watermark is not None:

@@ -153,7 +153,8 @@ class _Execution:
             self._end(transaction)
             return
         if not self._by_partition:
-            transaction.hear(moment.others.get(self._store), moment.watermarks.get(self._store))
+            others, watermark = moment.others.get(self._store), moment.watermarks.get(self._store)
+            transaction.hear(others, watermark, still=moment.still)
         bound = transaction.event_time - DELAY_MS
         if self._fire(transaction, transaction.event_timers, bound, self._panes.on_event_time):
             # A window by the wall clock ends when its last millisecond is over.

@@ -312,6 +312,16 @@ def test_fault_11_windows_behind_windows_are_the_same_for_each_key(
 
 
 @GUARANTEES
+def test_results_move_time_below_in_portions_as_they_do_at_once(
+    processing_mode: ProcessingMode, guarantee: str
+) -> None:
+    """The last session of key a is late for the window below it, because a result of key b has come before."""
+    keys = ((b"a", 0), (b"b", 11), (b"a", 11), (b"a", 58), (b"a", 58), (b"a", 58))
+    records = [Record(key, timestamp, None, 0) for key, timestamp in keys]
+    judge(chained("watermark"), guarantee, processing_mode, (records, [0, 0, 77], [Cut(0, "", 0)]), by_key=True)
+
+
+@GUARANTEES
 @CLOSINGS
 def test_fault_11_there_are_portions_and_crashes_in_between(
     processing_mode: ProcessingMode, closing: str, guarantee: str

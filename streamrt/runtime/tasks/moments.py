@@ -9,7 +9,7 @@ from streamrt.runtime.report import StoreTime
 from streamrt.runtime.tasks.stream_task import StreamTask
 from streamrt.topology import Node
 
-__all__ = ["calls_of", "tick_of"]
+__all__ = ["calls_of", "still_tick_of", "tick_of"]
 
 _Callback = Callable[[Tick], None]
 
@@ -26,6 +26,19 @@ def tick_of(context: BatchContext, task: StreamTask) -> Tick:
         # What the other partitions have needs no such limit: an operator never goes beyond its own watermark for it.
         watermarks = _as_far_as(task.stores.times(), watermarks)
     return Tick(context.now, watermarks, others=context.others.get(task.id, {}))
+
+
+def still_tick_of(context: BatchContext, task: StreamTask) -> Tick:
+    """Return the tick of a task that has work left over.
+
+    It has no watermarks, so that event time stays where this work became due. What the other partitions have is in it: the
+    results move the time of operators below as they would have done without a portion in between.
+
+    Args:
+        context: current time.
+        task: the task.
+    """
+    return Tick(context.now, others=context.others.get(task.id, {}), still=True)
 
 
 def calls_of(

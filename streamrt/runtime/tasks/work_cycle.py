@@ -11,12 +11,12 @@ from concurrent.futures import wait
 from streamrt.common.logs import log_context
 from streamrt.errors import ProducerError, SinkError
 from streamrt.kafka.writer import WriterFailedError
-from streamrt.records import OffsetRange, Tick, TopicPartition
+from streamrt.records import OffsetRange, TopicPartition
 from streamrt.runtime.batch_context import BatchContext
 from streamrt.runtime.chunk import Chunk
 from streamrt.runtime.report import Failure, Pause, Report
 from streamrt.runtime.tasks.merge import ChunkSlice, Merge
-from streamrt.runtime.tasks.moments import tick_of
+from streamrt.runtime.tasks.moments import still_tick_of, tick_of
 from streamrt.runtime.tasks.operator_chain import Limits, OperatorChain, TaskFailed
 from streamrt.runtime.tasks.stream_task import StreamTask, TaskStatus
 from streamrt.runtime.tasks.task_registry import TaskRegistry
@@ -395,8 +395,7 @@ class WorkCycle:
         try:
             first = task.inputs[0]
             if task.unfinished:
-                # Without watermarks, so that event time stays where this work became due.
-                chain.tick(Tick(self.context.now, {}), first, self.position(first), final)
+                chain.tick(still_tick_of(self.context, task), first, self.position(first), final)
             if not collector.unfinished and work.context is not self.context:
                 work.context = self.context
                 chain.tick(tick_of(self.context, task), first, self.position(first), final)
