@@ -319,7 +319,7 @@ class TestOtherCluster:
         begun = time.monotonic()
         with pytest.raises(SinkBackpressureError, match=r"5 records for topic .* were not delivered within 2 s"):
             write(5, 10)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30
         sink.on_paused()
         other.start()
         write(5, 10)

@@ -304,7 +304,7 @@ def test_stop_does_not_wait_for_a_service_that_hangs(aws: AWSServer, stream: str
             with running(source, producer):
                 wait_until(lambda: hanging if started else source.running)
                 begun = time.monotonic()
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8
             released.append(True)
 
 

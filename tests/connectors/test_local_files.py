@@ -181,7 +181,7 @@ def test_replay_in_the_original_time(tmp_path: Path) -> None:
     write(tmp_path / "b" / "a", {"_timestamp": 0, "_value": 0})
     begun = time.monotonic()
     assert Run(LocalFileSource(tmp_path, replay_speed=0.5)).to_end().values == [5_000, 5_100, 5_050, 5_400, 0]
-    assert 0.2 <= time.monotonic() - begun < 5
+    assert 0.2 <= time.monotonic() - begun < 30
 
 
 def test_what_is_produced_is_flushed_before_a_long_wait(tmp_path: Path) -> None:

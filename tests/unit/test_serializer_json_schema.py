@@ -275,7 +275,8 @@ def test_large_lists_of_objects_are_compared_in_no_time() -> None:
     data = json.dumps([{"a": number} for number in range(60_000)]).encode()
     begun = time.process_time()
     assert len(JSONDeserializer(schema={"uniqueItems": True})(data, CONTEXT)) == 60_000
-    assert time.process_time() - begun < 1.0
+    # Each with each would take many minutes.
+    assert time.process_time() - begun < 60
 
 
 def test_deep_values_are_refused() -> None:
