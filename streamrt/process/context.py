@@ -5,19 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, StateError
+from streamrt.errors import InvalidOperationError, StateError
+from streamrt.operators.calls import checked_timer_time, side_output_of
 from streamrt.operators.metadata import checked_timestamp
 from streamrt.records import Headers
 from streamrt.state import State
-from streamrt.state.layout import LATEST_EXPIRY
+from streamrt.state.base import BEFORE_ALL
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.timers import Timers
 from streamrt.topology import Metrics, RecordHandler, TaskAccess
 
 __all__ = ["AFTER_ALL", "BEFORE_ALL", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]
-
-BEFORE_ALL: Final = -(1 << 63)
-"""The watermark before the first one."""
 
 AFTER_ALL: Final = (1 << 63) - 1
 """The watermark at the end of a bounded run."""
@@ -183,11 +181,11 @@ class Context:
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().event_timers.delete(self._prefix(), _checked_time(timestamp))
+        self._running().event_timers.delete(self._prefix(), checked_timer_time(timestamp))
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Delete a timer of the key; a missing one is not an error."""
-        self._running().processing_timers.delete(self._prefix(), _checked_time(timestamp))
+        self._running().processing_timers.delete(self._prefix(), checked_timer_time(timestamp))
 
     def output(self, tag: str, value: Any, *, timestamp: int | None = None) -> None:
         """Put a value out to a side output, with the key and the headers of this call.
@@ -201,14 +199,7 @@ class Context:
             InvalidOperationError: if the function does not declare the tag.
         """
         self._running()
-        outputs = self._call.outputs
-        if tag not in outputs:
-            declared = ", ".join(map(repr, outputs)) or "none"
-            raise ArgumentValueError(
-                f"{self._call.function} has no side output {tag!r}; its outputs: {declared}. Add it to the attribute "
-                "`outputs` of the class"
-            )
-        handler = outputs[tag]
+        handler = side_output_of(self._call.outputs, tag, self._call.function)
         if handler is not None:
             time = self.timestamp if timestamp is None else checked_timestamp(timestamp)
             handler(value, self.key, time, self.headers)
@@ -218,7 +209,7 @@ class Context:
             raise InvalidOperationError(
                 f"{self._call.function} registers a timer, but has no on_timer: define on_timer(self, timestamp, ctx)"
             )
-        timers.register(self._prefix(), _checked_time(timestamp))
+        timers.register(self._prefix(), checked_timer_time(timestamp))
 
     def _prefix(self) -> bytes:
         """Return the prefix of the key, without a space."""
@@ -259,11 +250,3 @@ class TimerContext(Context):
     def _prefix(self) -> bytes:
         self._running()
         return self._timer_prefix
-
-
-def _checked_time(timestamp: int) -> int:
-    if type(timestamp) is not int:
-        raise ArgumentTypeError(f"the time of a timer must be an int in milliseconds, got {type(timestamp).__name__}")
-    if not 0 <= timestamp < LATEST_EXPIRY:
-        raise ArgumentValueError(f"the time of a timer must be milliseconds since 1970, got {timestamp}")
-    return timestamp

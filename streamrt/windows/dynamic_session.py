@@ -19,6 +19,7 @@ from streamrt.state.timed import TimedTransaction
 from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
+from streamrt.windows.session import read_sessions
 
 __all__ = ["DynamicSessionWindow", "GapOf", "gap_of"]
 
@@ -52,12 +53,7 @@ class DynamicSessionWindow(TimeWindowOperator):
         return self.executor(_Sessions(self, child, self.late_records(context)), child, node, context)
 
     def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
-        plan, head = self.aggregation.plan(), transaction.head(prefix)
-        for first, last, state, *_ in [] if head is None else head[1]:
-            items: list[Any] = []
-            if plan.collectors:
-                items = [item for _, _, item in transaction.timelines.items_with_arrival(prefix, first, last + 1)]
-            yield plan.output(first, last + 1, state, items, transaction)
+        return read_sessions(self, transaction, prefix)
 
 
 class _Sessions:

@@ -1,19 +1,18 @@
 """What triggers, window functions and evictors learn of their call, and can do in it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from streamrt.errors import ArgumentTypeError, ArgumentValueError, StateError
+from streamrt.errors import StateError
+from streamrt.operators.calls import checked_timer_time, side_output_of
 from streamrt.state import State
+from streamrt.state.base import BEFORE_ALL
 from streamrt.state.layout import LATEST_EXPIRY, pane_prefix
 from streamrt.state.panes import TRIGGER, WINDOW, PaneTransaction
 from streamrt.topology import RecordHandler
 from streamrt.windows.window import END_OF_TIME, Window
 
-__all__ = ["BEFORE_ALL", "EvictorContext", "MergeContext", "TriggerContext", "WindowContext", "watermark_of"]
-
-BEFORE_ALL: Final = -(1 << 63)
-"""The watermark before the first one."""
+__all__ = ["EvictorContext", "MergeContext", "TriggerContext", "WindowContext", "watermark_of"]
 
 
 def watermark_of(transaction: PaneTransaction) -> int:
@@ -94,7 +93,7 @@ class TriggerContext(_Moment):
         Raises:
             InvalidOperationError: if the time is no int, or below 0.
         """
-        if _checked_time(time) < LATEST_EXPIRY:
+        if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
             self._running().event_timers.register(self._pane_prefix(), time)
 
     def register_processing_time_timer(self, time: int) -> None:
@@ -106,17 +105,17 @@ class TriggerContext(_Moment):
         Raises:
             InvalidOperationError: if the time is no int, or below 0.
         """
-        if _checked_time(time) < LATEST_EXPIRY:
+        if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
             self._running().processing_timers.register(self._pane_prefix(), time)
 
     def delete_event_time_timer(self, time: int) -> None:
         """Delete a timer of the window; a missing one is not an error."""
-        if _checked_time(time) < LATEST_EXPIRY:
+        if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
             self._running().event_timers.delete(self._pane_prefix(), time)
 
     def delete_processing_time_timer(self, time: int) -> None:
         """Delete a timer of the window; a missing one is not an error."""
-        if _checked_time(time) < LATEST_EXPIRY:
+        if checked_timer_time(time, END_OF_TIME) < LATEST_EXPIRY:
             self._running().processing_timers.delete(self._pane_prefix(), time)
 
     def _pane_prefix(self) -> bytes:
@@ -207,14 +206,7 @@ class WindowContext(_Moment):
             InvalidOperationError: if the function does not declare the tag.
         """
         self._running()
-        outputs = self._call.outputs
-        if tag not in outputs:
-            declared = ", ".join(map(repr, outputs)) or "none"
-            raise ArgumentValueError(
-                f"{self._call.function} has no side output {tag!r}; its outputs: {declared}. Add it to the attribute "
-                "`outputs` of the class"
-            )
-        handler = outputs[tag]
+        handler = side_output_of(self._call.outputs, tag, self._call.function)
         if handler is not None:
             handler(value, self._key, self._timestamp, None)
 
@@ -243,11 +235,3 @@ class WindowCall:
         self.clear = clear
         self.merging = merging
         self.outputs = outputs
-
-
-def _checked_time(time: int) -> int:
-    if type(time) is not int:
-        raise ArgumentTypeError(f"the time of a timer must be an int in milliseconds, got {type(time).__name__}")
-    if not 0 <= time < END_OF_TIME:
-        raise ArgumentValueError(f"the time of a timer must be milliseconds since 1970, got {time}")
-    return time

@@ -20,7 +20,7 @@ from streamrt.topology import Node, OperatorContext, RecordHandler
 from streamrt.windows.closing import TimeWindowOperator
 from streamrt.windows.late import LateRecords
 
-__all__ = ["SessionWindow"]
+__all__ = ["SessionWindow", "read_sessions"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,19 @@ class SessionWindow(TimeWindowOperator):
         return self.executor(_Sessions(self, child, self.late_records(context)), child, node, context)
 
     def read(self, transaction: TimedTransaction, prefix: bytes) -> Iterator[dict[str, Any]]:  # noqa: D102
-        plan, head = self.aggregation.plan(), transaction.head(prefix)
-        for first, last, state in [] if head is None else head[1]:
-            items: list[Any] = []
-            if plan.collectors:
-                items = [item for _, _, item in transaction.timelines.items_with_arrival(prefix, first, last + 1)]
-            yield plan.output(first, last + 1, state, items, transaction)
+        return read_sessions(self, transaction, prefix)
+
+
+def read_sessions(
+    operator: TimeWindowOperator, transaction: TimedTransaction, prefix: bytes
+) -> Iterator[dict[str, Any]]:
+    """Yield the sessions of a key as results; sessions begin with `[first, last, state]`."""
+    plan, head = operator.aggregation.plan(), transaction.head(prefix)
+    for first, last, state, *_ in [] if head is None else head[1]:
+        items: list[Any] = []
+        if plan.collectors:
+            items = [item for _, _, item in transaction.timelines.items_with_arrival(prefix, first, last + 1)]
+        yield plan.output(first, last + 1, state, items, transaction)
 
 
 class _Sessions:
