@@ -13,7 +13,7 @@ from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import RowCheck, Schema
 from streamrt.serializers.base import Deserializer, SerializationContext, Serializer
 
-__all__ = ["RowDeserializer", "RowSerializer"]
+__all__ = ["RowDeserializer", "RowSerializer", "json_value"]
 
 
 class RowSerializer(Serializer):
@@ -48,7 +48,7 @@ class RowSerializer(Serializer):
                     raise SerializationError(
                         f"column {column.name!r} ({column.word}) must be finite: JSON has no other numbers"
                     )
-            return orjson.dumps(row, _json_value, orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS)
+            return orjson.dumps(row, json_value, orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS)
         except (SchemaMismatchError, orjson.JSONEncodeError) as error:
             raise SerializationError(str(error)) from None
 
@@ -93,7 +93,8 @@ class RowDeserializer(Deserializer):
             raise SerializationError(str(error)) from None
 
 
-def _json_value(value: Any) -> str:
+def json_value(value: Any) -> str:
+    """Return a value of a column that JSON has none for as its text."""
     # orjson itself drops zeros of fractions of a time of day.
     if isinstance(value, datetime.datetime):
         return value.isoformat().replace("+00:00", "Z")
