@@ -9,9 +9,19 @@ from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError
 from streamrt.secret import SecretRef
+from streamrt.tables.info import TableInfo
 from streamrt.tables.variables import check_variables, names_secret, resolve, stored_options, unstored_options
 
-__all__ = ["CONNECTORS", "HTTPSSE", "Connector", "KafkaTopic", "SQSQueue", "SourceTable", "connector_of"]
+__all__ = [
+    "CONNECTORS",
+    "HTTPSSE",
+    "Connector",
+    "KafkaTopic",
+    "SQSQueue",
+    "SourceTable",
+    "connector_of",
+    "table_connector",
+]
 
 
 @dataclass(frozen=True)
@@ -67,14 +77,14 @@ class KafkaTopic(Connector):
     """A topic of the catalogue's cluster.
 
     Args:
-        name: name of the topic; it may have variables such as `${env:STAGE}`.
+        topic: name of the topic; it may have variables such as `${env:STAGE}`.
     """
 
     word: ClassVar[str] = "kafka"
-    name: str
+    topic: str
 
     def __post_init__(self) -> None:
-        _text(self, "name")
+        _text(self, "topic")
 
 
 @dataclass(frozen=True)
@@ -193,6 +203,16 @@ def connector_of(word: str, options: Mapping[str, Any]) -> Connector:
     if kind is None:
         raise ConfigurationError(f"there is no connector {word!r}; there are {', '.join(CONNECTORS)}")
     return kind.from_options(options)
+
+
+def table_connector(info: TableInfo) -> Connector:
+    """Return the connector of a table, variables as given.
+
+    Raises:
+        ConfigurationError: if the catalogue has settings that it cannot have.
+    """
+    named = {} if info.connection is None else {"connection": info.connection}
+    return connector_of(info.connector, {**info.options, **named})
 
 
 def _text(connector: Connector, name: str) -> None:
