@@ -36,8 +36,10 @@ def changed_schema(
         return Schema(add)
     if isinstance(drop, str):
         raise ConfigurationError(f"alter_table(drop=...) must be a list of names, such as [{drop!r}]")
-    old.project(list(drop))
-    old.project(list(widen or ()))
+    for names in (list(drop), list(widen or ())):
+        if names:
+            # Refuses columns that are not there.
+            old.project(names)
     columns = [column for column in old.columns if column["name"] not in drop]
     for column in columns:
         if widen and column["name"] in widen:

@@ -62,6 +62,26 @@ class Connector:
                 f"the connector {cls.word!r} lacks an option; it has {', '.join(sorted(names))}"
             ) from None
 
+    @classmethod
+    def from_texts(cls, settings: Mapping[str, str]) -> Self:
+        """Return the connector with options that are texts, as statements have them: `auth` is `env:NAME` or `file:PATH`.
+
+        Raises:
+            ConfigurationError: if it has no such option, or a text is no value of it.
+        """
+        read: dict[str, Any] = {}
+        defaults = {each.name: each.default for each in fields(cls)}
+        for name, text in settings.items():
+            if "SecretRef" in str(cls.__dataclass_fields__[name].type if name in defaults else ""):
+                read[name] = stored_options(cls.word, {name: SecretRef.parse(text)})[name]
+            elif isinstance(defaults.get(name), bool):
+                read[name] = {"true": True, "false": False}.get(text.lower(), text)
+            elif isinstance(defaults.get(name), int) and text.isdecimal():
+                read[name] = int(text)
+            else:
+                read[name] = text
+        return cls.from_options(read)
+
     def resolved(self) -> Self:
         """Return the connector with the values of variables; references to secrets stay.
 
