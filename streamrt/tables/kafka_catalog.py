@@ -80,6 +80,8 @@ class KafkaCatalog(CatalogStore):
     def __init__(self, topic: str = CATALOG_TOPIC, replication_factor: int | None = None) -> None:
         self._topic = topic
         self._replication_factor = replication_factor
+        # Writers of another topic need not wait for those of this one.
+        self._transactional_id = TRANSACTIONAL_ID if topic == CATALOG_TOPIC else f"{TRANSACTIONAL_ID}.{topic}"
         self._links: TableLinks | None = None
         self._timeout = 30.0
         self._lock = threading.RLock()
@@ -245,7 +247,7 @@ class KafkaCatalog(CatalogStore):
         if self._sender is not None and not self._sender.usable:
             self._drop_sender()
         if self._sender is None:
-            self._sender = self._connected().sender(transactional_id=TRANSACTIONAL_ID)
+            self._sender = self._connected().sender(transactional_id=self._transactional_id)
         return self._sender
 
     def _drop_sender(self) -> None:
