@@ -20,6 +20,7 @@ __all__ = [
     "DatabaseExistsError",
     "DatabaseNotEmptyError",
     "DatabaseNotFoundError",
+    "DeliveryTimeoutError",
     "IgnoreMessage",
     "InvalidOperationError",
     "JarError",
@@ -66,6 +67,7 @@ __all__ = [
     "UnpicklableOperatorError",
     "ValueDeserializationError",
     "ValueSerializationError",
+    "WriterFencedError",
 ]
 
 
@@ -305,6 +307,10 @@ class ProducerError(StreamRTError):
         return type(self), (str(self), self.topic, self.refused)
 
 
+class DeliveryTimeoutError(ProducerError, TimeoutError):
+    """Rows that a table's writer has accepted were not delivered in time; they still may be."""
+
+
 class TransactionError(StreamRTError):
     """A Kafka transaction was aborted, fenced, or has an unknown outcome; processing is retried from the last commit.
 
@@ -321,6 +327,10 @@ class TransactionError(StreamRTError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.fenced)
+
+
+class WriterFencedError(TransactionError):
+    """Another writer with the same id writes to the table now: what this one wrote since its last checkpoint is dropped."""
 
 
 class StateError(StreamRTError):
