@@ -29,6 +29,7 @@ __all__ = [
     "ProcessingError",
     "ProcessingTimeoutError",
     "ProducerError",
+    "ResultTooLargeError",
     "RunnerError",
     "SavepointError",
     "SchemaError",
@@ -204,6 +205,10 @@ class SchemaMismatchError(SchemaError):
 
 class SchemaEvolutionError(SchemaError):
     """A schema cannot take the place of another one: rows that exist would not fit."""
+
+
+class ResultTooLargeError(StreamRTError):
+    """Rows would take more memory than the call allows."""
 
 
 class SchemaRegistryError(StreamRTError):

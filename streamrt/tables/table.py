@@ -7,6 +7,7 @@ from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.info import TableInfo, TableKind
 from streamrt.tables.links import TableLinks
+from streamrt.tables.reads import ReadableTable
 
 __all__ = ["Table", "TableHome"]
 
@@ -32,7 +33,7 @@ class TableHome(Protocol):
         """Return the format of the keys, or None if records have none."""
 
 
-class Table:
+class Table(ReadableTable):
     """A named, typed stream; `Catalog.table` returns it. It may be used in any thread."""
 
     def __init__(self, info: TableInfo, home: TableHome) -> None:
