@@ -88,15 +88,20 @@ def detect(
 
 def _last(links: TableLinks, low: Mapping[int, int], ends: Positions, limit: int) -> list[_Sample]:
     """Return the last records of all partitions together, oldest first."""
+    found = [
+        each for number, end in ends.at.items() for each in _last_of(links, ends.topic, number, low[number], end, limit)
+    ]
+    found.sort(key=lambda each: (each.timestamp, each.partition, each.offset))
+    return found[-limit:]
+
+
+def _last_of(links: TableLinks, topic: str, number: int, low: int, end: int, limit: int) -> list[_Sample]:
     reach = limit
     while True:
-        starts = {number: max(low[number], end - reach) for number, end in ends.at.items()}
-        found = [
-            each for number in starts for each in _range(links, ends.topic, number, starts[number], ends.at[number])
-        ]
+        start = max(low, end - reach)
+        found = list(_range(links, topic, number, start, end))
         # Markers of transactions and aborted records have offsets, too.
-        if len(found) >= limit or all(starts[number] == low[number] for number in starts):
-            found.sort(key=lambda each: (each.timestamp, each.partition, each.offset))
+        if len(found) >= limit or start <= low:
             return found[-limit:]
         reach *= _GROWTH
 
