@@ -41,8 +41,8 @@ class TableHome(Protocol):
 
 
 @runtime_checkable
-class CatalogHome(TableHome, Protocol):
-    """A home in which tables are changed, too."""
+class CatalogHome(Protocol):
+    """What a home is, beside this, in which tables are changed."""
 
     def usages(self, name: str) -> list[Usage]:
         """Return which applications use a table."""
@@ -123,9 +123,10 @@ class Table(ReadableTable):
 
     @property
     def _catalog(self) -> CatalogHome:
-        if not isinstance(self._home, CatalogHome):
+        home: object = self._home
+        if not isinstance(home, CatalogHome):
             raise InvalidOperationError(f"table {self.name!r} belongs to no catalogue that can be changed")
-        return self._home
+        return home
 
     def writer(
         self,
