@@ -12,11 +12,12 @@ from streamrt.serializers.row_avro import AvroRowFormat
 from streamrt.serializers.row_contract import KeyFormat, RowFormat
 from streamrt.serializers.row_json import JSONRowFormat
 from streamrt.serializers.row_keys import AvroKeyFormat, IntKeyFormat, JSONKeyFormat, StrKeyFormat
+from streamrt.serializers.row_protobuf import ProtobufRowFormat
 from streamrt.serializers.row_simple import RawRowFormat, SingleRowFormat, StringRowFormat
 
 __all__ = ["KEY_FORMATS", "ROW_FORMATS", "KeyFormat", "RowFormat", "key_format", "raw_format", "row_format"]
 
-ROW_FORMATS = ("json", "avro", "single", "string", "raw")
+ROW_FORMATS = ("json", "avro", "protobuf", "single", "string", "raw")
 """The words that `row_format` knows."""
 
 _KEY_FORMATS: Mapping[str, type[KeyFormat]] = {
@@ -64,6 +65,8 @@ def row_format(
         raise SchemaError(f"the format {name!r} needs a schema; 'raw' alone has none")
     if name == "avro":
         return AvroRowFormat(schema, options, registry)
+    if name == "protobuf":
+        return ProtobufRowFormat(schema, options, registry)
     if name == "single":
         return SingleRowFormat(schema, options)
     if name == "string":

@@ -47,3 +47,17 @@ class TestTexts(RowFormatConformance):
 
     def make(self, schema: Schema) -> RowFormat:
         return row_format("string", schema)
+
+
+class TestProtobufRows(RowFormatConformance):
+    nullable = False
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("protobuf", schema)
+
+
+class TestProtobufRowsWithNulls(RowFormatConformance):
+    types = tuple(word for word in ROW_VALUES if not word.startswith(("ARRAY", "MAP")))
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("protobuf", schema)
