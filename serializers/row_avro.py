@@ -36,7 +36,17 @@ __all__ = ["AvroRowFormat"]
 
 _PREFIX = 5
 _MOST_SCHEMAS = 8
-_UNSURE = (OddError, pa.ArrowException, ArithmeticError, TypeError, ValueError, IndexError, KeyError, RecursionError)
+_UNSURE = (
+    OddError,
+    SerializationError,
+    pa.ArrowException,
+    ArithmeticError,
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    RecursionError,
+)
 _CONTEXT_FIELD = MessageField.VALUE
 
 

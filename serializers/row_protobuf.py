@@ -1,16 +1,17 @@
 """Rows as messages of Protobuf, whose type is made from the schema.
 
-    BOOLEAN bool · TINYINT, SMALLINT, INT int32 · BIGINT int64 · FLOAT float · DOUBLE double · STRING string
-    BINARY bytes · DATE int32 (days since 1970) · TIME int32 (milliseconds of the day) · DECIMAL string
-    TIMESTAMP int64 (microseconds since 1970) · TIMESTAMP_LTZ google.protobuf.Timestamp
+    BOOLEAN bool · integers int64 · FLOAT, DOUBLE double · STRING, DECIMAL string · BINARY bytes
+    DATE, TIME, TIMESTAMP string, in ISO 8601 · TIMESTAMP_LTZ google.protobuf.Timestamp
     ARRAY<T> repeated T · MAP<K, V> map<K, V> · STRUCT<...> a message within the message
+
+So a column may become wider (`INT` to `BIGINT`, `FLOAT` to `DOUBLE`, `DATE` to `TIMESTAMP`) and bytes of both have the same
+type. Where they do not (`INT` to `DOUBLE`), Protobuf would read them as not set; such values are refused.
 
 Columns that may be null are `optional`. Fields have numbers, and bytes name nothing else: each column keeps its number while
 the schema changes, so the numbers are options of the format.
 """
 
 import datetime
-import decimal
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ from streamrt.serializers.registry import SchemaRegistryClientConfig, SchemaRegi
 from streamrt.serializers.registry_options import registry_options
 from streamrt.serializers.row_batches import batch_of, one_by_one, rows_of
 from streamrt.serializers.row_contract import RowFormat
+from streamrt.serializers.rows import json_value
 
 __all__ = ["ProtobufRowFormat"]
 
@@ -41,28 +43,24 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _RESERVED_NUMBERS = range(19_000, 20_000)
 _MAX_NUMBER = (1 << 29) - 1
 _EPOCH = datetime.datetime(1970, 1, 1)
-_EPOCH_DAY = _EPOCH.date()
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _UTC = datetime.timezone.utc
-_KEY_KINDS = ("TYPE_BOOL", "TYPE_INT32", "TYPE_INT64", "TYPE_STRING")
 
 _KINDS: dict[pa.DataType, str] = {
     pa.bool_(): "TYPE_BOOL",
-    pa.int8(): "TYPE_INT32",
-    pa.int16(): "TYPE_INT32",
-    pa.int32(): "TYPE_INT32",
+    pa.int8(): "TYPE_INT64",
+    pa.int16(): "TYPE_INT64",
+    pa.int32(): "TYPE_INT64",
     pa.int64(): "TYPE_INT64",
-    pa.float32(): "TYPE_FLOAT",
+    pa.float32(): "TYPE_DOUBLE",
     pa.float64(): "TYPE_DOUBLE",
     pa.string(): "TYPE_STRING",
     pa.binary(): "TYPE_BYTES",
-    pa.date32(): "TYPE_INT32",
-    pa.time32("ms"): "TYPE_INT32",
-    pa.timestamp("us"): "TYPE_INT64",
+    pa.date32(): "TYPE_STRING",
+    pa.time32("ms"): "TYPE_STRING",
+    pa.timestamp("us"): "TYPE_STRING",
 }
-_PLAIN = (
-    pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
-)  # fmt: skip
+_KEYS = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string())
 
 
 class ProtobufRowFormat(RowFormat):
@@ -270,7 +268,7 @@ def _add_fields(
             entry = message.nested_type.add(name=_nested_name(name, "Entry"))
             entry.options.map_entry = True
             _set_kind(entry.field.add(name="key", number=1, label=field.LABEL_OPTIONAL), dtype.key_type, where, path)
-            if entry.field[0].Type.Name(entry.field[0].type) not in _KEY_KINDS or dtype.key_type not in _PLAIN:
+            if dtype.key_type not in _KEYS:
                 raise SchemaError(
                     f"{where} cannot be written in Protobuf: keys of its maps are integers, booleans and texts, and these "
                     f"are {type_word(dtype.key_type)}"
@@ -328,39 +326,9 @@ class _RowError(Exception):
 
 def _to_plain(dtype: pa.DataType) -> Callable[[Any], Any] | None:
     """Return what makes a field's value of a column's; None if they are the same."""
-    if dtype == pa.date32():
-        return lambda value: (value - _EPOCH_DAY).days
-    if dtype == pa.time32("ms"):
-        return _milliseconds
-    if dtype == pa.timestamp("us"):
-        return lambda value: (value - _EPOCH) // _MICROSECOND
-    if pa.types.is_decimal128(dtype):
-        return lambda value: format(value, "f")
+    if pa.types.is_decimal128(dtype) or dtype in (pa.date32(), pa.time32("ms"), pa.timestamp("us")):
+        return json_value
     return None
-
-
-def _of_plain(dtype: pa.DataType) -> Callable[[Any], Any] | None:
-    if dtype == pa.date32():
-        return lambda value: _EPOCH_DAY + datetime.timedelta(days=value)
-    if dtype == pa.time32("ms"):
-        return _time_of_day
-    if dtype == pa.timestamp("us"):
-        return lambda value: _EPOCH + value * _MICROSECOND
-    if pa.types.is_decimal128(dtype):
-        return decimal.Decimal
-    if dtype == pa.timestamp("us", "UTC"):
-        return _instant
-    return None
-
-
-def _milliseconds(value: datetime.time) -> int:
-    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
-
-
-def _time_of_day(value: int) -> datetime.time:
-    if not 0 <= value < 86_400_000:
-        raise ValueError("it is no time of day")
-    return (_EPOCH + datetime.timedelta(milliseconds=value)).time()
 
 
 def _set_instant(message: Any, value: datetime.datetime) -> None:
@@ -454,9 +422,15 @@ def _map_setter(name: str, dtype: pa.DataType) -> Setter:
 
 def _reader(fields: Sequence[tuple[str, pa.DataType]]) -> Getter:
     """Return what makes a row of a message; what was not set is left out."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
     getters = [(name, *_getter(dtype)) for name, dtype in fields]
 
     def read(message: Any) -> dict[str, Any]:
+        for unknown in UnknownFieldSet(message):
+            known = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
+            if known is not None:
+                raise _RowError(f"{known.name!r} was written with another type: Protobuf cannot read both")
         return {name: get(getattr(message, name)) for name, many, get in getters if many or message.HasField(name)}
 
     return read
@@ -472,7 +446,8 @@ def _getter(dtype: pa.DataType) -> tuple[bool, Getter]:
         return True, lambda values: {key: inner(values[key]) for key in values}
     if pa.types.is_struct(dtype):
         return False, _reader([(field.name, field.type) for field in dtype])
-    return False, _of_plain(dtype) or _same
+    # Texts become what they mean when rows are checked.
+    return False, _instant if dtype == pa.timestamp("us", "UTC") else _same
 
 
 def _same(value: Any) -> Any:
@@ -541,6 +516,8 @@ class _MessageDeserializer(Deserializer):
             return self._check(self._read(message))
         except SchemaMismatchError as error:
             raise SerializationError(str(error)) from None
+        except _RowError as error:
+            raise SerializationError(f"column {error}") from None
         except (ArithmeticError, ValueError) as error:
             raise SerializationError(
                 f"a field of the message has a value that its column cannot hold: {type(error).__name__}"
