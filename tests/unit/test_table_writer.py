@@ -138,6 +138,9 @@ class TestColumns:
         table = create(links, info_of("id INT NOT NULL, name STRING"))
         with pytest.raises(SchemaError, match=r"leaves out the column 'id' of table 'shop.orders'"):
             table.writer(columns=["name"])
+        keyed = create(links, info_of("id INT NOT NULL, name STRING", "shop.keyed", key=["name"]))
+        with pytest.raises(SchemaError, match=r"leaves out the column 'name' of table 'shop.keyed'"):
+            keyed.writer(columns=["id"])
         with pytest.raises(SchemaError, match=r"there is no column 'x'"):
             table.writer(columns=["x"])
         with pytest.raises(ArgumentTypeError, match=r"must be a list of names or numbers"):
