@@ -73,6 +73,18 @@ class TableWriter:
         topic_id: Kafka's id of the topic, if known.
         timeout: seconds to wait for brokers when it is closed.
         transactions: what commits, for a writer with an id.
+
+    Example:
+        >>> from streamrt.tables import Catalog, MemoryCatalog
+        >>> from streamrt.testing.memory_topics import MemoryLinks
+        >>> catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
+        >>> orders = catalog.create_table("orders", "id BIGINT, customer STRING")
+        >>> with orders.writer() as writer:
+        ...     result = writer.append({"id": 1, "customer": "ann"})
+        ...     writer.flush().partition_map("default.orders")
+        {0: 1}
+        >>> result.wait().offset
+        0
     """
 
     def __init__(
