@@ -4,19 +4,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamrt.secret import SecretRef
     from streamrt.tables.catalog import Catalog
     from streamrt.tables.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
     from streamrt.tables.connections import AWSConnection, Connection
     from streamrt.tables.connectors import HTTPSSE, Connector, KafkaTopic, SourceTable, SQSQueue
+    from streamrt.tables.delivery import BatchResult, RecordPosition, WriteResult
     from streamrt.tables.info import DatabaseInfo, TableInfo
     from streamrt.tables.kafka_catalog import KafkaCatalog
     from streamrt.tables.table import Table
     from streamrt.tables.usages import ApplicationInfo, Lineage, LineageNode, Usage
+    from streamrt.tables.writer import TableWriter
 
 # Imported on first use: `streamrt.tables.catalog` needs them all.
 _HOMES = {
     "AWSConnection": "connections",
     "ApplicationInfo": "usages",
+    "BatchResult": "delivery",
     "Catalog": "catalog",
     "CatalogStore": "catalog_store",
     "Connection": "connections",
@@ -29,17 +33,22 @@ _HOMES = {
     "Lineage": "usages",
     "LineageNode": "usages",
     "MemoryCatalog": "catalog_store",
+    "RecordPosition": "delivery",
     "SQSQueue": "connectors",
+    "SecretRef": "connectors",
     "SourceTable": "connectors",
     "Table": "table",
     "TableInfo": "info",
+    "TableWriter": "writer",
     "Usage": "usages",
+    "WriteResult": "delivery",
 }
 
 __all__ = [
     "HTTPSSE",
     "AWSConnection",
     "ApplicationInfo",
+    "BatchResult",
     "Catalog",
     "CatalogStore",
     "Connection",
@@ -51,11 +60,15 @@ __all__ = [
     "Lineage",
     "LineageNode",
     "MemoryCatalog",
+    "RecordPosition",
     "SQSQueue",
+    "SecretRef",
     "SourceTable",
     "Table",
     "TableInfo",
+    "TableWriter",
     "Usage",
+    "WriteResult",
 ]
 
 

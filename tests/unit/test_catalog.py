@@ -138,6 +138,7 @@ def test_tables_are_listed_created_once_and_dropped(catalog: Catalog, links: Mem
     assert "shop.orders" in catalog
     assert "rides" in catalog
     assert "shop.none" not in catalog
+    assert "a.b.c" not in catalog
     with pytest.raises(TableExistsError, match=r"'shop.orders' exists already"):
         catalog.create_table("shop.orders")
     assert catalog.create_table("shop.orders", "x INT", if_exists="ignore").info.id == first.info.id
@@ -340,7 +341,7 @@ def test_data_that_two_tables_share_is_not_deleted_with_one(catalog: Catalog, li
     assert links.admin().topic_ids(["same"])["same"] is None
 
 
-@pytest.mark.rows("DK-033", "DK-035", "DK-082", "DK-092", "DK-095")
+@pytest.mark.rows("DK-002", "DK-033", "DK-035", "DK-082", "DK-092", "DK-095")
 def test_tables_of_other_systems(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog.add_connection("aws", AWSConnection(region="eu-west-1", secret_access_key=SecretRef.env("STREAMRT_KEY")))
     jobs = catalog.create_table("shop.jobs", "id STRING", connector=SQSQueue("jobs"), connection="aws")
