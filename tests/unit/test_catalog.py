@@ -353,7 +353,9 @@ def test_tables_of_other_systems(catalog: Catalog, monkeypatch: pytest.MonkeyPat
     )
     assert catalog.connector(rides.info) == HTTPSSE("https://rides.example/x", auth=SecretRef.env("STREAMRT_KEY"))
     source = SourceTable("KinesisSource", {"stream_name": "s", "aws_secret_access_key": SecretRef.env("STREAMRT_KEY")})
-    assert catalog.connector(catalog.create_table("shop.clicks", connector=source).info) == source
+    clicks = catalog.create_table("shop.clicks", connector=source)
+    assert catalog.connector(clicks.info) == source
+    assert clicks.info.location()["arguments"]["aws_secret_access_key"] == "env:STREAMRT_KEY"
     with pytest.raises(InvalidOperationError, match="is in another system"):
         _ = jobs.topic
     with pytest.raises(InvalidOperationError, match="are in another system: delete them there"):

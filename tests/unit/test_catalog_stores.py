@@ -172,6 +172,12 @@ def test_a_store_in_kafka_needs_a_cluster() -> None:
         KafkaCatalog().connect(None, 30.0)
     with pytest.raises(InvalidOperationError, match="is not connected"):
         KafkaCatalog().get(KEY)
+    store = connected(MemoryLinks())
+    with pytest.raises(InvalidOperationError, match="belongs to another Catalog"):
+        store.connect(MemoryLinks(), 30.0)
+    store.close()
+    store.connect(MemoryLinks(), 30.0)
+    assert store.list() == {}
 
 
 class _Interfering(MemoryLinks):
