@@ -532,3 +532,49 @@ def test_an_exported_catalogue_is_imported_with_its_topics(catalog: Catalog) -> 
 def test_errors_say_whether_the_same_call_may_succeed() -> None:
     assert CatalogConflictError("x").retriable
     assert not TableNotFoundError("x").retriable
+
+
+class _Racing(MemoryCatalog):
+    """A catalogue in which something happens before one kind of change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, Callable[[], object]] = {}
+
+    def put(self, key: str, value: bytes, expected: str | None) -> str:
+        self.before.pop(f"put {key}", lambda: None)()
+        return super().put(key, value, expected)
+
+    def delete(self, key: str, expected: str) -> None:
+        self.before.pop(f"delete {key}", lambda: None)()
+        super().delete(key, expected)
+
+
+def test_no_table_is_left_without_its_database() -> None:
+    store = _Racing()
+    catalog = Catalog(store=store)
+    catalog.create_database("shop", comment="c")
+    store.before = {"delete database/shop": lambda: catalog.create_table("shop.late")}
+    with pytest.raises(DatabaseNotEmptyError, match=r"has the new table 'shop.late'"):
+        catalog.drop_database("shop")
+    assert (catalog.tables("shop"), catalog.database("shop").comment) == (["shop.late"], "c")
+    store.before = {"delete database/shop": lambda: catalog.create_table("shop.later")}
+    catalog.drop_database("shop", cascade=True)
+    assert (catalog.tables(), catalog.databases()) == ([], ["default"])
+    catalog.create_database("shop")
+    store.before = {"put table/shop.late": lambda: catalog.drop_database("shop")}
+    with pytest.raises(DatabaseNotFoundError):
+        catalog.create_table("shop.late")
+    assert catalog.tables() == []
+
+
+def test_a_table_that_another_program_changed_is_not_dropped() -> None:
+    store = _Racing()
+    catalog = Catalog(store=store)
+    catalog.create_table("orders", "id INT")
+    store.before = {"delete table/default.orders": lambda: catalog.alter_table("orders", comment="new")}
+    with pytest.raises(CatalogConflictError, match=r"table 'default.orders' was changed by another program"):
+        catalog.drop_table("orders")
+    store.before = {"put table/default.rides": lambda: catalog.create_table("rides", if_exists="ignore")}
+    with pytest.raises(TableExistsError):
+        catalog.create_table("rides")
