@@ -194,9 +194,9 @@ def _one_type(kind: Any, given: Mapping[str, Any], where: str, depth: int) -> pa
         dtype, nullable = _type_of(given.get("additionalProperties"), where, depth + 1)
         return pa.map_(_key_type(given, where), pa.field("value", dtype, nullable))
     fields = []
-    for name, each in properties.items():
-        dtype, nullable = _type_of(each, f"{where}, {name!r}", depth + 1)
-        fields.append(pa.field(name, dtype, nullable or name not in given.get("required", [])))
+    for part, each in properties.items():
+        dtype, nullable = _type_of(each, f"{where}, {part!r}", depth + 1)
+        fields.append(pa.field(part, dtype, nullable or part not in given.get("required", [])))
     return pa.struct(fields)
 
 
