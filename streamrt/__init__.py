@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
     from streamrt.schema import Schema
     from streamrt.state import RocksDBOptions, State
+    from streamrt.tables.catalog import Catalog
     from streamrt.topics import DeadLetters, Topic, WatermarkStrategy
     from streamrt.tracing import Tracing
 
@@ -41,6 +42,7 @@ _HOMES = {
     "BroadcastContext": "streamrt.process",
     "BroadcastProcessFunction": "streamrt.process",
     "BroadcastTimerContext": "streamrt.process",
+    "Catalog": "streamrt.tables.catalog",
     "CoProcessFunction": "streamrt.process",
     "ConnectionConfig": "streamrt.kafka",
     "Context": "streamrt.process",
@@ -74,6 +76,7 @@ __all__ = [
     "BroadcastContext",
     "BroadcastProcessFunction",
     "BroadcastTimerContext",
+    "Catalog",
     "CoProcessFunction",
     "ConnectionConfig",
     "Context",
