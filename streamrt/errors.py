@@ -35,6 +35,7 @@ __all__ = [
     "ProcessingError",
     "ProcessingTimeoutError",
     "ProducerError",
+    "ResultTooLargeError",
     "RunnerError",
     "SavepointError",
     "SchemaError",
@@ -255,6 +256,10 @@ class DatabaseExistsError(CatalogError):
 
 class DatabaseNotEmptyError(CatalogError):
     """A database that is to be dropped has tables."""
+
+
+class ResultTooLargeError(StreamRTError):
+    """Rows would take more memory than the call allows."""
 
 
 class SchemaRegistryError(StreamRTError):

@@ -10,6 +10,7 @@ from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.info import TableInfo, TableKind
 from streamrt.tables.links import TableLinks
 from streamrt.tables.opening import open_writer
+from streamrt.tables.reads import ReadableTable
 from streamrt.tables.topic_of_table import topic_of
 from streamrt.tables.usages import Usage
 from streamrt.tables.writer import TableWriter
@@ -50,8 +51,10 @@ class CatalogHome(TableHome, Protocol):
         """Give a table another schema."""
 
 
-class Table:
+class Table(ReadableTable):
     """A named, typed stream; `Catalog.table` returns it. It may be used in any thread."""
+
+    _home: TableHome
 
     def __init__(self, info: TableInfo, home: TableHome) -> None:
         self._info = info
