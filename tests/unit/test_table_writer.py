@@ -1,5 +1,6 @@
 """Writers of tables over topics in memory: what is checked, what comes back, and what is told of it."""
 
+import contextlib
 import datetime
 import decimal
 import json
@@ -836,6 +837,31 @@ def test_any_row_of_any_schema_comes_back(data: st.DataObject) -> None:
         table = create(links, info_of(schema, f"shop.rows{number}"))
         table.append(given_rows)
         assert rows_in(links, table) == expected
+
+
+@pytest.mark.rows("DK-018", "DK-025", "DK-026")
+def test_copy_that_breaks_off_anywhere_copies_each_row_once(links: MemoryLinks) -> None:
+    source, copy = (create(links, info_of(EVENTS, name, partitions=2)) for name in ("shop.source", "shop.copy"))
+    with source.writer(options={"assigner": "round-robin"}) as writer:
+        writer.append_rows([{"id": number} for number in range(25)])
+    for after in (1, 3, 7, 8, 25):
+        with contextlib.suppress(InterruptedError):
+            copy_rows(source, copy, after)
+    assert sorted(row["id"] for row in rows_in(links, copy)) == list(range(25))
+
+
+def copy_rows(source: Table, copy: Table, breaks_after: int) -> None:
+    """Copy rows, and break off after so many; each second row is in a checkpoint."""
+    with copy.writer(id="copier") as writer, source.subscribe(start=writer.state or "earliest") as stream:
+        number = 0
+        while not stream.position.covers(source.offsets()):
+            writer.append({"id": next(stream).row["id"]})
+            number += 1
+            if number == breaks_after:
+                raise InterruptedError
+            if number % 2 == 0:
+                writer.checkpoint(str(stream.position))
+        writer.checkpoint(str(stream.position))
 
 
 _ACTIONS = (
