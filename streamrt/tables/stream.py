@@ -194,6 +194,11 @@ class TableStream:
         return self._reader.schema
 
     @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of batches, with those that `metadata` adds."""
+        return self._reader.arrow
+
+    @property
     def skipped(self) -> int:
         """How many records were skipped because they were no rows."""
         return self._reader.skipped
