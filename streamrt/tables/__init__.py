@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamrt.tables.catalog import Catalog
     from streamrt.tables.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
+    from streamrt.tables.changes import ChangeListener
     from streamrt.tables.connections import AWSConnection, Connection
     from streamrt.tables.connectors import HTTPSSE, Connector, KafkaTopic, SourceTable, SQSQueue
     from streamrt.tables.delivery import BatchResult, RecordPosition, WriteResult
+    from streamrt.tables.detection import Detected
     from streamrt.tables.info import DatabaseInfo, TableInfo
     from streamrt.tables.kafka_catalog import KafkaCatalog
+    from streamrt.tables.rows import ChangeType, RecordBatch, ScanRecord, ScanRecords
+    from streamrt.tables.scan import TableScan
+    from streamrt.tables.stream import TableStream
     from streamrt.tables.table import Table
     from streamrt.tables.usages import ApplicationInfo, Lineage, LineageNode, Usage
     from streamrt.tables.writer import TableWriter
@@ -22,9 +27,12 @@ _HOMES = {
     "BatchResult": "delivery",
     "Catalog": "catalog",
     "CatalogStore": "catalog_store",
+    "ChangeListener": "changes",
+    "ChangeType": "rows",
     "Connection": "connections",
     "Connector": "connectors",
     "DatabaseInfo": "info",
+    "Detected": "detection",
     "FileCatalog": "catalog_store",
     "HTTPSSE": "connectors",
     "KafkaCatalog": "kafka_catalog",
@@ -32,11 +40,16 @@ _HOMES = {
     "Lineage": "usages",
     "LineageNode": "usages",
     "MemoryCatalog": "catalog_store",
+    "RecordBatch": "rows",
     "RecordPosition": "delivery",
     "SQSQueue": "connectors",
+    "ScanRecord": "rows",
+    "ScanRecords": "rows",
     "SourceTable": "connectors",
     "Table": "table",
     "TableInfo": "info",
+    "TableScan": "scan",
+    "TableStream": "stream",
     "TableWriter": "writer",
     "Usage": "usages",
     "WriteResult": "delivery",
@@ -49,20 +62,28 @@ __all__ = [
     "BatchResult",
     "Catalog",
     "CatalogStore",
+    "ChangeListener",
+    "ChangeType",
     "Connection",
     "Connector",
     "DatabaseInfo",
+    "Detected",
     "FileCatalog",
     "KafkaCatalog",
     "KafkaTopic",
     "Lineage",
     "LineageNode",
     "MemoryCatalog",
+    "RecordBatch",
     "RecordPosition",
     "SQSQueue",
+    "ScanRecord",
+    "ScanRecords",
     "SourceTable",
     "Table",
     "TableInfo",
+    "TableScan",
+    "TableStream",
     "TableWriter",
     "Usage",
     "WriteResult",

@@ -242,6 +242,28 @@ def test_records_that_are_no_rows_raise_in_their_turn() -> None:
         assert next(stream).row["id"] == 2
 
 
+def test_interrupt_loses_no_record() -> None:
+    events = table(partitions=2)
+    write(events, ids(3), 0)
+    write(events, ids(3, 10), 1)
+    with events.subscribe(start="earliest", max_records=2) as stream:
+        assert known_ids(stream.poll(60)) == [0, 1]
+        poll = stream._feed.poll
+
+        def interrupted(timeout_s: float, records: int) -> Any:
+            poll(timeout_s, records)
+            raise KeyboardInterrupt
+
+        stream._feed.poll = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+        stream._feed.poll = poll  # type: ignore[method-assign]
+        found: list[int] = []
+        while len(found) < 4:
+            found += known_ids(stream.poll(60))
+        assert sorted(found) == [2, 10, 11, 12]
+
+
 def test_position_passes_markers_of_transactions() -> None:
     events = table()
     write(events, ids(1), transactional=True)
