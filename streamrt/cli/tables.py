@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamrt.cli import table_rows
 from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption
 from streamrt.cli.catalogs import CatalogOption, IfExistsChoice, IfExistsOption, open_catalog
 from streamrt.cli.output import JsonOption, examples, print_json, print_table
@@ -205,6 +206,9 @@ def drop(
             return
         opened.drop_table(table, delete_data=delete_data, force=force)
     typer.echo(f"dropped {table}")
+
+
+table_rows.register(app)
 
 
 def _properties(info: "TableInfo") -> dict[str, object]:
