@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE
 from streamrt.state.transaction import StoreTransaction
+from streamrt.tables.table import Table
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import (
     ExchangeOperator,
@@ -39,6 +40,7 @@ class Branch:
         topic_manager: declares the topics that operators need.
         groups: names of the groupings upstream.
         keyed: whether all records of a key are in one partition; not below a `rebalance`.
+        tables: returns a table of the application's catalogue by its name.
     """
 
     builder: TopologyBuilder
@@ -47,6 +49,7 @@ class Branch:
     topic_manager: TopicManager
     groups: tuple[str, ...] = ()
     keyed: bool = True
+    tables: Callable[[str], Table] | None = None
 
     @property
     def topics(self) -> tuple[Topic, ...]:

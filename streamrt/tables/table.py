@@ -40,6 +40,11 @@ class Table:
         self._home = home
 
     @property
+    def home(self) -> TableHome:
+        """The catalogue of the table."""
+        return self._home
+
+    @property
     def name(self) -> str:
         """`<database>.<table>`."""
         return self._info.name
