@@ -60,9 +60,9 @@ class StreamingDataFrame:
 
     `apply`, `apply_async`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`,
     `rebalance`, `reduce`, `process`, `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame:
-    assign it. `update`, `to_topic`, `to_table`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...` change the
-    frame in place and return it. `sink` ends a branch. Two operations on the same frame make two branches; each branch works
-    on its own copy of the value.
+    assign it. `update`, `to_topic`, `to_table`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...`
+    change the frame in place and return it. `sink` ends a branch. Two operations on the same frame make two branches; each
+    branch works on its own copy of the value.
 
     Example:
         ```python

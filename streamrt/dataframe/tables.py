@@ -64,7 +64,7 @@ class TableSinkOperator(SinkOperator):
         return self.table
 
 
-def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:
+def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # noqa: D417 - a method
     """Append each value, as a row, to a table.
 
     Values are checked against the table's schema. One that does not fit is handled as a record that cannot be produced is:
@@ -137,7 +137,9 @@ def _key(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:
     if key is not None:
         names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else None
         if names is None:
-            raise ArgumentTypeError(f"to_table(key=...) must be names of columns or a function, got {type(key).__name__}")
+            raise ArgumentTypeError(
+                f"to_table(key=...) must be names of columns or a function, got {type(key).__name__}"
+            )
         if names != columns:
             has = f"its column {', '.join(columns)}" if columns else "not taken from columns"
             raise ArgumentValueError(

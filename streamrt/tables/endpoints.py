@@ -1,6 +1,7 @@
 """External tables in applications: the source that brings their rows to a topic, and the sink that takes rows there."""
 
 import functools
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -260,13 +261,14 @@ def _named_source(info: TableInfo, connector: SourceTable) -> BaseSource:
             f"table {info.name} has the source {connector.source!r}, which streamrt.connectors does not have"
         )
     arguments = {name: _argument(value) for name, value in connector.arguments.items()}
+    arguments.setdefault("name", info.name)
     try:
-        return kind(**{"name": info.name, **arguments})
+        inspect.signature(kind).bind(**arguments)
     except TypeError as error:
         raise ConfigurationError(
-            f"the source {connector.source} of table {info.name} cannot be made of {', '.join(arguments) or 'no arguments'}: "
-            f"{error}"
+            f"the source {connector.source} of table {info.name} cannot be made of {', '.join(sorted(arguments))}: {error}"
         ) from None
+    return kind(**arguments)
 
 
 def _argument(value: Any) -> Any:

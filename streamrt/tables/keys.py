@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import RowCheck, Schema
 from streamrt.serializers import Deserializer, SerializationContext, Serializer
 from streamrt.serializers.row_formats import KeyFormat
+from streamrt.serializers.rows import json_value
 
 __all__ = ["KeylessSerializer", "RowKey", "TableKeyDeserializer", "TableKeySerializer"]
 
@@ -27,7 +30,8 @@ class TableKeySerializer(Serializer):
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes:  # noqa: D102
         if not isinstance(value, Mapping):
-            value = (value,) if len(self.form.columns) == 1 else value
+            is_one = len(self.form.columns) == 1 and not isinstance(value, tuple)
+            value = (value,) if is_one else value
         try:
             return self.form.encode(self._check(value))
         except SchemaMismatchError as error:
@@ -69,21 +73,24 @@ class TableKeyDeserializer(Deserializer):
 
 
 class KeylessSerializer(Serializer):
-    """Writes keys for a table without key columns: bytes as they are, and texts in UTF-8.
+    """Writes keys for a table without key columns: bytes as they are, texts in UTF-8, and others as JSON.
 
     Raises:
-        SerializationError: by a key that is neither.
+        SerializationError: by a key that JSON has no form for.
     """
 
     def __call__(self, value: Any, ctx: SerializationContext) -> bytes:  # noqa: D102
-        if isinstance(value, str):
-            return value.encode()
         if isinstance(value, bytes):
             return value
-        raise SerializationError(
-            f"the table has no key columns, so a key must be bytes or a text, not {type(value).__name__}: pass "
-            "to_table(key=...), a function that returns one, or create the table with key=[...]"
-        )
+        if isinstance(value, str):
+            return value.encode()
+        try:
+            return orjson.dumps(value, json_value, orjson.OPT_PASSTHROUGH_DATETIME)
+        except orjson.JSONEncodeError as error:
+            raise SerializationError(
+                f"a key of type {type(value).__name__} has no form in JSON ({error}): pass to_table(key=...), a function "
+                "that returns a text, bytes or None"
+            ) from None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeylessSerializer)
@@ -120,7 +127,8 @@ class RowKey:
             values = tuple(self._check(self._of_key(row)).values())
         except (SchemaMismatchError, IndexError):
             return None
-        return values[0] if len(values) == 1 else values
+        # A key of None would not be serialized, and so not be refused.
+        return values if values == (None,) or len(values) > 1 else values[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowKey, (self.schema, self.columns)

@@ -5,6 +5,7 @@ from typing import Protocol
 from streamrt.errors import SchemaError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
+from streamrt.tables.connections import Connection
 from streamrt.tables.info import TableInfo, TableKind
 from streamrt.tables.links import TableLinks
 
@@ -30,6 +31,9 @@ class TableHome(Protocol):
 
     def key_format(self, info: TableInfo) -> KeyFormat | None:
         """Return the format of the keys, or None if records have none."""
+
+    def connection(self, name: str) -> Connection:
+        """Return a connection of the catalogue; raises ConfigurationError if there is none of this name."""
 
 
 class Table:
