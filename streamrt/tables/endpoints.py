@@ -13,6 +13,7 @@ from streamrt.connectors.sinks.serializing import Serializers, decode_key
 from streamrt.connectors.sources.acknowledging import Delivery
 from streamrt.errors import ConfigurationError, InvalidOperationError, SerializationError
 from streamrt.secret import Secret, SecretRef
+from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.row_formats import RowFormat
 from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue, connector_of
 from streamrt.tables.info import TableInfo
@@ -187,7 +188,8 @@ class TableSQSSource(SQSSource):
 
     def _keyed(self, delivery: Delivery, key: RowKey) -> Delivery:
         try:
-            made = self.producer_topic.serialize(key(self._read(delivery.value)), b"").key
+            row_key = key(self._read(delivery.value))
+            made = self.producer_topic.key_serializer(row_key, SerializationContext(self._read.topic, MessageField.KEY))
         except SerializationError:
             return delivery
         return delivery._replace(key=made)
