@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from streamrt.collecting import CollectingApplication
 from streamrt.connectors import BaseSource, Instances, source_topic
 from streamrt.dataframe import StreamingDataFrame
 from streamrt.dataframe.branch import Branch
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
+from streamrt.runtime.driver.reset import ResetReport, ResetTo
+from streamrt.runtime.driver.table_usage import TableUsage
 from streamrt.tables.endpoints import endpoint_source, endpoint_topic
 from streamrt.tables.table import Table
 from streamrt.tables.topics import table_topic
@@ -19,6 +27,11 @@ if TYPE_CHECKING:
     from streamrt.tables import Catalog
 
 __all__ = ["DeclaringApplication"]
+
+logger = logging.getLogger("streamrt")
+
+_LAST_WAIT_S = 5.0
+"""How long the end of a run waits for the catalogue."""
 
 
 class DeclaringApplication(CollectingApplication):
@@ -131,6 +144,44 @@ class DeclaringApplication(CollectingApplication):
 
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self.catalog.table(table)
+
+    @override
+    def reset(self, to: ResetTo = "earliest", dry_run: bool = False) -> ResetReport:
+        report = super().reset(to, dry_run)
+        usage = TableUsage.of(self._definition)
+        if not dry_run and (usage.reads or usage.writes):
+            self._change_usage("does not forget", lambda group: self.catalog.forget_usage(group))
+        return report
+
+    @contextlib.contextmanager
+    def _noting_usage(self) -> Iterator[None]:
+        """Record in the catalogue which tables the application uses, if it uses any, while it runs."""
+        usage = TableUsage.of(self._definition)
+        if not (usage.reads or usage.writes):
+            yield
+            return
+        # The catalogue may not answer, for which a run does not wait.
+        noting = threading.Thread(
+            target=self._change_usage,
+            args=(
+                "does not learn",
+                lambda group: self.catalog.record_usage(group, reads=usage.reads, writes=usage.writes),
+            ),
+            name="streamrt-usage",
+            daemon=True,
+        )
+        noting.start()
+        try:
+            yield
+        finally:
+            noting.join(_LAST_WAIT_S)
+
+    def _change_usage(self, failed: str, change: Callable[[str], None]) -> None:
+        group = self._definition.config.consumer_group
+        try:
+            change(group)
+        except Exception as error:  # noqa: BLE001 - an application that may not change the catalogue runs nevertheless
+            logger.warning("the catalogue %s which tables the application %s uses: %s", failed, group, error)
 
     def _input_topic(self, table: Table) -> Topic:
         if table.kind != "external":

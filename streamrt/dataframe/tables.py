@@ -3,65 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
-from streamrt.operators import SinkOperator, ToTopic
-from streamrt.records import Headers
+from streamrt.operators.to_table import TableSinkOperator, ToTable
 from streamrt.tables.endpoints import endpoint_sink
 from streamrt.tables.keys import RowKey
 from streamrt.tables.table import Table
 from streamrt.tables.topics import table_topic
-from streamrt.topology import Node, OperatorContext, RecordHandler
 
-__all__ = ["TableSinkOperator", "ToTable", "to_table"]
+__all__ = ["to_table"]
 
 F = TypeVar("F", bound=Frame)
 KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class ToTable(ToTopic):
-    """Appends the current value to a table with a topic, and passes it on.
-
-    Attributes:
-        table: name of the table.
-    """
-
-    name: ClassVar[str] = "to_table"
-    table: str = ""
-
-    def describe(self) -> str:  # noqa: D102
-        return self.table
-
-
-@dataclass(frozen=True)
-class TableSinkOperator(SinkOperator):
-    """Passes each value to the sink of an external table. This ends a branch.
-
-    Attributes:
-        table: name of the table.
-        key: function from the value to the key that the sink gets; None keeps the record's key.
-    """
-
-    name: ClassVar[str] = "to_table"
-    table: str = ""
-    key: Callable[[Any], Any] | None = None
-
-    def build(self, child: RecordHandler, node: Node, context: OperatorContext) -> RecordHandler:  # noqa: D102
-        write, make_key = super().build(child, node, context), self.key
-        if make_key is None:
-            return write
-
-        def run(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            write(value, make_key(value), timestamp, headers)
-
-        return run
-
-    def describe(self) -> str:  # noqa: D102
-        return self.table
 
 
 def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # noqa: D417 - a method

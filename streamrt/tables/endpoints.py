@@ -19,12 +19,12 @@ from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue
 from streamrt.tables.info import TableInfo
 from streamrt.tables.keys import RowKey
 from streamrt.tables.table import TableHome
-from streamrt.tables.topics import TableTopic, table_topic
+from streamrt.tables.topics import TableTopic, endpoint_topic_name, table_topic
 
 if TYPE_CHECKING:
     import httpx_sse
 
-__all__ = ["connected", "endpoint_sink", "endpoint_source", "endpoint_topic", "sqs_settings"]
+__all__ = ["TableSQSSink", "connected", "endpoint_sink", "endpoint_source", "endpoint_topic", "sqs_settings"]
 
 _BINARY = ("avro", "protobuf")
 
@@ -39,7 +39,7 @@ def endpoint_topic(info: TableInfo, home: TableHome) -> TableTopic:
     Raises:
         SchemaError: if the table has no schema.
     """
-    return table_topic(info, home, f"source__{info.name}")
+    return table_topic(info, home, endpoint_topic_name(info.name))
 
 
 def endpoint_source(info: TableInfo, home: TableHome) -> BaseSource:

@@ -15,7 +15,7 @@ from streamrt.tables.keys import KeylessSerializer, RowKey, TableKeyDeserializer
 from streamrt.tables.table import TableHome
 from streamrt.topics import KafkaMessage, Topic
 
-__all__ = ["TableTopic", "TimeColumn", "table_topic"]
+__all__ = ["TableTopic", "TimeColumn", "endpoint_topic_name", "table_topic"]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MS = datetime.timedelta(milliseconds=1)
@@ -53,6 +53,11 @@ class TableTopic(Topic):
         return self._table
 
     @property
+    def is_endpoint(self) -> bool:
+        """Whether a source brings rows of an external table here."""
+        return self.name == endpoint_topic_name(self._table)
+
+    @property
     def row_key(self) -> RowKey | None:
         """Function from a row to its key; None if the table has no key columns."""
         return self._key
@@ -76,6 +81,11 @@ class TableTopic(Topic):
         if key is None and self._key is not None:
             key = self._key(value)
         return super().serialize(key, value, headers, timestamp_ms)
+
+
+def endpoint_topic_name(table: str) -> str:
+    """Return the name of the topic to which the source of an external table produces."""
+    return f"source__{table}"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from streamrt.tables.connections import Connection
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import Delivered, RecordFeed, RecordSender, TableAdmin, TableLinks
 from streamrt.tables.table import Table, TableHome
+from streamrt.tables.topics import endpoint_topic_name
 from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -137,7 +138,7 @@ class DriverTables:
             return self._memory
 
     def _in_memory(self, info: TableInfo) -> Table:
-        self._add(info.topic or f"source__{info.name}", info.num_partitions)
+        self._add(info.topic or endpoint_topic_name(info.name), info.num_partitions)
         self.publish()
         return Table(info, self)
 

@@ -24,6 +24,7 @@ class Tables:
         self.links = links or MemoryLinks(auto_create=True)
         self.timeout = 10.0
         self.recorded: list[tuple[Any, ...]] = []
+        self.refusal: Exception | None = None
         self._connections = dict(connections or {})
         self._infos: dict[str, TableInfo] = {}
 
@@ -67,3 +68,8 @@ class Tables:
 
     def connection(self, name: str) -> Connection:
         return self._connections[name]
+
+    def record_usage(self, application: str, *, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.recorded.append((application, reads, writes))

@@ -2,6 +2,7 @@
 
 import datetime
 import pickle
+import threading
 from typing import Any
 
 import cloudpickle
@@ -13,6 +14,7 @@ from streamrt.connectors import CollectionSource
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    CatalogError,
     ConfigurationError,
     InvalidOperationError,
     ProducerError,
@@ -20,6 +22,8 @@ from streamrt.errors import (
     SerializationError,
     TableNotFoundError,
 )
+from streamrt.runtime.driver.outline import Outline
+from streamrt.runtime.driver.table_usage import TableUsage
 from streamrt.tables.connectors import HTTPSSE, SourceTable, SQSQueue
 from streamrt.tables.topics import TableTopic
 from streamrt.testing import TopologyTestDriver
@@ -215,3 +219,44 @@ def test_a_queue_that_names_no_connection_uses_the_environment(tables: Tables) -
     app.dataframe("shop.orders")[["id"]].to_table("ops.jobs")
     (sink,) = app.topology.sinks.values()
     assert (repr(sink), sink.table) == ("SQSSink('jobs.fifo')", "ops.jobs")  # type: ignore[attr-defined]
+
+
+def test_plans_name_tables_and_usages_are_the_topology_s(tables: Tables) -> None:
+    tables.add("city.rides", "id BIGINT", HTTPSSE("http://unused/"))
+    tables.add("ops.jobs", "id BIGINT", SQSQueue("jobs"))
+    app = make_app(tables)
+    app.dataframe("city.rides").to_table("ops.jobs").to_topic(app.topic("out"))
+    app.add_source(CollectionSource([{"line": "a"}], "lines"), "shop.lines")
+    orders = app.dataframe("shop.orders")
+    orders[["id", "customer", "total"]].to_table("shop.large")
+    definition = definition_of(app)
+    assert TableUsage.of(definition) == TableUsage(
+        ("city.rides", "shop.orders"), ("ops.jobs", "shop.large", "shop.lines")
+    )
+    outline = Outline.of(definition, "unused:9092")
+    assert {each.name: each.table for each in outline.topics if each.role != "source"} == {
+        "source__city.rides": "city.rides",
+        "out": None,
+        "shop.lines": "shop.lines",
+        "orders": "shop.orders",
+        "shop.large": "shop.large",
+    }
+    assert any(line.startswith("sink of table ops.jobs: each value at least once") for line in outline.guarantees)
+
+
+def test_a_run_tells_the_catalogue_what_it_uses_and_needs_no_right_to(
+    tables: Tables, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = make_app(tables)
+    app.dataframe("shop.orders")
+    with app._noting_usage():
+        pass
+    assert tables.recorded == [("shop", ("shop.orders",), ())]
+    tables.refusal = CatalogError("topic authorization failed")
+    with app._noting_usage():
+        pass
+    assert "does not learn which tables the application shop uses: topic authorization failed" in capsys.readouterr().err
+    other = make_app(Tables())
+    other.dataframe(other.topic("in"))
+    with other._noting_usage():
+        assert not any(thread.name == "streamrt-usage" for thread in threading.enumerate())
