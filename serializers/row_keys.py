@@ -9,7 +9,7 @@ import pyarrow as pa
 from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import Schema
 from streamrt.schema.columns import RowCheck
-from streamrt.serializers.row_batches import one_by_one
+from streamrt.serializers.row_batches import one_by_one, rows_of
 from streamrt.serializers.row_contract import KeyFormat
 from streamrt.serializers.rows import json_value
 
@@ -50,4 +50,4 @@ class JSONKeyFormat(KeyFormat):
             raise SerializationError(f"the key does not fit: {error}") from None
 
     def encode_batch(self, rows: pa.RecordBatch) -> list[bytes]:  # noqa: D102
-        return one_by_one(self.encode, rows.select(list(self.columns)).to_pylist())
+        return one_by_one(self.encode, rows_of(rows.select(list(self.columns))))

@@ -13,7 +13,9 @@ from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import RowCheck, Schema
 from streamrt.serializers.base import Deserializer, SerializationContext, Serializer
 
-__all__ = ["RowDeserializer", "RowSerializer", "json_value"]
+__all__ = ["RowDeserializer", "RowSerializer", "json_value", "write_json"]
+
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 
 
 class RowSerializer(Serializer):
@@ -48,7 +50,7 @@ class RowSerializer(Serializer):
                     raise SerializationError(
                         f"column {column.name!r} ({column.word}) must be finite: JSON has no other numbers"
                     )
-            return orjson.dumps(row, json_value, orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS)
+            return write_json(row)
         except (SchemaMismatchError, orjson.JSONEncodeError) as error:
             raise SerializationError(str(error)) from None
 
@@ -91,6 +93,15 @@ class RowDeserializer(Deserializer):
             return self._check(row)
         except SchemaMismatchError as error:
             raise SerializationError(str(error)) from None
+
+
+def write_json(row: Any) -> bytes:
+    """Return a checked row as JSON.
+
+    Raises:
+        orjson.JSONEncodeError: if JSON does not have it; it is a TypeError.
+    """
+    return orjson.dumps(row, json_value, _OPTIONS)
 
 
 def json_value(value: Any) -> str:

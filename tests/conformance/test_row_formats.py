@@ -1,0 +1,16 @@
+"""Each format of rows keeps the contract."""
+
+import pytest
+
+from streamrt.schema import Schema
+from streamrt.serializers.row_formats import RowFormat, row_format
+from streamrt.testing.row_formats import RowFormatConformance
+
+pytestmark = pytest.mark.slow
+
+
+class TestJSONRows(RowFormatConformance):
+    refused = (b"", b"null", b"[1]", b'"x"', b"{", b'{"c0": {"x"}', b'{"c0": 1}{"c0": 2}', b"\xff", b'{"c0": NaN}')
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("json", schema)
