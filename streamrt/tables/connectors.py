@@ -9,9 +9,19 @@ from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError
 from streamrt.secret import SecretRef
+from streamrt.tables.info import TableInfo
 from streamrt.tables.variables import check_variables, names_secret, resolve, stored_options, unstored_options
 
-__all__ = ["CONNECTORS", "HTTPSSE", "Connector", "KafkaTopic", "SQSQueue", "SourceTable", "connector_of"]
+__all__ = [
+    "CONNECTORS",
+    "HTTPSSE",
+    "Connector",
+    "KafkaTopic",
+    "SQSQueue",
+    "SourceTable",
+    "connector_of",
+    "table_connector",
+]
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,26 @@ class Connector:
                 f"the connector {cls.word!r} lacks an option; it has {', '.join(sorted(names))}"
             ) from None
 
+    @classmethod
+    def from_texts(cls, settings: Mapping[str, str]) -> Self:
+        """Return the connector with options that are texts, as statements have them: `auth` is `env:NAME` or `file:PATH`.
+
+        Raises:
+            ConfigurationError: if it has no such option, or a text is no value of it.
+        """
+        read: dict[str, Any] = {}
+        defaults = {each.name: each.default for each in fields(cls)}
+        for name, text in settings.items():
+            if "SecretRef" in str(cls.__dataclass_fields__[name].type if name in defaults else ""):
+                read[name] = stored_options(cls.word, {name: SecretRef.parse(text)})[name]
+            elif isinstance(defaults.get(name), bool):
+                read[name] = {"true": True, "false": False}.get(text.lower(), text)
+            elif isinstance(defaults.get(name), int) and text.isdecimal():
+                read[name] = int(text)
+            else:
+                read[name] = text
+        return cls.from_options(read)
+
     def resolved(self) -> Self:
         """Return the connector with the values of variables; references to secrets stay.
 
@@ -67,14 +97,14 @@ class KafkaTopic(Connector):
     """A topic of the catalogue's cluster.
 
     Args:
-        name: name of the topic; it may have variables such as `${env:STAGE}`.
+        topic: name of the topic; it may have variables such as `${env:STAGE}`.
     """
 
     word: ClassVar[str] = "kafka"
-    name: str
+    topic: str
 
     def __post_init__(self) -> None:
-        _text(self, "name")
+        _text(self, "topic")
 
 
 @dataclass(frozen=True)
@@ -193,6 +223,16 @@ def connector_of(word: str, options: Mapping[str, Any]) -> Connector:
     if kind is None:
         raise ConfigurationError(f"there is no connector {word!r}; there are {', '.join(CONNECTORS)}")
     return kind.from_options(options)
+
+
+def table_connector(info: TableInfo) -> Connector:
+    """Return the connector of a table, variables as given.
+
+    Raises:
+        ConfigurationError: if the catalogue has settings that it cannot have.
+    """
+    named = {} if info.connection is None else {"connection": info.connection}
+    return connector_of(info.connector, {**info.options, **named})
 
 
 def _text(connector: Connector, name: str) -> None:

@@ -1,12 +1,13 @@
 """`KafkaCatalog`: the catalogue in a compacted topic.
 
-A change is a compare-and-set: the writer takes the transactional id that all writers share, which ends the transactions of others, reads
-the topic to its end, compares, writes and commits. If another writer takes the id in between, the commit fails, and the change
-is tried again on what the topic has then. So a commit never follows a change that its writer has not seen.
+A change is a compare-and-set: the writer takes the transactional id that all writers share, which ends the transactions of
+others, reads the topic to its end, compares, writes and commits. If another writer takes the id in between, the commit fails,
+and the change is tried again on what the topic has then. So a commit never follows a change that its writer has not seen.
 
 The version of an object is the offset of its record.
 """
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -68,8 +69,8 @@ class _Cache:
 class KafkaCatalog(CatalogStore):
     """A catalogue in a compacted topic of the tables' cluster, which the first change creates.
 
-    Readers need READ and DESCRIBE on the topic; those without, and all while there is no topic, see an empty catalogue. Writers
-    need WRITE and CREATE, too, and WRITE and DESCRIBE on the transactional id `streamrt.catalog`.
+    Readers need READ and DESCRIBE on the topic; those without, and all while there is no topic, see an empty catalogue.
+    Writers need WRITE and CREATE, too, and WRITE and DESCRIBE on the transactional id `streamrt.catalog`.
 
     Args:
         topic: name of the topic.
@@ -182,8 +183,8 @@ class KafkaCatalog(CatalogStore):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise CatalogError(
-                    f"the catalogue in topic {self._topic} could not be read within {self._timeout:g} s: see whether the brokers "
-                    "answer, or raise the timeout"
+                    f"the catalogue in topic {self._topic} could not be read within {self._timeout:g} s: see whether the "
+                    "brokers answer, or raise the timeout"
                 )
             for _, batch in cache.feed.poll(min(_POLL_S, left_s), _BATCH):
                 for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
@@ -214,7 +215,9 @@ class KafkaCatalog(CatalogStore):
             is_done: whether an object is what an earlier attempt with an unknown outcome has written.
         """
         self._create_topic()
-        backoff = Backoff(_RETRY_S, time.monotonic() + self._timeout)
+        # By chance, so that two writers do not take the id from each other again and again.
+        pause_s = random.uniform(_RETRY_S / 5, _RETRY_S)  # noqa: S311 - no secret
+        backoff = Backoff(pause_s, time.monotonic() + self._timeout)
         for attempt in range(_ATTEMPTS):
             try:
                 sender = self._acquired()
@@ -258,12 +261,12 @@ class KafkaCatalog(CatalogStore):
             config = TopicConfig(1, self._replication_factor, {"cleanup.policy": "compact"})
             admin.create_topics([_Definition(self._topic, config)], self._timeout, self._timeout)
         elif topic_id != self._checked_topic:
-            config = admin.inspect_topics([self._topic], self._timeout)[self._topic] or TopicConfig(1, 1)
-            policy = config.extra_config.get("cleanup.policy")
-            if config.num_partitions != 1 or (policy is not None and policy != "compact"):
+            found = admin.inspect_topics([self._topic], self._timeout)[self._topic] or TopicConfig(1, 1)
+            policy = found.extra_config.get("cleanup.policy")
+            if found.num_partitions != 1 or (policy is not None and policy != "compact"):
                 raise TopicConfigurationError(
-                    f"topic {self._topic} has {config.num_partitions} partitions and cleanup.policy={policy}, and a catalogue "
-                    "needs 1 partition and cleanup.policy=compact: change the topic, or give the catalogue another one"
+                    f"topic {self._topic} has {found.num_partitions} partitions and cleanup.policy={policy}, and a "
+                    "catalogue needs 1 partition and cleanup.policy=compact: change the topic, or choose another one"
                 )
             self._checked_topic = topic_id
 

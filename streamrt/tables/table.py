@@ -1,15 +1,18 @@
 """`Table`: the handle of a named stream."""
 
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from streamrt.errors import SchemaError
+from streamrt.errors import InvalidOperationError, SchemaError
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.connections import Connection
 from streamrt.tables.info import TableInfo, TableKind
 from streamrt.tables.links import TableLinks
+from streamrt.tables.topic_of_table import topic_of
+from streamrt.tables.usages import Usage
+from streamrt.topics import Topic
 
-__all__ = ["Table", "TableHome"]
+__all__ = ["CatalogHome", "Table", "TableHome"]
 
 
 class TableHome(Protocol):
@@ -34,6 +37,17 @@ class TableHome(Protocol):
 
     def connection(self, name: str) -> Connection:
         """Return a connection of the catalogue; raises ConfigurationError if there is none of this name."""
+
+
+@runtime_checkable
+class CatalogHome(TableHome, Protocol):
+    """A home in which tables are changed, too."""
+
+    def usages(self, name: str) -> list[Usage]:
+        """Return which applications use a table."""
+
+    def set_schema(self, name: str, schema: Any, force: bool = False) -> TableInfo:
+        """Give a table another schema."""
 
 
 class Table:
@@ -73,6 +87,47 @@ class Table:
     def info(self) -> TableInfo:
         """What the catalogue knew of the table when this handle was made, or by its last change through it."""
         return self._info
+
+    @property
+    def topic(self) -> Topic:
+        """The topic, with serializers for rows and keys: it stands wherever a topic does in an application.
+
+        Raises:
+            SchemaError: if the table has no schema.
+            InvalidOperationError: if it is in another system.
+        """
+        return topic_of(self._info, self._home.row_format(self._info), self._home.key_format(self._info))
+
+    def refresh(self) -> TableInfo:
+        """Return what the catalogue knows of the table now, which this handle knows from then on.
+
+        Raises:
+            TableNotFoundError: if it was dropped.
+        """
+        self._info = self._home.load(self.name)
+        return self._info
+
+    def usages(self) -> list[Usage]:
+        """Return which applications read and write the table, as they said at their last starts."""
+        return self._catalog.usages(self.name)
+
+    def set_schema(self, schema: Any, *, force: bool = False) -> None:
+        """Give the table another schema.
+
+        Args:
+            schema: a `Schema`, or what one is made of: a list of columns, `{"columns": [...]}`, a DDL text.
+            force: whether rows that exist need not fit it: they cannot be read any more, then.
+
+        Raises:
+            SchemaEvolutionError: if rows that exist would not fit, with all reasons.
+        """
+        self._info = self._catalog.set_schema(self.name, schema, force)
+
+    @property
+    def _catalog(self) -> CatalogHome:
+        if not isinstance(self._home, CatalogHome):
+            raise InvalidOperationError(f"table {self.name!r} belongs to no catalogue that can be changed")
+        return self._home
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r} {self.kind}>"
