@@ -19,7 +19,6 @@ from streamrt.runtime.driver.reset import ResetReport, ResetTo
 from streamrt.runtime.driver.table_usage import TableUsage
 from streamrt.tables.endpoints import endpoint_source, endpoint_topic
 from streamrt.tables.table import Table
-from streamrt.tables.topics import table_topic
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator
 
@@ -135,7 +134,7 @@ class DeclaringApplication(CollectingApplication):
                 raise InvalidOperationError(
                     f"a source into {table.name}, {what}, is not there yet: produce to a topic or to a table without one"
                 )
-            topic = table_topic(table.info, table.home)
+            topic = table.topic
         if topic is not None and not isinstance(topic, Topic):
             raise ArgumentTypeError(f"add_source(topic=...) must be a Topic, got {type(topic).__name__}")
         chosen = self._definition.topics.register(source_topic(source) if topic is None else topic)
@@ -185,6 +184,6 @@ class DeclaringApplication(CollectingApplication):
 
     def _input_topic(self, table: Table) -> Topic:
         if table.kind != "external":
-            return table_topic(table.info, table.home)
+            return table.topic
         topic = endpoint_topic(table.info, table.home)
         return self.add_source(endpoint_source(table.info, table.home), topic)

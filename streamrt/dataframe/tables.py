@@ -11,7 +11,6 @@ from streamrt.operators.to_table import TableSinkOperator, ToTable
 from streamrt.tables.endpoints import endpoint_sink
 from streamrt.tables.keys import RowKey
 from streamrt.tables.table import Table
-from streamrt.tables.topics import table_topic
 
 __all__ = ["to_table"]
 
@@ -58,7 +57,7 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
         sink = endpoint_sink(info, home)
         self._branch.add(TableSinkOperator(sink, info.name, chosen))
         return self
-    topic = self._branch.topic_manager.register(table_topic(info, home))
+    topic = self._branch.topic_manager.register(found.topic)
     return self._in_place(ToTable(topic, chosen, None, info.name))
 
 

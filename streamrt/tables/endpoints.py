@@ -15,7 +15,7 @@ from streamrt.errors import ConfigurationError, InvalidOperationError, Serializa
 from streamrt.secret import Secret, SecretRef
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.row_formats import RowFormat
-from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue, connector_of
+from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue, table_connector
 from streamrt.tables.info import TableInfo
 from streamrt.tables.keys import RowKey
 from streamrt.tables.table import TableHome
@@ -24,7 +24,16 @@ from streamrt.tables.topics import TableTopic, endpoint_topic_name, table_topic
 if TYPE_CHECKING:
     import httpx_sse
 
-__all__ = ["TableSQSSink", "connected", "endpoint_sink", "endpoint_source", "endpoint_topic", "sqs_settings"]
+__all__ = [
+    "TableSQSSink",
+    "connected",
+    "credential",
+    "endpoint_sink",
+    "endpoint_source",
+    "endpoint_topic",
+    "queue_name",
+    "sqs_settings",
+]
 
 _BINARY = ("avro", "protobuf")
 
@@ -62,12 +71,12 @@ def endpoint_source(info: TableInfo, home: TableHome) -> BaseSource:
             value_setter=functools.partial(_row_of_event, rows, topic.name),
             events=None if connector.event is None else [connector.event],
             headers=connector.headers,
-            auth_token=_credential(connector.auth),
+            auth_token=credential(connector.auth),
             resume=connector.last_event_id,
         )
     if isinstance(connector, SQSQueue):
         return TableSQSSource(
-            _queue(connector),
+            queue_name(connector),
             RowReader(rows, topic.name),
             topic.row_key,
             wait_time_seconds=connector.wait_time_s,
@@ -103,7 +112,7 @@ def endpoint_sink(info: TableInfo, home: TableHome) -> BaseSink:
             "table to 'json'"
         )
     rows = home.row_format(info)
-    return TableSQSSink(_queue(connector), info.name, rows, **sqs_settings(info, connector, home))
+    return TableSQSSink(queue_name(connector), info.name, rows, **sqs_settings(info, connector, home))
 
 
 def connected(info: TableInfo) -> Connector:
@@ -115,7 +124,7 @@ def connected(info: TableInfo) -> Connector:
     Raises:
         ConfigurationError: if a variable is not set.
     """
-    return connector_of(info.connector, info.options).resolved()
+    return table_connector(info).resolved()
 
 
 def sqs_settings(info: TableInfo, connector: SQSQueue, home: TableHome) -> dict[str, Any]:
@@ -242,12 +251,13 @@ def _row_of_event(rows: RowFormat, topic: str, event: "httpx_sse.ServerSentEvent
     return rows.decode(event.data.encode(), topic)
 
 
-def _queue(connector: SQSQueue) -> str:
+def queue_name(connector: SQSQueue) -> str:
+    """Return the name or the URL of a queue."""
     # Names of FIFO queues end so; AWS knows no others.
     return f"{connector.name}.fifo" if connector.fifo and not connector.name.endswith(".fifo") else connector.name
 
 
-def _credential(reference: SecretRef | None) -> Callable[[], str] | None:
+def credential(reference: SecretRef | None) -> Callable[[], str] | None:
     """Return a function that the process that connects calls, so that a secret that was renewed is read again."""
     return None if reference is None else functools.partial(_revealed, reference)
 
@@ -275,7 +285,7 @@ def _named_source(info: TableInfo, connector: SourceTable) -> BaseSource:
 
 def _argument(value: Any) -> Any:
     if isinstance(value, SecretRef):
-        return _credential(value)
+        return credential(value)
     if isinstance(value, Mapping):
         return {name: _argument(each) for name, each in value.items()}
     return value

@@ -3,14 +3,14 @@
 from typing import Any, Protocol, runtime_checkable
 
 from streamrt.errors import InvalidOperationError, SchemaError
+from streamrt.kafka import Consumer, Producer
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.connections import Connection
 from streamrt.tables.info import TableInfo, TableKind
 from streamrt.tables.links import TableLinks
-from streamrt.tables.topic_of_table import topic_of
+from streamrt.tables.topics import TableTopic, table_topic
 from streamrt.tables.usages import Usage
-from streamrt.topics import Topic
 
 __all__ = ["CatalogHome", "Table", "TableHome"]
 
@@ -89,14 +89,18 @@ class Table:
         return self._info
 
     @property
-    def topic(self) -> Topic:
+    def topic(self) -> TableTopic:
         """The topic, with serializers for rows and keys: it stands wherever a topic does in an application.
 
         Raises:
             SchemaError: if the table has no schema.
             InvalidOperationError: if it is in another system.
         """
-        return topic_of(self._info, self._home.row_format(self._info), self._home.key_format(self._info))
+        if self._info.topic is None:
+            raise InvalidOperationError(
+                f"table {self.name!r} is in another system ({self._info.connector}), and has no topic of its own"
+            )
+        return table_topic(self._info, self._home)
 
     def refresh(self) -> TableInfo:
         """Return what the catalogue knows of the table now, which this handle knows from then on.
@@ -122,6 +126,47 @@ class Table:
             SchemaEvolutionError: if rows that exist would not fit, with all reasons.
         """
         self._info = self._catalog.set_schema(self.name, schema, force)
+
+    def consumer(self, group: str, **options: Any) -> Consumer:
+        """Return a consumer that has subscribed to the topic of the table; it yields keys and values as bytes.
+
+        Args:
+            group: its consumer group.
+            **options: more options of librdkafka, with `_` for `.`; without `auto_offset_reset`, it begins at "earliest".
+
+        Raises:
+            InvalidOperationError: if the table is in another system.
+        """
+        from streamrt.tables.native import consumer_of
+
+        return consumer_of(self._info, self._home, group, options)
+
+    def producer(self, **options: Any) -> Producer:
+        """Return a producer for the cluster of the table; what it sends is not checked. See `writer` for rows.
+
+        Args:
+            **options: more options of librdkafka, with `_` for `.`.
+
+        Raises:
+            InvalidOperationError: if the table is in another system.
+        """
+        from streamrt.tables.native import producer_of
+
+        return producer_of(self._info, self._home, options)
+
+    def native(self) -> Any:
+        """Return the client of another library for an external table.
+
+        Returns:
+            For HTTP streams, an `httpx_sse.EventSource`, whose `response` is to be closed; for SQS, a queue of boto3.
+
+        Raises:
+            InvalidOperationError: if the table is a topic of Kafka, or there is no such library.
+            SourceError: if a server refuses.
+        """
+        from streamrt.tables.native import native_of
+
+        return native_of(self._info, self._home)
 
     @property
     def _catalog(self) -> CatalogHome:

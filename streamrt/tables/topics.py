@@ -3,16 +3,16 @@
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from typing_extensions import Self
 
 from streamrt.errors import SchemaError
 from streamrt.kafka.topic_config import TopicConfig
 from streamrt.records import Headers, HeadersMapping, HeaderValue, TimestampType
+from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.info import TableInfo
 from streamrt.tables.keys import KeylessSerializer, RowKey, TableKeyDeserializer, TableKeySerializer
-from streamrt.tables.table import TableHome
 from streamrt.topics import KafkaMessage, Topic
 
 __all__ = ["TableTopic", "TimeColumn", "endpoint_topic_name", "table_topic"]
@@ -118,7 +118,15 @@ class TimeColumn:
         return ((at if at.tzinfo else at.replace(tzinfo=datetime.timezone.utc)) - _EPOCH) // _MS
 
 
-def table_topic(info: TableInfo, home: TableHome, name: str | None = None) -> TableTopic:
+class _Formats(Protocol):
+    """The part of a catalogue that knows formats."""
+
+    def row_format(self, info: TableInfo) -> RowFormat: ...
+
+    def key_format(self, info: TableInfo) -> KeyFormat | None: ...
+
+
+def table_topic(info: TableInfo, home: _Formats, name: str | None = None) -> TableTopic:
     """Return the topic of a table, with the serializers of its formats.
 
     Values are checked rows. Keys are those of the key columns; without any, bytes.
@@ -137,8 +145,10 @@ def table_topic(info: TableInfo, home: TableHome, name: str | None = None) -> Ta
             "detect_schema()"
         )
     rows, keys = home.row_format(info), home.key_format(info)
-    # Those of an external table's topic are the application's.
-    config = None if name else TopicConfig(info.num_partitions, None, dict(info.config))
+    # Settings of an external table's topic are the application's.
+    config = None
+    if name is None and (info.num_partitions is not None or info.config):
+        config = TopicConfig(info.num_partitions, None, dict(info.config))
     topic = Topic(
         name or info.topic or info.name,
         config,

@@ -4,12 +4,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from streamrt.kafka.sender import Delivered
 from streamrt.kafka.topic_config import TopicConfig
 from streamrt.records import Headers, TopicPartition
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.connections import Connection
 from streamrt.tables.info import TableInfo
-from streamrt.tables.links import Delivered, RecordFeed, RecordSender, TableAdmin, TableLinks
+from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin, TableLinks
 from streamrt.tables.table import Table, TableHome
 from streamrt.tables.topics import endpoint_topic_name
 from streamrt.testing.memory import WrittenRecord

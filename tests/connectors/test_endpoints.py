@@ -8,13 +8,14 @@ import pytest
 
 from streamrt import Application
 from streamrt.app import definition_of
-from streamrt.errors import ConfigurationError, SinkError
+from streamrt.errors import ConfigurationError, InvalidOperationError, SinkError, SourceError
 from streamrt.secret import SecretRef
 from streamrt.tables.connections import AWSConnection
 from streamrt.tables.connectors import HTTPSSE, SQSQueue
 from streamrt.testing import TopologyTestDriver
 from streamrt.testing.connectors import MemorySourceStore, SourceRecord
 from tests.connectors.aws_server import KEY_ID, REGION, SECRET, AWSServer, aws
+from tests.connectors.http_server import Answer
 from tests.connectors.sources import Run
 from tests.connectors.test_server_sent_events import EventServer
 from tests.connectors.test_sqs_sink import Reader
@@ -174,3 +175,30 @@ def test_a_variable_or_secret_that_is_missing_is_named(tables: Tables) -> None:
     tables.add("city.rides", "id BIGINT", HTTPSSE("${env:TEST_NOT_SET}/stream"))
     with pytest.raises(ConfigurationError, match="TEST_NOT_SET"):
         app.dataframe("city.rides")
+
+
+@pytest.mark.rows("DK-014", "DK-015")
+def test_clients_of_other_libraries(server: EventServer, tables: Tables, aws: AWSServer) -> None:
+    server.add('{"id": 1}')
+    auth = SecretRef.env("TEST_RIDES_TOKEN")
+    events = tables.add("city.rides", "id BIGINT", HTTPSSE(server.http.url, auth=auth)).native()
+    try:
+        event = next(each for each in events.iter_sse() if each.data)
+    finally:
+        events.response.close()
+    assert (event.id, event.data) == ("1", '{"id": 1}')
+    assert server.http.requests[0].headers["authorization"] == "Bearer sesame"
+    name = queue_in(aws, fifo=True)
+    queue = tables.add("ops.jobs", "id BIGINT", SQSQueue(name, "aws", fifo=True)).native()
+    queue.send_message(MessageBody='{"id": 1}', MessageGroupId="g", MessageDeduplicationId="d")
+    (message,) = queue.receive_messages()
+    assert message.body == '{"id": 1}'
+    with pytest.raises(InvalidOperationError, match=r"use consumer\(group\) or producer\(\)"):
+        tables.add("shop.orders", "id BIGINT").native()
+    with pytest.raises(InvalidOperationError, match=r"use native\(\)"):
+        tables.table("ops.jobs").producer()
+    with pytest.raises(InvalidOperationError, match="in memory"):
+        tables.table("shop.orders").consumer("readers")
+    server.http.answer, server.http.serve = (lambda request: Answer(403)), None
+    with pytest.raises(SourceError, match=r"cannot be opened: .*403"):
+        tables.table("city.rides").native()

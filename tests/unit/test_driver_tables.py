@@ -13,7 +13,7 @@ from tests.unit.table_homes import Tables
 
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
-GUARANTEES: Any = pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+GUARANTEES = pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 
 
 def read(table: Table) -> list[tuple[int, int, dict[str, Any]]]:

@@ -1,6 +1,7 @@
 """Tables where topics stand: dataframes of tables, sources into tables, and `to_table`."""
 
 import datetime
+import functools
 import pickle
 import threading
 from typing import Any
@@ -127,12 +128,16 @@ def test_a_row_that_does_not_fit_is_a_record_that_cannot_be_produced(tables: Tab
     assert len(driver.read("letters")) == len(driver.read("shop.large")) == 1
 
 
+def key_unless_empty(key: Any, row: Any) -> Any:
+    return key if row["line"] else None
+
+
 def test_keys_for_a_table_without_key_columns(tables: Tables) -> None:
     app = make_app(tables)
     frame = app.dataframe(app.topic("in"))
     for key in (b"\xff", "é", 7, (1, "a"), object()):
         tables.add(f"shop.of_{type(key).__name__}", "line STRING")
-        frame.to_table(f"shop.of_{type(key).__name__}", key=lambda row, key=key: key if row["line"] else None)
+        frame.to_table(f"shop.of_{type(key).__name__}", key=functools.partial(key_unless_empty, key))
     driver = TopologyTestDriver(app)
     driver.pipe_bytes("in", b'{"line":null}')
     with pytest.raises(ProducerError, match="a key of type object has no form in JSON"):
@@ -255,7 +260,9 @@ def test_a_run_tells_the_catalogue_what_it_uses_and_needs_no_right_to(
     tables.refusal = CatalogError("topic authorization failed")
     with app._noting_usage():
         pass
-    assert "does not learn which tables the application shop uses: topic authorization failed" in capsys.readouterr().err
+    assert (
+        "does not learn which tables the application shop uses: topic authorization failed" in capsys.readouterr().err
+    )
     other = make_app(Tables())
     other.dataframe(other.topic("in"))
     with other._noting_usage():
