@@ -604,3 +604,12 @@ def test_demo_reads_the_flights() -> None:
     assert cancelled
     assert all(flight["dep_delay"] is None for flight in cancelled)
     assert not any(isinstance(value, float) for flight in flights for value in flight.values())
+
+
+def test_endpoints_sse(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app(load("endpoints_sse"))
+    load("endpoints_sse").build(app)
+    assert "to_table-3 (ops.jobs)" in app.describe()
+    assert list(app.topology.sources) == ["source__city.rides"]
+    (process,) = definition_of(app).sources.processes
+    assert process.name == "city.rides"
