@@ -20,6 +20,7 @@ __all__ = [
     "DatabaseExistsError",
     "DatabaseNotEmptyError",
     "DatabaseNotFoundError",
+    "DeliveryTimeoutError",
     "IgnoreMessage",
     "InvalidOperationError",
     "JarError",
@@ -34,6 +35,7 @@ __all__ = [
     "ProcessingError",
     "ProcessingTimeoutError",
     "ProducerError",
+    "ResultTooLargeError",
     "RunnerError",
     "SavepointError",
     "SchemaError",
@@ -66,6 +68,7 @@ __all__ = [
     "UnpicklableOperatorError",
     "ValueDeserializationError",
     "ValueSerializationError",
+    "WriterFencedError",
 ]
 
 
@@ -255,6 +258,10 @@ class DatabaseNotEmptyError(CatalogError):
     """A database that is to be dropped has tables."""
 
 
+class ResultTooLargeError(StreamRTError):
+    """Rows would take more memory than the call allows."""
+
+
 class SchemaRegistryError(StreamRTError):
     """The schema registry refuses a request of the application. No record caused this, so none is skipped."""
 
@@ -305,6 +312,10 @@ class ProducerError(StreamRTError):
         return type(self), (str(self), self.topic, self.refused)
 
 
+class DeliveryTimeoutError(ProducerError, TimeoutError):
+    """Rows that a table's writer has accepted were not delivered in time; they still may be."""
+
+
 class TransactionError(StreamRTError):
     """A Kafka transaction was aborted, fenced, or has an unknown outcome; processing is retried from the last commit.
 
@@ -321,6 +332,10 @@ class TransactionError(StreamRTError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.fenced)
+
+
+class WriterFencedError(TransactionError):
+    """Another writer with the same id writes to the table now: what this one wrote since its last checkpoint is dropped."""
 
 
 class StateError(StreamRTError):

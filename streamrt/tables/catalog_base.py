@@ -116,10 +116,11 @@ class CatalogBase(ABC):
             KafkaRequestError: if no broker answers in time.
             InvalidOperationError: if the catalogue has no broker.
         """
-        admin = self.links.admin()
-        if not isinstance(admin, ClusterAdmin):
+        self._require_open()
+        cluster = self._cluster()
+        if cluster is None:
             raise InvalidOperationError("the topics of this catalogue are in no cluster with brokers")
-        return admin.brokers(self._timeout)
+        return cluster.brokers(self._timeout)
 
     @abstractmethod
     def load(self, name: str) -> TableInfo:
@@ -144,9 +145,14 @@ class CatalogBase(ABC):
             raise InvalidOperationError("the catalogue is closed: create another one")
 
     def _check_connection(self) -> None:
-        admin = self.links.admin()
-        if isinstance(admin, ClusterAdmin):
-            admin.wait_for_broker(self._timeout)
+        cluster = self._cluster()
+        if cluster is not None:
+            cluster.wait_for_broker(self._timeout)
+
+    def _cluster(self) -> ClusterAdmin | None:
+        """Return the administration of the cluster, or None if topics are in none."""
+        admin: object = None if self._links is None else self._links.admin()
+        return admin if isinstance(admin, ClusterAdmin) else None
 
     def _full(self, name: object) -> str:
         self._require_open()

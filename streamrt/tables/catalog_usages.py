@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from streamrt.errors import ArgumentValueError, CatalogError
-from streamrt.tables.catalog_base import CatalogBase, ClusterAdmin
+from streamrt.tables.catalog_base import CatalogBase
 from streamrt.tables.objects import now
 from streamrt.tables.usages import ApplicationInfo, Lineage, Usage
 
@@ -57,13 +57,13 @@ class CatalogUsages(CatalogBase):
 
     def _refuse_if_used(self, table: str) -> None:
         for usage in (usage for each in self.applications() for usage in each.usages() if usage.table == table):
-            admin = None if self._links is None else self._links.admin()
-            if not isinstance(admin, ClusterAdmin):
+            cluster = self._cluster()
+            if cluster is None:
                 raise CatalogError(
                     f"application {usage.application!r} {usage.kind} table {table!r}, and may be running: pass force=True to "
                     "drop it, or reset the application"
                 )
-            if admin.group_is_active(usage.application, self._timeout):
+            if cluster.group_is_active(usage.application, self._timeout):
                 raise CatalogError(
                     f"the running application {usage.application!r} {usage.kind} table {table!r}: stop it first, or pass "
                     "force=True"

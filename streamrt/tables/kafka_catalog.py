@@ -10,7 +10,6 @@ The version of an object is the offset of its record.
 import random
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +35,7 @@ _ATTEMPTS = 5
 _RETRY_S = 0.5
 _BATCH = 10_000
 _POLL_S = 0.2
+_OPEN_TRANSACTION_S = 2.0
 # Brokers keep tombstones for a day by default: a cache that is older may have missed some.
 _OLDEST_CACHE_S = 3_600.0
 
@@ -80,6 +80,8 @@ class KafkaCatalog(CatalogStore):
     def __init__(self, topic: str = CATALOG_TOPIC, replication_factor: int | None = None) -> None:
         self._topic = topic
         self._replication_factor = replication_factor
+        # Writers of another topic need not wait for those of this one.
+        self._transactional_id = TRANSACTIONAL_ID if topic == CATALOG_TOPIC else f"{TRANSACTIONAL_ID}.{topic}"
         self._links: TableLinks | None = None
         self._timeout = 30.0
         self._lock = threading.RLock()
@@ -107,18 +109,12 @@ class KafkaCatalog(CatalogStore):
             return {key: objects[key] for key in sorted(objects) if key.startswith(prefix)}
 
     def put(self, key: str, value: bytes, expected: str | None) -> str:  # noqa: D102
-        def is_done(found: Stored | None) -> bool:
-            return found is not None and found.version != expected and found.value == value
-
         with self._lock:
-            written = self._change(key, value, expected, is_done)
-            if written is None:
-                raise conflict(key)
-            return written.version
+            return self._change(key, value, expected)
 
     def delete(self, key: str, expected: str) -> None:  # noqa: D102
         with self._lock:
-            self._change(key, None, expected, lambda found: found is None)
+            self._change(key, None, expected)
 
     def close(self) -> None:  # noqa: D102
         with self._lock:
@@ -174,19 +170,25 @@ class KafkaCatalog(CatalogStore):
         return cache
 
     def _follow(self, cache: _Cache, deadline: float) -> None:
-        """Read the topic to its end."""
-        bounds = (
-            self._connected().admin().offset_bounds([cache.partition], self._timeout, isolation_level="read_committed")
-        )
-        end = bounds[cache.partition][1]
+        """Read the topic to its end.
+
+        A commit is answered before the brokers have marked its records as committed, so the end is that of all records. A
+        writer that crashed leaves a transaction open until the next writer comes: this is waited for shortly.
+        """
+        admin = self._connected().admin()
+        end = admin.offset_bounds([cache.partition], self._timeout)[cache.partition][1]
+        begun = time.monotonic()
         while max(cache.position, cache.feed.ends().get(cache.partition, 0)) < end:
             left_s = deadline - time.monotonic()
+            is_stable = cache.partition in cache.feed.ends()
+            if is_stable and (left_s <= 0 or time.monotonic() - begun > _OPEN_TRANSACTION_S):
+                break
             if left_s <= 0:
                 raise CatalogError(
                     f"the catalogue in topic {self._topic} could not be read within {self._timeout:g} s: see whether the "
                     "brokers answer, or raise the timeout"
                 )
-            for _, batch in cache.feed.poll(min(_POLL_S, left_s), _BATCH):
+            for _, batch in cache.feed.poll(min(_POLL_S, max(left_s, 0.0)), _BATCH):
                 for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
                     cache.position = offset + 1
                     name = (key or b"").decode("utf-8", "replace")
@@ -203,30 +205,29 @@ class KafkaCatalog(CatalogStore):
 
     # -- Writing -------------------------------------------------------------------------------------------------
 
-    def _change(
-        self, key: str, value: bytes | None, expected: str | None, is_done: Callable[[Stored | None], bool]
-    ) -> Stored | None:
-        """Write a record if the object has the expected version; return the object.
-
-        Args:
-            key: the key.
-            value: the value, or None to delete it.
-            expected: the version that it must have.
-            is_done: whether an object is what an earlier attempt with an unknown outcome has written.
-        """
+    def _change(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """Write a record if the object has the expected version; return the version of the record."""
         self._create_topic()
         # By chance, so that two writers do not take the id from each other again and again.
         pause_s = random.uniform(_RETRY_S / 5, _RETRY_S)  # noqa: S311 - no secret
         backoff = Backoff(pause_s, time.monotonic() + self._timeout)
-        for attempt in range(_ATTEMPTS):
+        written: list[str] = []
+
+        def note(error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
+            if error is None:
+                written.append(str(offset))
+
+        for _ in range(_ATTEMPTS):
             try:
                 sender = self._acquired()
                 found = self._read().get(key)
-                if attempt and is_done(found):
-                    return found
-                if (None if found is None else found.version) != expected:
+                version = None if found is None else found.version
+                # An earlier attempt, whose outcome was not known, may have committed.
+                if written and (version in written or (version is None and value is None)):
+                    return written[-1]
+                if version != expected:
                     raise conflict(key)
-                sender.produce(self._topic, value, key.encode(), partition=0)
+                sender.produce(self._topic, value, key.encode(), partition=0, on_delivery=note)
                 sender.flush(self._timeout)
                 sender.commit()
             except (TransactionError, ProducerError) as error:
@@ -235,17 +236,26 @@ class KafkaCatalog(CatalogStore):
                 if not backoff.pause():
                     break
             else:
-                return self._read().get(key)
+                self._wait_for(written[-1])
+                return written[-1]
         if isinstance(failure, TransactionError) and failure.fenced:
             raise conflict(key) from failure
         raise CatalogError(f"the catalogue in topic {self._topic} could not be changed: {failure}") from failure
+
+    def _wait_for(self, version: str) -> None:
+        """Wait until readers see a record that was committed."""
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            self._read()
+            if self._cache is None or self._cache.position > int(version):
+                return
 
     def _acquired(self) -> RecordSender:
         """Return a writer that has the transactional id, as far as it knows."""
         if self._sender is not None and not self._sender.usable:
             self._drop_sender()
         if self._sender is None:
-            self._sender = self._connected().sender(transactional_id=TRANSACTIONAL_ID)
+            self._sender = self._connected().sender(transactional_id=self._transactional_id)
         return self._sender
 
     def _drop_sender(self) -> None:

@@ -12,16 +12,14 @@ sqlglot reads the words; the statements are few enough to be followed by hand, s
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from streamrt.errors import SchemaError
 from streamrt.tables.connectors import CONNECTORS, Connector
-from streamrt.tables.info import TableInfo
-
-if TYPE_CHECKING:
-    from streamrt.tables.catalog import Catalog
+from streamrt.tables.info import DatabaseInfo, TableInfo
+from streamrt.tables.table import Table
 
 __all__ = ["Execution", "execute"]
 
@@ -48,7 +46,39 @@ class Execution:
     info: TableInfo | None = None
 
 
-def execute(catalog: "Catalog", sql: str) -> Execution:
+class StatementTarget(Protocol):
+    """What statements change; a `Catalog` is one, and says what each method does."""
+
+    @property
+    def create_table(self) -> Callable[..., Table]:
+        """Creates a table."""
+
+    @property
+    def alter_table(self) -> Callable[..., TableInfo]:
+        """Changes a table."""
+
+    @property
+    def drop_table(self) -> Callable[..., None]:
+        """Drops a table."""
+
+    @property
+    def create_database(self) -> Callable[..., DatabaseInfo]:
+        """Creates a database."""
+
+    @property
+    def drop_database(self) -> Callable[..., None]:
+        """Drops a database."""
+
+    def load(self, name: str) -> TableInfo:
+        """Return what is known of a table."""
+
+    def databases(self) -> list[str]:
+        """Return the names of databases."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+
+def execute(catalog: StatementTarget, sql: str) -> Execution:
     """Do what one statement says; see `Catalog.execute`."""
     words = _Words(sql)
     if words.take("CREATE"):
@@ -186,7 +216,7 @@ class _Words:
         return self._sql[token.start : token.start + 1] in ("`", "'", '"')
 
 
-def _create_table(catalog: "Catalog", words: _Words, is_replacing: bool) -> Execution:
+def _create_table(catalog: StatementTarget, words: _Words, is_replacing: bool) -> Execution:
     ignores = words.take("IF") and words.need("NOT", "EXISTS")
     if ignores and is_replacing:
         raise words.refused("OR REPLACE and IF NOT EXISTS exclude each other")
@@ -206,7 +236,7 @@ def _create_table(catalog: "Catalog", words: _Words, is_replacing: bool) -> Exec
     return Execution("CREATE TABLE", table.name, not (existed and ignores), table.info)
 
 
-def _alter_table(catalog: "Catalog", words: _Words) -> Execution:
+def _alter_table(catalog: StatementTarget, words: _Words) -> Execution:
     name = words.name()
     change: dict[str, Any] = {}
     place = words.at
@@ -236,7 +266,7 @@ def _alter_table(catalog: "Catalog", words: _Words) -> Execution:
     return Execution("ALTER TABLE", info.name, info.version != before, info)
 
 
-def _drop_table(catalog: "Catalog", words: _Words) -> Execution:
+def _drop_table(catalog: StatementTarget, words: _Words) -> Execution:
     ignores = words.take("IF") and words.need("EXISTS")
     name = words.name()
     words.end()
@@ -245,7 +275,7 @@ def _drop_table(catalog: "Catalog", words: _Words) -> Execution:
     return Execution("DROP TABLE", name, existed)
 
 
-def _create_database(catalog: "Catalog", words: _Words) -> Execution:
+def _create_database(catalog: StatementTarget, words: _Words) -> Execution:
     ignores = words.take("IF") and words.need("NOT", "EXISTS")
     name = words.identifier()
     comment = words.text() if words.take("COMMENT") else None
@@ -255,7 +285,7 @@ def _create_database(catalog: "Catalog", words: _Words) -> Execution:
     return Execution("CREATE DATABASE", name, not existed)
 
 
-def _drop_database(catalog: "Catalog", words: _Words) -> Execution:
+def _drop_database(catalog: StatementTarget, words: _Words) -> Execution:
     ignores = words.take("IF") and words.need("EXISTS")
     name = words.identifier()
     cascade = words.take("CASCADE")
