@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from streamrt.kafka.sender import Delivered
@@ -65,7 +66,7 @@ class DriverTables:
             self._add(topic.name, None if topic.config is None else topic.config.num_partitions)
 
     def table(self, name: str) -> Table:
-        """Return a table by its name.
+        """Return a table by its name. Rows of an external table are those that its source brings.
 
         Raises:
             TableNotFoundError: if the catalogue has none of this name.
@@ -139,7 +140,10 @@ class DriverTables:
             return self._memory
 
     def _in_memory(self, info: TableInfo) -> Table:
-        self._add(info.topic or endpoint_topic_name(info.name), info.num_partitions)
+        if info.topic is None:
+            # What its source brings there can be appended in a test.
+            info = replace(info, kind="log", topic=endpoint_topic_name(info.name), num_partitions=1)
+        self._add(info.topic or info.name, info.num_partitions)
         self.publish()
         return Table(info, self)
 

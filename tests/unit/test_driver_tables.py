@@ -7,6 +7,7 @@ import pytest
 from streamrt import Application
 from streamrt.errors import ProcessingError
 from streamrt.records import TopicPartition
+from streamrt.tables import HTTPSSE, Catalog, MemoryCatalog
 from streamrt.tables.table import Table
 from streamrt.testing import TopologyTestDriver
 from tests.unit.table_homes import Tables
@@ -110,6 +111,34 @@ def test_an_error_of_the_application_is_raised_where_rows_are_appended() -> None
     driver = TopologyTestDriver(app)
     with pytest.raises(ProcessingError, match="offset 0"):
         append(driver.table(table), {"id": 1})
+
+
+def test_with_the_methods_of_tables() -> None:
+    catalog = Catalog(store=MemoryCatalog())
+    catalog.create_database("shop")
+    catalog.create_table("shop.orders", "id BIGINT, total DOUBLE", key=["id"], num_partitions=2)
+    catalog.create_table("shop.large", "id BIGINT, total DOUBLE")
+    rides = catalog.create_table("shop.rides", "id BIGINT", connector=HTTPSSE("http://unused/"))
+    app = Application("unused:9092", consumer_group="shop", catalog=catalog)
+    orders = app.dataframe("shop.orders")
+    orders[orders["total"] > 10].to_table("shop.large")
+    app.dataframe(rides).apply(lambda row: {"id": -row["id"]}).to_table("shop.large")
+    driver = TopologyTestDriver(app)
+    large = driver.table("shop.large")
+    with large.subscribe(start="latest") as stream:
+        token = driver.table("shop.orders").append([{"id": number, "total": 10.0 * number} for number in range(4)])
+        assert sum(token.values()) == 4
+        driver.pipe("shop.orders", [9, 90.0], key=9)
+        # Its source would bring it.
+        driver.table("shop.rides").append([{"id": 5}])
+        assert [record.row["id"] for record in stream.poll(1.0)] == [2, 3, 9, -5]
+    assert large.scan(["id"]).to_arrow().to_pylist() == [{"id": number} for number in (2, 3, 9, -5)]
+    assert driver.catalog.table("shop.orders").scan().count() == 5
+    with driver.table("shop.orders").writer(id="loader") as writer:
+        writer.append({"id": 7, "total": 70.0})
+        assert large.scan().count() == 4
+        writer.checkpoint("done")
+        assert large.scan().count() == 5
 
 
 def test_tables_that_the_application_does_not_use_are_there_too() -> None:

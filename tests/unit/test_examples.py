@@ -30,7 +30,7 @@ from streamrt.topology.describe import as_text
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NOT_APPLICATIONS = {"demo"}
+NOT_APPLICATIONS = {"demo", "endpoints", "tables_log"}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in NOT_APPLICATIONS)
 
 
