@@ -202,3 +202,18 @@ def test_clients_of_other_libraries(server: EventServer, tables: Tables, aws: AW
     server.http.answer, server.http.serve = (lambda request: Answer(403)), None
     with pytest.raises(SourceError, match=r"cannot be opened: .*403"):
         tables.table("city.rides").native()
+
+
+@pytest.mark.rows("DK-047", "DK-048")
+def test_a_schema_is_detected_in_events(server: EventServer, tables: Tables) -> None:
+    rides = tables.add("city.rides", "id BIGINT, zip STRING", HTTPSSE(server.http.url, event="count"))
+    assert rides.detect_schema(timeout=0.2).schema is None
+    server.add('{"id": 1, "km": 2.5}', "no row", '{"id": 2}')
+    found = rides.detect_schema(limit=3, timeout=60, types=True)
+    assert found.schema is not None
+    assert found.schema.types == ("BIGINT", "DOUBLE")
+    assert (found.new_columns, found.missing_columns, found.skipped) == (["km"], ["zip"], 1)
+    with pytest.raises(InvalidOperationError, match="begins now"):
+        rides.detect_schema(start="earliest")
+    with pytest.raises(InvalidOperationError, match="would take messages"):
+        tables.add("ops.jobs", "id BIGINT", SQSQueue("jobs")).detect_schema()
