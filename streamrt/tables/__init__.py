@@ -8,15 +8,18 @@ if TYPE_CHECKING:
     from streamrt.tables.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
     from streamrt.tables.connections import AWSConnection, Connection
     from streamrt.tables.connectors import HTTPSSE, Connector, KafkaTopic, SourceTable, SQSQueue
+    from streamrt.tables.delivery import BatchResult, RecordPosition, WriteResult
     from streamrt.tables.info import DatabaseInfo, TableInfo
     from streamrt.tables.kafka_catalog import KafkaCatalog
     from streamrt.tables.table import Table
     from streamrt.tables.usages import ApplicationInfo, Lineage, LineageNode, Usage
+    from streamrt.tables.writer import TableWriter
 
 # Imported on first use: `streamrt.tables.catalog` needs them all.
 _HOMES = {
     "AWSConnection": "connections",
     "ApplicationInfo": "usages",
+    "BatchResult": "delivery",
     "Catalog": "catalog",
     "CatalogStore": "catalog_store",
     "Connection": "connections",
@@ -29,17 +32,21 @@ _HOMES = {
     "Lineage": "usages",
     "LineageNode": "usages",
     "MemoryCatalog": "catalog_store",
+    "RecordPosition": "delivery",
     "SQSQueue": "connectors",
     "SourceTable": "connectors",
     "Table": "table",
     "TableInfo": "info",
+    "TableWriter": "writer",
     "Usage": "usages",
+    "WriteResult": "delivery",
 }
 
 __all__ = [
     "HTTPSSE",
     "AWSConnection",
     "ApplicationInfo",
+    "BatchResult",
     "Catalog",
     "CatalogStore",
     "Connection",
@@ -51,11 +58,14 @@ __all__ = [
     "Lineage",
     "LineageNode",
     "MemoryCatalog",
+    "RecordPosition",
     "SQSQueue",
     "SourceTable",
     "Table",
     "TableInfo",
+    "TableWriter",
     "Usage",
+    "WriteResult",
 ]
 
 

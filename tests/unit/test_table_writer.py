@@ -65,7 +65,7 @@ def rows_in(links: MemoryLinks, table: Table) -> list[dict[str, Any]]:
     return [stored.row for stored in committed(links, table)]
 
 
-@pytest.mark.rows("FL-064", "FL-070", "FL-072", "FL-073", "FL-074", "FL-078", "DK-007", "DK-020", "DK-024")
+@pytest.mark.rows("FL-064", "FL-070", "FL-072", "FL-073", "FL-074", "FL-078", "DK-007", "DK-020", "DK-024", "DK-029")
 def test_rows_of_each_form_are_written(links: MemoryLinks, events: Table) -> None:
     with events.writer() as writer:
         assert writer.schema == events.schema
@@ -138,6 +138,9 @@ class TestColumns:
         table = create(links, info_of("id INT NOT NULL, name STRING"))
         with pytest.raises(SchemaError, match=r"leaves out the column 'id' of table 'shop.orders'"):
             table.writer(columns=["name"])
+        keyed = create(links, info_of("id INT NOT NULL, name STRING", "shop.keyed", key=["name"]))
+        with pytest.raises(SchemaError, match=r"leaves out the column 'name' of table 'shop.keyed'"):
+            keyed.writer(columns=["id"])
         with pytest.raises(SchemaError, match=r"there is no column 'x'"):
             table.writer(columns=["x"])
         with pytest.raises(ArgumentTypeError, match=r"must be a list of names or numbers"):
