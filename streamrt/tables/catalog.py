@@ -18,6 +18,7 @@ from streamrt.tables.alteration import altered, changed_schema
 from streamrt.tables.catalog_base import DEFAULT_DATABASE
 from streamrt.tables.catalog_connections import CatalogConnections
 from streamrt.tables.catalog_databases import CatalogDatabases
+from streamrt.tables.catalog_transfer import CatalogTransfer
 from streamrt.tables.catalog_usages import CatalogUsages
 from streamrt.tables.connectors import Connector, table_connector
 from streamrt.tables.creation import (
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_DATABASE", "Catalog"]
 
 
-class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages):
+class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransfer):
     """Databases and tables by name. It may be used in any thread, and with `with`.
 
     Names of tables are `<database>.<table>`, or those of the default database alone.
