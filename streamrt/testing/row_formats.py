@@ -38,7 +38,7 @@ __all__ = ["ROW_EXAMPLES", "ROW_VALUES", "RowFormatConformance"]
 _TOPIC = "conformance"
 _CONTEXT = SerializationContext(_TOPIC, MessageField.VALUE)
 
-_thoroughly = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+_thoroughly = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 _WIDE = Context(prec=60)
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
