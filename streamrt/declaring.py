@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from typing_extensions import override
 
@@ -17,13 +17,11 @@ from streamrt.dataframe.branch import Branch
 from streamrt.errors import ArgumentTypeError, InvalidOperationError
 from streamrt.runtime.driver.reset import ResetReport, ResetTo
 from streamrt.runtime.driver.table_usage import TableUsage
-from streamrt.tables.endpoints import endpoint_source, endpoint_topic
-from streamrt.tables.table import Table
 from streamrt.topics import Topic
 from streamrt.topology import SourceOperator
 
 if TYPE_CHECKING:
-    from streamrt.tables import Catalog
+    from streamrt.tables import Catalog, Table
 
 __all__ = ["DeclaringApplication"]
 
@@ -86,7 +84,7 @@ class DeclaringApplication(CollectingApplication):
         """
         if source is not None:
             topic = self.add_source(source, topic)
-        elif isinstance(topic, Table) or (isinstance(topic, str) and "." in topic):
+        elif _names_table(topic):
             topic = self._input_topic(self._table(topic))
         if not isinstance(topic, Topic):
             raise ArgumentTypeError(
@@ -127,7 +125,7 @@ class DeclaringApplication(CollectingApplication):
         """
         if not isinstance(source, BaseSource):
             raise ArgumentTypeError(f"add_source() needs a source derived from BaseSource, got {type(source).__name__}")
-        if isinstance(topic, Table) or (isinstance(topic, str) and "." in topic):
+        if _names_table(topic):
             table = self._table(topic)
             if table.kind != "log":
                 what = "an external table" if table.kind == "external" else "a table with a primary key"
@@ -142,7 +140,7 @@ class DeclaringApplication(CollectingApplication):
         return chosen
 
     def _table(self, table: Table | str) -> Table:
-        return table if isinstance(table, Table) else self.catalog.table(table)
+        return self.catalog.table(table) if isinstance(table, str) else table
 
     @override
     def reset(self, to: ResetTo = "earliest", dry_run: bool = False) -> ResetReport:
@@ -185,5 +183,18 @@ class DeclaringApplication(CollectingApplication):
     def _input_topic(self, table: Table) -> Topic:
         if table.kind != "external":
             return table.topic
+        from streamrt.tables.endpoints import endpoint_source, endpoint_topic
+
         topic = endpoint_topic(table.info, table.home)
         return self.add_source(endpoint_source(table.info, table.home), topic)
+
+
+def _names_table(given: object) -> TypeGuard[Table | str]:
+    if given is None or isinstance(given, Topic):
+        return False
+    if isinstance(given, str):
+        return "." in given
+    # With pyarrow, which applications without tables do not wait for.
+    from streamrt.tables import Table
+
+    return isinstance(given, Table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from typing_extensions import Self
 
@@ -16,7 +16,6 @@ from streamrt.state.base import Transaction
 from streamrt.state.spec import StoreSpec
 from streamrt.state.store import DEFAULT_STORE
 from streamrt.state.transaction import StoreTransaction
-from streamrt.tables.table import Table
 from streamrt.topics import Topic, TopicManager
 from streamrt.topology import (
     ExchangeOperator,
@@ -27,6 +26,9 @@ from streamrt.topology import (
     TopologyBuilder,
     stream_id,
 )
+
+if TYPE_CHECKING:
+    from streamrt.tables import Table
 
 
 @dataclass(frozen=True, eq=False)

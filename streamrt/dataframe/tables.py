@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamrt.dataframe.branch import Branch, Frame
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError
 from streamrt.operators.to_table import TableSinkOperator, ToTable
-from streamrt.tables.endpoints import endpoint_sink
-from streamrt.tables.keys import RowKey
-from streamrt.tables.table import Table
+
+if TYPE_CHECKING:
+    from streamrt.tables import Table
 
 __all__ = ["to_table"]
 
@@ -54,6 +54,8 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
         )
     chosen = _key(found, key)
     if info.kind == "external":
+        from streamrt.tables.endpoints import endpoint_sink
+
         sink = endpoint_sink(info, home)
         self._branch.add(TableSinkOperator(sink, info.name, chosen))
         return self
@@ -62,6 +64,9 @@ def to_table(self: F, table: Table | str, key: KeyOfRow | None = None) -> F:  # 
 
 
 def _found(branch: Branch, table: Table | str) -> Table:
+    # Most applications have no tables, and do not wait for pyarrow.
+    from streamrt.tables import Table
+
     if isinstance(table, Table):
         return table
     if not isinstance(table, str):
@@ -100,4 +105,6 @@ def _key(table: Table, key: KeyOfRow | None) -> Callable[[Any], Any] | None:
                 f"to_table(key={key!r}) does not fit: the key of table {name} is {has}; leave key out, or create the table "
                 f"with key={list(names)!r}"
             )
+    from streamrt.tables.keys import RowKey
+
     return RowKey(table.schema, columns) if columns else None

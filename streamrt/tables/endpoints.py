@@ -1,12 +1,12 @@
 """External tables in applications: the source that brings their rows to a topic, and the sink that takes rows there."""
 
 import functools
+import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamrt import connectors
 from streamrt.connectors import BaseSink, BaseSource, ServerSentEventsSource, SQSSink, SQSSource
 from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
 from streamrt.connectors.sinks.serializing import Serializers, decode_key
@@ -16,9 +16,9 @@ from streamrt.secret import Secret, SecretRef
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.row_formats import RowFormat
 from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue, table_connector
+from streamrt.tables.home import ConnectedHome, TableHome
 from streamrt.tables.info import TableInfo
 from streamrt.tables.keys import RowKey
-from streamrt.tables.table import TableHome
 from streamrt.tables.topics import TableTopic, endpoint_topic_name, table_topic
 
 if TYPE_CHECKING:
@@ -141,6 +141,10 @@ def sqs_settings(info: TableInfo, connector: SQSQueue, home: TableHome) -> dict[
     name = connector.connection or info.connection
     if name is None:
         return {}
+    if not isinstance(home, ConnectedHome):
+        raise InvalidOperationError(
+            f"table {info.name} needs the connection {name!r}, and there is no catalogue with it"
+        )
     words = {
         "access_key_id": "aws_access_key_id",
         "secret_access_key": "aws_secret_access_key",
@@ -267,7 +271,7 @@ def _revealed(reference: SecretRef) -> str:
 
 
 def _named_source(info: TableInfo, connector: SourceTable) -> BaseSource:
-    kind = getattr(connectors, connector.source, None)
+    kind = getattr(importlib.import_module("streamrt.connectors"), connector.source, None)
     if not (isinstance(kind, type) and issubclass(kind, BaseSource)):
         raise ConfigurationError(
             f"table {info.name} has the source {connector.source!r}, which streamrt.connectors does not have"

@@ -9,9 +9,9 @@ from streamrt.errors import InvalidOperationError, SourceError
 from streamrt.kafka import ConnectionConfig, Consumer, Producer
 from streamrt.tables.connectors import HTTPSSE, SQSQueue
 from streamrt.tables.endpoints import connected, credential, queue_name, sqs_settings
+from streamrt.tables.home import TableHome
 from streamrt.tables.info import TableInfo
 from streamrt.tables.kafka_links import KafkaLinks
-from streamrt.tables.table import TableHome
 
 if TYPE_CHECKING:
     import httpx_sse

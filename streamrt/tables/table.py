@@ -7,10 +7,8 @@ from streamrt.errors import InvalidOperationError, SchemaError
 from streamrt.kafka import Consumer, Producer
 from streamrt.kafka.token import Offsets
 from streamrt.schema import Schema
-from streamrt.serializers.row_formats import KeyFormat, RowFormat
-from streamrt.tables.connections import Connection
+from streamrt.tables.home import TableHome
 from streamrt.tables.info import TableInfo, TableKind
-from streamrt.tables.links import TableLinks
 from streamrt.tables.opening import open_writer
 from streamrt.tables.reads import ReadableTable
 from streamrt.tables.topics import TableTopic, table_topic
@@ -18,30 +16,6 @@ from streamrt.tables.usages import Usage
 from streamrt.tables.writer import TableWriter
 
 __all__ = ["CatalogHome", "Table", "TableHome"]
-
-
-class TableHome(Protocol):
-    """What a table knows the rest of the world by; a `Catalog` is one."""
-
-    @property
-    def links(self) -> TableLinks:
-        """How topics are reached."""
-
-    @property
-    def timeout(self) -> float:
-        """Seconds to wait for answers."""
-
-    def load(self, name: str) -> TableInfo:
-        """Return what is known of a table now; raises TableNotFoundError."""
-
-    def row_format(self, info: TableInfo) -> RowFormat:
-        """Return the format of the rows of a table that has a schema."""
-
-    def key_format(self, info: TableInfo) -> KeyFormat | None:
-        """Return the format of the keys, or None if records have none."""
-
-    def connection(self, name: str) -> Connection:
-        """Return a connection of the catalogue; raises ConfigurationError if there is none of this name."""
 
 
 @runtime_checkable

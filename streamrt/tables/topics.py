@@ -1,19 +1,24 @@
 """The topic of a table, as applications read and write it."""
 
+from __future__ import annotations
+
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import Self
 
 from streamrt.errors import SchemaError
 from streamrt.kafka.topic_config import TopicConfig
 from streamrt.records import Headers, HeadersMapping, HeaderValue, TimestampType
-from streamrt.serializers.row_formats import KeyFormat, RowFormat
-from streamrt.tables.info import TableInfo
-from streamrt.tables.keys import KeylessSerializer, RowKey, TableKeyDeserializer, TableKeySerializer
 from streamrt.topics import KafkaMessage, Topic
+
+if TYPE_CHECKING:
+    # With pyarrow, which programs without tables do not wait for.
+    from streamrt.serializers.row_formats import KeyFormat, RowFormat
+    from streamrt.tables.info import TableInfo
+    from streamrt.tables.keys import RowKey
 
 __all__ = ["TableTopic", "TimeColumn", "endpoint_topic_name", "table_topic"]
 
@@ -144,6 +149,8 @@ def table_topic(info: TableInfo, home: _Formats, name: str | None = None) -> Tab
             f"table {info.name!r} has no schema, so its rows cannot be read or written: set one by set_schema(), or see "
             "detect_schema()"
         )
+    from streamrt.tables.keys import KeylessSerializer, RowKey, TableKeyDeserializer, TableKeySerializer
+
     rows, keys = home.row_format(info), home.key_format(info)
     # Settings of an external table's topic are the application's.
     config = None

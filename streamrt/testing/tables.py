@@ -10,9 +10,10 @@ from streamrt.kafka.topic_config import TopicConfig
 from streamrt.records import Headers, TopicPartition
 from streamrt.serializers.row_formats import KeyFormat, RowFormat
 from streamrt.tables.connections import Connection
+from streamrt.tables.home import ConnectedHome
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import RecordFeed, RecordSender, TableAdmin, TableLinks
-from streamrt.tables.table import Table, TableHome
+from streamrt.tables.table import Table
 from streamrt.tables.topics import endpoint_topic_name
 from streamrt.testing.memory import WrittenRecord
 from streamrt.testing.memory_topics import MemoryLinks
@@ -39,7 +40,7 @@ class DriverTables:
 
     def __init__(
         self,
-        catalog: Callable[[], TableHome],
+        catalog: Callable[[], ConnectedHome],
         counts: Mapping[str, int],
         written: Callable[[str], list[WrittenRecord]],
         process: Callable[[list[Arrived]], None],

@@ -16,9 +16,9 @@ def test_log_and_clients_of_kafka(kafka: Kafka) -> None:
         assert (found["token"], found["offsets"]) == ({0: 3}, [{0: 0}, {0: 3}, {0: 0}, {0: 3}])
         assert (found["first"], found["rest"]) == (["Alice", "Bob"], {"id": 3, "name": "Charlie", "score": 91.0})
         with table.producer(linger_ms=1) as producer:
-            producer.produce(table.info.topic, b'{"id":4}')
+            producer.produce(table.topic.name, b'{"id":4}')
         with table.consumer("readers") as consumer:
-            values = []
+            values: list[bytes | None] = []
             while len(values) < 4:
                 message = consumer.poll(10.0)
                 assert message is not None

@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 from streamrt.config import ApplicationConfig
 from streamrt.connectors import TransactionalSink
+from streamrt.operators.to_table import TableSinkOperator
 from streamrt.runtime.driver.definition import ApplicationDefinition
 from streamrt.runtime.tasks.sink_positions import causes_of_time
-from streamrt.tables.endpoints import TableSQSSink
 from streamrt.tables.topics import TableTopic
 from streamrt.topics.dead_letters import ErrorStage
 from streamrt.topics.internal import changelog_topic_name
@@ -133,12 +133,14 @@ def _guarantees(definition: ApplicationDefinition, topology: Topology) -> Iterat
     elif stateful:
         yield "state: on the disk of one machine alone; a lost disk loses it (use_changelog_topics=False)"
     causes = causes_of_time(topology)
+    operators = [node.operator for node in topology.nodes]
+    tables = {id(each.sink): each.table for each in operators if isinstance(each, TableSinkOperator)}
     for sink in topology.sinks.values():
         if isinstance(sink, TransactionalSink) and sink.keeps_positions and id(sink) not in causes:
             yield f"sink {sink.name}: each value once, by the positions that are stored beside the values"
         else:
             name = sink.name if isinstance(sink, TransactionalSink) else type(sink).__name__
-            name = f"of table {sink.table}" if isinstance(sink, TableSQSSink) else name
+            name = f"of table {tables[id(sink)]}" if id(sink) in tables else name
             yield f"sink {name}: each value at least once; after a crash, values may come again"
     yield _errors(definition)
 
