@@ -11,6 +11,7 @@ import pytest
 
 from streamrt import Application
 from streamrt.app import definition_of
+from streamrt.cli.table_copy import define_copy
 from streamrt.connectors import CollectionSource
 from streamrt.errors import (
     ArgumentTypeError,
@@ -267,3 +268,18 @@ def test_a_run_tells_the_catalogue_what_it_uses_and_needs_no_right_to(
     other.dataframe(other.topic("in"))
     with other._noting_usage():
         assert not any(thread.name == "streamrt-usage" for thread in threading.enumerate())
+
+
+def test_copies_of_tables(tables: Tables) -> None:
+    app = make_app(tables)
+    orders, large = tables.table("shop.orders"), tables.table("shop.large")
+    with pytest.raises(
+        SchemaError, match=r"table shop\.large has no column 'at': name the columns to copy with --column"
+    ):
+        define_copy(app, orders, large)
+    with pytest.raises(SchemaError, match=r"table shop\.orders has no column 'more'$"):
+        define_copy(app, orders, large, ["more"])
+    define_copy(app, orders, large, ["id", "customer"])
+    driver = TopologyTestDriver(app)
+    driver.pipe("orders", {"id": 1, "customer": "ann", "total": 5})
+    assert [record.value for record in driver.read("shop.large")] == [{"id": 1, "customer": "ann", "total": None}]
