@@ -26,8 +26,8 @@ ENVIRONMENT = {
     "SPARK_SCALA_VERSION": "2.13",
 }
 """What all of Spark's processes need, the driver included."""
-# Many Javas start at a time. They need not verify Spark's classes. The driver chooses its options itself: with others, it
-# would make an archive of classes of its own.
+# Many Javas start at a time. They need not verify Spark's classes. The driver chooses its options itself: with others,
+# it would not find the archive of classes.
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from streamrt.jvm.jars import fetch_jars
 from tests.servers import free_port, workspace
-from tests.support import LONG, Kafka, unique, wait_until
+from tests.support import Kafka, unique, wait_until
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -87,8 +87,6 @@ def test_a_read_only_root(kafka: Kafka, directory: Path) -> None:
         "STREAMRT_JARS_DIR": "/media/jars",
         "STREAMRT_STATE_DIR": "/srv/state",
         "STREAMRT_CACHE_DIR": "/srv/cache",
-        # Where archives of classes lie is shown without Spark. This one would serve nobody, and take as long as the program.
-        "STREAMRT_CLASS_ARCHIVES": "on" if LONG else "off",
         "STREAMRT_CONTROL": f"127.0.0.1:{port}",
     }
     # Writing fails everywhere but in the three places.
