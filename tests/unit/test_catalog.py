@@ -205,7 +205,7 @@ def test_a_primary_key_is_the_key_and_the_topic_is_compacted(catalog: Catalog, l
         ({"topic": "x", "connector": KafkaTopic("x")}, "a topic and a connector"),
         ({"connection": "aws"}, "is not there yet for topics"),
         ({"connector": SQSQueue("q", "nowhere")}, "has no connection 'nowhere'"),
-        ({"connector": HTTPSSE("https://x/y"), "key": ["id"]}, "concerns topics"),
+        ({"connector": HTTPSSE("https://x/y"), "num_partitions": 2}, "concerns topics"),
         ({"connector": HTTPSSE("https://x/y"), "connection": "aws"}, "has no option 'connection'"),
         ({"connector": object()}, "must be a Connector"),
         ({"config": {"retention.ms": 5}}, "must be a mapping of texts to texts"),
