@@ -376,11 +376,14 @@ class TableWriter:
             try:
                 yield
             except TransactionError as error:
-                # The writer of one without an id knows no transactions.
-                assert self._transactions is not None  # noqa: S101
-                explained = self._transactions.explained(error) if type(error) is TransactionError else error
+                explained = self._explained(error)
                 self._fail(explained)
                 raise explained from error
+
+    def _explained(self, error: TransactionError) -> TransactionError:
+        if self._transactions is None or type(error) is not TransactionError:
+            return error
+        return self._transactions.explained(error)
 
     def _fail(self, error: Exception) -> None:
         self._failure, self._life = error, _Life.FAILED
@@ -451,9 +454,10 @@ class TableWriter:
         if self._lock.acquire(timeout=wait_s):
             try:
                 if self._life is _Life.OPEN:
-                    with contextlib.suppress(TransactionError):
-                        # The next call of the writer raises it; this one tells the outcome of a row.
-                        self._sender.poll(wait_s)
+                    self._sender.poll(wait_s)
+            except TransactionError as error:
+                # The next call of the writer raises it; this one tells the outcome of a row.
+                self._fail(self._explained(error))
             finally:
                 self._lock.release()
 

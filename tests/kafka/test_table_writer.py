@@ -108,7 +108,9 @@ def test_one_of_two_writers_with_an_id_is_fenced(links: KafkaLinks) -> None:
     second.append({"id": 2})
     with table.writer(id="idle") as other:
         assert other.state == "1"
-        idle.append({"id": 3})
+        late = idle.append({"id": 3})
+        with pytest.raises(ProducerError, match=r"was not delivered"):
+            late.wait(60)
         with pytest.raises(WriterFencedError, match=r"another writer 'idle' of table"):
             idle.checkpoint("2")
     with table.writer(id="busy") as other:
