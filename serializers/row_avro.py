@@ -12,6 +12,7 @@ from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import Column, RowCheck, Schema
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer, compile_registered
 from streamrt.serializers.avro_columns import AvroColumns, OddError
+from streamrt.serializers.avro_rows import avro_rows
 from streamrt.serializers.avro_schema import compile_schema, load_schema
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -29,7 +30,7 @@ from streamrt.serializers.registry import (
     SchemaRegistrySerializationConfig,
 )
 from streamrt.serializers.registry_options import registry_options
-from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, rows_of
+from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, plain_columns, rows_of
 from streamrt.serializers.row_contract import RowFormat
 
 __all__ = ["AvroRowFormat"]
@@ -125,6 +126,15 @@ class AvroRowFormat(RowFormat):
 
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
         write = self._serializer.bind(topic, _CONTEXT_FIELD)
+        columns = plain_columns(rows, self.schema)
+        if columns is not None and rows.num_rows:
+            prefix = b""
+            try:
+                if self._registry is not None:
+                    prefix = self.encode(next(rows_of(rows.slice(0, 1))), topic)[:_PREFIX]
+                return avro_rows(columns, self._avro["fields"], prefix)
+            except _UNSURE:
+                pass  # a row is odd, and writing one by one says how
         written: list[Any] = one_by_one(lambda row: write(row, None), rows_of(rows))
         return written
 

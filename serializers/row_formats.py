@@ -5,8 +5,8 @@ from typing import Any
 
 from streamrt.errors import ConfigurationError, SchemaError
 from streamrt.schema import Schema
-from streamrt.serializers import resolve_deserializer, resolve_serializer
 from streamrt.serializers.base import DeserializerType, SerializerType
+from streamrt.serializers.names import resolve_deserializer, resolve_serializer
 from streamrt.serializers.registry import SchemaRegistryClientConfig
 from streamrt.serializers.row_avro import AvroRowFormat
 from streamrt.serializers.row_contract import KeyFormat, RowFormat

@@ -61,6 +61,11 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter free at its end what was kept: some libraries tell of what they find."""
+    gc.unfreeze()
+
+
 def is_left_to_long_runs(item: pytest.Function) -> bool:
     """Whether a test on Spark is one of those that show the same of the other mode, or the other guarantee.
 

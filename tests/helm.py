@@ -88,9 +88,7 @@ def plain(kind: str) -> str:
 def _apart(*arguments: str) -> str:
     command = [sys.executable, "-m", "tests.helm", *arguments]
     environment = {**os.environ, _VARIABLE: _library()}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise HelmError(done.stderr.strip() or f"exit code {done.returncode}")
     return done.stdout

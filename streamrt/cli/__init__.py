@@ -21,6 +21,7 @@ from streamrt.cli import (
     reset,
     savepoint,
     state,
+    table_copy,
     tables,
     topics,
 )
@@ -42,6 +43,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(plan.app, name="plan")
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
+table_copy.register(tables.app)
 app.add_typer(tables.app, name="table")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")

@@ -29,7 +29,7 @@ CatalogOption = Annotated[
 ]
 
 
-class IfExistsChoice(str, enum.Enum):
+class IfExistsChoice(enum.Enum):
     """What happens to what exists already."""
 
     error = "error"

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamrt.secret import SecretRef
     from streamrt.tables.catalog import Catalog
     from streamrt.tables.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
     from streamrt.tables.changes import ChangeListener
@@ -45,6 +46,7 @@ _HOMES = {
     "SQSQueue": "connectors",
     "ScanRecord": "rows",
     "ScanRecords": "rows",
+    "SecretRef": "connectors",
     "SourceTable": "connectors",
     "Table": "table",
     "TableInfo": "info",
@@ -79,6 +81,7 @@ __all__ = [
     "SQSQueue",
     "ScanRecord",
     "ScanRecords",
+    "SecretRef",
     "SourceTable",
     "Table",
     "TableInfo",

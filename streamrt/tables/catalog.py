@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from streamrt.errors import (
+    ArgumentValueError,
     CatalogConflictError,
     CatalogError,
     ConfigurationError,
@@ -329,7 +330,13 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
         return [self._resolved(info, strict=False) for info in self._objects.all(self._objects.tables, prefix).values()]
 
     def __contains__(self, name: object) -> bool:
-        return self._objects.store.get(self._objects.tables.key(self._full(name))) is not None
+        self._require_open()
+        try:
+            full = self._full(name)
+        except ArgumentValueError:
+            # No table can have such a name.
+            return False
+        return self._objects.store.get(self._objects.tables.key(full)) is not None
 
     def row_format(self, info: TableInfo) -> RowFormat:
         """Return the format of the rows of a table that has a schema."""

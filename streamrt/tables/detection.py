@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from streamrt.schema import Schema
 from streamrt.tables.links import TableLinks
 from streamrt.tables.positions import Positions, Start, TopicPositions
 
-__all__ = ["Detected", "detect"]
+__all__ = ["Detected", "described", "detect"]
 
 _POLL_S = 0.1
 _GROWTH = 8
@@ -84,7 +84,7 @@ def detect(
         samples = []
     if not samples:
         samples = _next(links, ends, limit, deadline)
-    return _described([sample.value for sample in samples], known, types)
+    return described([sample.value for sample in samples], known, types)
 
 
 def _last(links: TableLinks, low: Mapping[int, int], ends: Positions, limit: int, timeout_s: float) -> list[_Sample]:
@@ -157,7 +157,14 @@ def _samples(number: int, records: InputBatch) -> Iterator[_Sample]:
         yield _Sample(timestamp, number, offset, value)
 
 
-def _described(values: list[bytes | None], known: Schema | None, types: bool) -> Detected:
+def described(values: Sequence[bytes | None], known: Schema | None, types: bool) -> Detected:
+    """Return what values look like.
+
+    Args:
+        values: the values, oldest first.
+        known: the schema of the table, if it has one.
+        types: whether types are inferred.
+    """
     rows = []
     others = []
     for value in values:

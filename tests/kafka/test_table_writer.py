@@ -41,7 +41,8 @@ def append_and_flush(writer: TableWriter) -> None:
 @pytest.mark.rows("FL-070", "FL-074", "FL-078", "DK-024")
 def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks) -> None:
     table = create(links, info_of(EVENTS, unique("shop.orders"), partitions=3, key=["name"]))
-    with table.writer(options={"linger.ms": 1}) as writer:
+    # More rows than the buffer takes, so that append() waits.
+    with table.writer(options={"linger.ms": 1, "queue.buffering.max.messages": 20}) as writer:
         results = [writer.append({"id": number, "name": f"n{number}"}) for number in range(100)]
         batch = writer.append_rows([{"id": 100, "name": "a"}])
         token = writer.flush(60)

@@ -131,6 +131,7 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "RestartPolicy",
             "Retry",
             "RocksDBOptions",
+            "Schema",
             "State",
             "StateAnswer",
             "StateEntry",

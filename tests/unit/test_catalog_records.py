@@ -67,7 +67,7 @@ def test_a_newer_form_is_refused_and_not_misread(caplog: pytest.LogCaptureFixtur
         store.put(key, json.dumps({**json.loads(stored.value), "v": 2}).encode(), stored.version)
     for read in (catalog.table, lambda _: catalog.database("shop"), lambda _: catalog.connection("aws")):
         with pytest.raises(CatalogError, match=r"was written by a newer version of StreamRT \(format 2"):
-            read("shop.orders")  # type: ignore[operator]
+            read("shop.orders")
     with caplog.at_level(logging.WARNING, "streamrt.tables"):
         assert catalog.applications() == []
     assert "usage 'late'" in caplog.text

@@ -17,6 +17,7 @@ import pytest
 from streamrt.errors import SerializationError
 from streamrt.schema import Schema
 from streamrt.serializers.avro_columns import AvroColumns, OddError
+from streamrt.serializers.avro_rows import avro_rows
 from streamrt.serializers.row_formats import RowFormat, row_format
 from streamrt.testing.row_formats import ROW_EXAMPLES
 from tests.support import LONG
@@ -215,6 +216,31 @@ def test_usual_records_are_read_side_by_side(word: str) -> None:
     read = AvroColumns(parsed, {}).read(values, 0, frozenset("c"))["c"]
     assert len(read) == 6
     assert read.null_count == 3
+
+
+@pytest.mark.parametrize("word", [word for word in ROW_EXAMPLES if not word.startswith("MAP")])
+def test_usual_columns_are_written_side_by_side(word: str) -> None:
+    for nullable in (True, False):
+        schema = Schema([{"name": "c", "type": word, "nullable": nullable}, {"name": "n", "type": "BIGINT"}])
+        made = row_format("avro", schema)
+        numbers = [0, -1, 63, 64, -65, 2**63 - 1, -(2**63), 300]
+        rows = [{"c": None if nullable and n == 63 else ROW_EXAMPLES[word], "n": n} for n in numbers]
+        batch = pa.RecordBatch.from_pylist(rows, schema=schema.arrow)
+        for part in (batch, batch.slice(3, 2)):
+            written = avro_rows(part.columns, schema.to_avro()["fields"])
+            assert [made.decode(each, "t") for each in written] == [schema.check(row) for row in part.to_pylist()]
+            assert written == made.encode_batch(part, "t")
+
+
+def test_decimals_of_any_length_are_written_side_by_side() -> None:
+    schema = Schema([{"name": "c", "type": "DECIMAL(38, 0)", "nullable": False}])
+    numbers = [sign * (2**bits + more) for bits in range(0, 126, 1) for more in (-1, 0, 1) for sign in (1, -1)]
+    rows = [{"c": decimal.Decimal(number)} for number in numbers if abs(number) < 10**38]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema.arrow)
+    made = row_format("avro", schema)
+    written = avro_rows(batch.columns, schema.to_avro()["fields"])
+    assert [made.decode(each, "t") for each in written] == rows
+    assert made.decode_batch(written, "t").to_pylist() == rows
 
 
 def test_items_in_blocks_of_any_size() -> None:
