@@ -37,9 +37,10 @@ Decode = Callable[[bytes], Any]
 def frame(rows: int) -> pd.DataFrame:
     """Return rows to write."""
     numbers = range(rows)
-    return pd.DataFrame(
+    made: pd.DataFrame = pd.DataFrame(
         {"id": numbers, "key": [n % 1000 for n in numbers], "value": [n / 2 for n in numbers], "padding": "x" * 40}
     )
+    return made
 
 
 def decoder(table: Table, row_format: str) -> Decode:
