@@ -1,122 +1,124 @@
-"""`RowFormat`: how rows of a schema are bytes, one by one and in batches of Arrow."""
+"""`RowFormat` and `KeyFormat`: how rows of a schema are bytes, one by one and in batches of Arrow."""
 
-import abc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
+from streamrt.errors import ConfigurationError, SchemaError
 from streamrt.schema import Schema
-from streamrt.serializers.base import Deserializer, Serializer
+from streamrt.serializers.base import DeserializerType, SerializerType
+from streamrt.serializers.names import resolve_deserializer, resolve_serializer
+from streamrt.serializers.registry import SchemaRegistryClientConfig
+from streamrt.serializers.row_avro import AvroRowFormat
+from streamrt.serializers.row_contract import KeyFormat, RowFormat
+from streamrt.serializers.row_json import JSONRowFormat
+from streamrt.serializers.row_keys import AvroKeyFormat, IntKeyFormat, JSONKeyFormat, StrKeyFormat
+from streamrt.serializers.row_protobuf import ProtobufRowFormat
+from streamrt.serializers.row_simple import RawRowFormat, SingleRowFormat, StringRowFormat
 
-__all__ = ["KeyFormat", "RowFormat"]
+__all__ = ["KEY_FORMATS", "ROW_FORMATS", "KeyFormat", "RowFormat", "key_format", "raw_format", "row_format"]
+
+ROW_FORMATS = ("json", "avro", "protobuf", "single", "string", "raw")
+"""The words that `row_format` knows."""
+
+_KEY_FORMATS: Mapping[str, type[KeyFormat]] = {
+    "json": JSONKeyFormat,
+    "str": StrKeyFormat,
+    "int": IntKeyFormat,
+    "avro": AvroKeyFormat,
+}
+KEY_FORMATS = tuple(_KEY_FORMATS)
+"""The words that `key_format` knows."""
 
 
-class RowFormat(abc.ABC):
-    """Writes rows of one schema as bytes of one format, and reads them.
-
-    Batches and single rows have the same meaning: `decode_batch` returns what `decode` returns for each value.
+def row_format(
+    name: str,
+    schema: Schema | None,
+    options: Mapping[str, Any] | None = None,
+    registry: SchemaRegistryClientConfig | None = None,
+) -> RowFormat:
+    """Return the format of a name for rows of a schema.
 
     Args:
-        schema: what rows must fit.
+        name: one of `ROW_FORMATS`.
+        schema: what rows must fit; None for the format `raw`, which has none.
+        options: settings of the format, such as `RowFormat.options` returns them.
+        registry: connection to a schema registry. Formats that have no use for one (`json`, `single`, `string`, `raw`) do not
+            connect to it.
+
+    Raises:
+        ConfigurationError: if there is no such format or option.
+        SchemaError: if the format cannot carry a column, or needs a schema.
+
+    Example:
+        >>> row_format("json", Schema("id BIGINT")).encode({"id": 7}, "orders")
+        b'{"id":7}'
+        >>> row_format("single", Schema("celsius DOUBLE")).decode(bytes(8), "temperatures")
+        {'celsius': 0.0}
     """
-
-    name: str
-    """The word for the format, such as `json`; a catalogue keeps it."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """What a catalogue keeps beside the name, so that another process builds the same format; no secrets."""
-        return {}
-
-    @property
-    @abc.abstractmethod
-    def serializer(self) -> Serializer:
-        """The serializer for values of a topic."""
-
-    @property
-    @abc.abstractmethod
-    def deserializer(self) -> Deserializer:
-        """The deserializer for values of a topic."""
-
-    @abc.abstractmethod
-    def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:
-        """Return a row as bytes.
-
-        Args:
-            row: a mapping, or a list or tuple with a value for each column.
-            topic: name of the topic, by which registries know the schema.
-
-        Raises:
-            SerializationError: if it does not fit: the message names column, type and rule, and no value.
-        """
-
-    @abc.abstractmethod
-    def decode(self, value: bytes, topic: str) -> dict[str, Any]:
-        """Return the row in the bytes.
-
-        Raises:
-            SerializationError: if they are no row of the schema.
-        """
-
-    @abc.abstractmethod
-    def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:
-        """Return each row of a batch as bytes; columns are found by name.
-
-        Raises:
-            SerializationError: if a row does not fit: the message names row number, column, type and rule.
-        """
-
-    @abc.abstractmethod
-    def decode_batch(self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Return rows as a batch with the types of the schema.
-
-        Args:
-            values: bytes of each row.
-            topic: name of the topic.
-            columns: names of the columns to decode, in order; None means all.
-
-        Raises:
-            SerializationError: if one is no row of the schema: the message names its number in the batch.
-        """
+    if name not in ROW_FORMATS:
+        raise ConfigurationError(f"there is no format {name!r} of rows; there are {', '.join(ROW_FORMATS)}")
+    if name == "raw":
+        if schema is not None and schema.names != ("value",):
+            raise SchemaError("the format 'raw' has no schema: its rows have one column, 'value'")
+        return _raw_by_names(options or {})
+    if schema is None:
+        raise SchemaError(f"the format {name!r} needs a schema; 'raw' alone has none")
+    if name == "avro":
+        return AvroRowFormat(schema, options, registry)
+    if name == "protobuf":
+        return ProtobufRowFormat(schema, options, registry)
+    if name == "single":
+        return SingleRowFormat(schema, options)
+    if name == "string":
+        return StringRowFormat(schema, options)
+    if options:
+        raise ConfigurationError(f"the format {name!r} has no option {sorted(options)[0]!r}")
+    return JSONRowFormat(schema)
 
 
-class KeyFormat(abc.ABC):
-    """Writes the key columns of rows as keys of records, and reads them.
-
-    Equal keys have equal bytes, so that they meet in one partition.
+def raw_format(serializer: SerializerType = "bytes", deserializer: DeserializerType = "bytes") -> RowFormat:
+    """Return the format of values that serializers without a schema make: rows are `{"value": ...}`.
 
     Args:
+        serializer: writes values, an object or a name.
+        deserializer: reads them, an object or a name.
+
+    Raises:
+        ConfigurationError: if there is no such serializer, or one value may become several.
+
+    Example:
+        >>> raw_format("json", "json").decode(b"[1]", "numbers")
+        {'value': [1]}
+    """
+    pair = resolve_serializer(serializer), resolve_deserializer(deserializer)
+    return RawRowFormat(*pair, words=(serializer, deserializer))
+
+
+def _raw_by_names(options: Mapping[str, Any]) -> RowFormat:
+    unknown = sorted(options.keys() - {"serializer", "deserializer"})
+    if unknown:
+        raise ConfigurationError(
+            f"the format 'raw' has no option {unknown[0]!r}; it has 'serializer' and 'deserializer'"
+        )
+    return raw_format(options.get("serializer", "bytes"), options.get("deserializer", "bytes"))
+
+
+def key_format(name: str, schema: Schema, columns: Sequence[str]) -> KeyFormat:
+    """Return the format of a name for the keys of rows.
+
+    Args:
+        name: one of `KEY_FORMATS`.
         schema: the schema of the rows.
         columns: names of the key columns, in order.
+
+    Raises:
+        ConfigurationError: if there is no such format.
+        SchemaError: if there is no such column, or the format cannot carry it.
+
+    Example:
+        >>> key_format("json", Schema("id BIGINT, city STRING"), ["city", "id"]).encode({"id": 7, "city": "Lyon"})
+        b'["Lyon",7]'
     """
-
-    name: str
-    """The word for the format; a catalogue keeps it."""
-
-    def __init__(self, schema: Schema, columns: Sequence[str]) -> None:
-        self.schema = schema
-        self.columns = tuple(columns)
-
-    @abc.abstractmethod
-    def encode(self, row: Mapping[str, Any]) -> bytes:
-        """Return the key of a checked row.
-
-        Raises:
-            SerializationError: if a key column is null, or cannot be written.
-        """
-
-    @abc.abstractmethod
-    def decode(self, key: bytes) -> dict[str, Any]:
-        """Return the key columns.
-
-        Raises:
-            SerializationError: if the bytes are no key.
-        """
-
-    @abc.abstractmethod
-    def encode_batch(self, rows: pa.RecordBatch) -> list[bytes]:
-        """Return the key of each row of a batch."""
+    if name not in _KEY_FORMATS:
+        raise ConfigurationError(f"there is no format {name!r} of keys; there are {', '.join(KEY_FORMATS)}")
+    return _KEY_FORMATS[name](schema, columns)

@@ -13,7 +13,9 @@ from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import RowCheck, Schema
 from streamrt.serializers.base import Deserializer, SerializationContext, Serializer
 
-__all__ = ["RowDeserializer", "RowSerializer"]
+__all__ = ["RowDeserializer", "RowSerializer", "json_value", "write_json"]
+
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 
 
 class RowSerializer(Serializer):
@@ -48,7 +50,7 @@ class RowSerializer(Serializer):
                     raise SerializationError(
                         f"column {column.name!r} ({column.word}) must be finite: JSON has no other numbers"
                     )
-            return orjson.dumps(row, _json_value, orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS)
+            return write_json(row)
         except (SchemaMismatchError, orjson.JSONEncodeError) as error:
             raise SerializationError(str(error)) from None
 
@@ -93,7 +95,17 @@ class RowDeserializer(Deserializer):
             raise SerializationError(str(error)) from None
 
 
-def _json_value(value: Any) -> str:
+def write_json(row: Any) -> bytes:
+    """Return a checked row as JSON.
+
+    Raises:
+        orjson.JSONEncodeError: if JSON does not have it; it is a TypeError.
+    """
+    return orjson.dumps(row, json_value, _OPTIONS)
+
+
+def json_value(value: Any) -> str:
+    """Return a value of a column that JSON has none for as its text."""
     # orjson itself drops zeros of fractions of a time of day.
     if isinstance(value, datetime.datetime):
         return value.isoformat().replace("+00:00", "Z")

@@ -49,6 +49,7 @@ from streamrt.kafka.client import (
     partition_offsets,
 )
 from streamrt.kafka.connection import ConnectionConfig
+from streamrt.kafka.producer import DeliveryCallback
 from streamrt.kafka.watchdog import StuckCallError, call_within
 from streamrt.kafka.writer import DEFAULTS, lost_record, raised_in_callback, refused_record
 from streamrt.records import Headers, TopicPartition
@@ -209,6 +210,8 @@ class KafkaTransactionalWriter:
         poll_timeout: seconds to wait for events in each poll of the producer.
         transaction_timeout_s: seconds after which the brokers abort an open transaction, and thus a limit for each
             `commit`; `transaction.timeout.ms` in `options` overrides it.
+        reports_deliveries: whether `on_delivery` of `produce` is called for records that are delivered, too, and not only
+            for those that are not. Each call takes time.
 
     Raises:
         ConfigurationError: if an option contradicts transactions, or librdkafka refuses the options.
@@ -232,6 +235,7 @@ class KafkaTransactionalWriter:
         options: Mapping[str, Any] | None = None,
         poll_timeout: float = 0.0,
         transaction_timeout_s: float = DEFAULT_TRANSACTION_TIMEOUT_S,
+        reports_deliveries: bool = False,
     ) -> None:
         for name, contradicts in _CONTRADICTIONS.items():
             if contradicts((options or {}).get(name)):
@@ -260,8 +264,7 @@ class KafkaTransactionalWriter:
             defaults={**TRANSACTION_DEFAULTS, "transaction.timeout.ms": round(transaction_timeout_s * 1000)},
             fixed={
                 "transactional.id": transactional_id,
-                # Successful deliveries need no call into Python.
-                "delivery.report.only.error": True,
+                "delivery.report.only.error": not reports_deliveries,
                 "on_delivery": self._on_delivery,
             },
         )
@@ -331,6 +334,7 @@ class KafkaTransactionalWriter:
         timestamp: int,
         headers: Headers | None,
         partition: int = -1,
+        on_delivery: DeliveryCallback | None = None,
     ) -> None:
         """Add a record to the transaction, and begin one if none is open. If the queue is full, wait.
 
@@ -345,6 +349,7 @@ class KafkaTransactionalWriter:
             timestamp: milliseconds since the Unix epoch; 0 is the wall clock.
             headers: the headers.
             partition: the partition; with -1, the key determines it.
+            on_delivery: function of the outcome, called by a later method of the writer; see `reports_deliveries`.
 
         Raises:
             ProducerError: if the record is refused at once, for example because it is too large.
@@ -352,9 +357,11 @@ class KafkaTransactionalWriter:
         """
         if self._state is not _OPEN:
             self._begin()
+        # The client calls one function for a record.
+        options = {} if on_delivery is None else {"on_delivery": functools.partial(self._report, on_delivery)}
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+                self._producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers, **options)
             except BufferError:
                 self._poll(_FULL_QUEUE_WAIT_S)
             except KafkaException as error:
@@ -371,6 +378,18 @@ class KafkaTransactionalWriter:
         if self._unpolled >= _POLL_EVERY:
             self._unpolled = 0
             self._poll(self._poll_timeout)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Call `on_delivery` of records whose outcome is known.
+
+        Args:
+            timeout_s: seconds to wait for one.
+
+        Raises:
+            TransactionError: if the transaction cannot be committed any more.
+        """
+        self._unpolled = 0
+        self._poll(timeout_s)
 
     def flush(self) -> list[Exception]:
         """Wait until each record is delivered or has failed, and return the errors since the last flush.
@@ -588,6 +607,10 @@ class KafkaTransactionalWriter:
                 f"the producer {self._id} is {self._state.value} and cannot become {state.value}"
             )
         self._state = state
+
+    def _report(self, on_delivery: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+        self._on_delivery(error, message)
+        on_delivery(error, message)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

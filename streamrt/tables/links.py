@@ -1,17 +1,14 @@
 """How tables reach their topics: Kafka, or topics in memory."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.sender import Delivered
 from streamrt.kafka.topic_config import TopicConfig, TopicDefinition
 from streamrt.records import Headers, TopicPartition
 
-__all__ = ["Delivered", "RecordFeed", "RecordSender", "TableAdmin", "TableLinks"]
-
-Delivered = Callable[[Exception | None, int, int, int], None]
-"""Called when a record is delivered or lost: error or None, partition, offset, timestamp in ms. It must not raise, and may be
-called in any thread that uses the sender."""
+__all__ = ["RecordFeed", "RecordSender", "TableAdmin", "TableLinks"]
 
 
 class TableAdmin(Protocol):
@@ -78,10 +75,19 @@ class RecordFeed(Protocol):
 
 
 class RecordSender(Protocol):
-    """Writes records; with a transactional id, in transactions that `begin` and `commit` delimit."""
+    """Writes records, and, with a transactional id, in transactions: the first record begins one.
 
-    def begin(self) -> None:
-        """Begin a transaction."""
+    Use it in one thread at a time. In a transaction, methods raise TransactionError as soon as it cannot be committed;
+    its `fenced` says whether another sender has probably taken the id.
+    """
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes more records. If not, a new one is necessary.
+
+        So it is after an error, and after a commit during which one occurred. A new sender with the same id fences
+        whoever has taken it meanwhile, so look first whether somebody has.
+        """
 
     def produce(
         self,
@@ -93,19 +99,23 @@ class RecordSender(Protocol):
         partition: int | None = None,
         on_delivery: Delivered | None = None,
     ) -> None:
-        """Accept a record; without a partition, the key decides (murmur2), or chance."""
+        """Accept a record, and wait while the queue is full; without a partition, the key decides (murmur2), or chance.
+
+        Raises:
+            ProducerError: if the record is refused at once, for example because it is too large.
+        """
 
     def poll(self, timeout: float = 0.0) -> None:
         """Call `on_delivery` of what was delivered."""
 
     def flush(self, timeout: float) -> int:
-        """Wait until all is delivered or lost; return how many records are neither."""
+        """Wait until all records are delivered or lost; return how many are neither."""
 
-    def commit(self, timeout: float) -> None:
-        """Commit the transaction."""
+    def commit(self) -> None:
+        """Commit the transaction, if one is open. After a TransactionError it may or may not be committed."""
 
-    def abort(self, timeout: float) -> None:
-        """Abort the transaction."""
+    def abort(self) -> None:
+        """Abort the transaction, if one is open."""
 
     def close(self) -> None:
         """Drop what was not delivered, and close the connections."""
@@ -121,4 +131,10 @@ class TableLinks(Protocol):
         """Return a new reader; the caller closes it."""
 
     def sender(self, options: Mapping[str, Any] | None = None, transactional_id: str | None = None) -> RecordSender:
-        """Return a new writer; the caller closes it. A transactional id fences earlier writers with it."""
+        """Return a new writer; the caller closes it.
+
+        Args:
+            options: producer options of librdkafka.
+            transactional_id: id under which one writer at a time can commit: earlier ones with it are fenced, and their open
+                transactions aborted, before this returns.
+        """

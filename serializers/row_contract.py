@@ -1,0 +1,122 @@
+"""The contract of formats of rows and keys; `row_formats` finds them by name."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamrt.schema import Schema
+from streamrt.serializers.base import Deserializer, Serializer
+
+__all__ = ["KeyFormat", "RowFormat"]
+
+
+class RowFormat(abc.ABC):
+    """Writes rows of one schema as bytes of one format, and reads them.
+
+    Batches and single rows have the same meaning: `decode_batch` returns what `decode` returns for each value.
+
+    Args:
+        schema: what rows must fit.
+    """
+
+    name: str
+    """The word for the format, such as `json`; a catalogue keeps it."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What a catalogue keeps beside the name, so that another process builds the same format; no secrets."""
+        return {}
+
+    @property
+    @abc.abstractmethod
+    def serializer(self) -> Serializer:
+        """The serializer for values of a topic."""
+
+    @property
+    @abc.abstractmethod
+    def deserializer(self) -> Deserializer:
+        """The deserializer for values of a topic."""
+
+    @abc.abstractmethod
+    def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:
+        """Return a row as bytes.
+
+        Args:
+            row: a mapping, or a list or tuple with a value for each column.
+            topic: name of the topic, by which registries know the schema.
+
+        Raises:
+            SerializationError: if it does not fit: the message names column, type and rule, and no value.
+        """
+
+    @abc.abstractmethod
+    def decode(self, value: bytes, topic: str) -> dict[str, Any]:
+        """Return the row in the bytes.
+
+        Raises:
+            SerializationError: if they are no row of the schema.
+        """
+
+    @abc.abstractmethod
+    def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:
+        """Return each row of a batch as bytes; columns are found by name.
+
+        Raises:
+            SerializationError: if a row does not fit: the message names row number, column, type and rule.
+        """
+
+    @abc.abstractmethod
+    def decode_batch(self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Return rows as a batch with the types of the schema.
+
+        Args:
+            values: bytes of each row.
+            topic: name of the topic.
+            columns: names of the columns to decode, in order; None means all.
+
+        Raises:
+            SerializationError: if one is no row of the schema: the message names its number in the batch.
+        """
+
+
+class KeyFormat(abc.ABC):
+    """Writes the key columns of rows as keys of records, and reads them.
+
+    Equal keys have equal bytes, so that they meet in one partition.
+
+    Args:
+        schema: the schema of the rows.
+        columns: names of the key columns, in order.
+    """
+
+    name: str
+    """The word for the format; a catalogue keeps it."""
+
+    def __init__(self, schema: Schema, columns: Sequence[str]) -> None:
+        self.schema = schema
+        self.columns = tuple(columns)
+
+    @abc.abstractmethod
+    def encode(self, row: Mapping[str, Any]) -> bytes:
+        """Return the key of a checked row.
+
+        Raises:
+            SerializationError: if a key column is null, or cannot be written.
+        """
+
+    @abc.abstractmethod
+    def decode(self, key: bytes) -> dict[str, Any]:
+        """Return the key columns.
+
+        Raises:
+            SerializationError: if the bytes are no key.
+        """
+
+    @abc.abstractmethod
+    def encode_batch(self, rows: pa.RecordBatch) -> list[bytes]:
+        """Return the key of each row of a batch."""

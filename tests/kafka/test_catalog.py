@@ -1,0 +1,120 @@
+"""The catalogue over a broker."""
+
+import contextlib
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamrt import Catalog, ConnectionConfig
+from streamrt.errors import KafkaBrokerUnavailableError, TopicConfigurationError
+from streamrt.tables import CatalogStore, KafkaCatalog
+from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.testing.catalogs import CatalogStoreConformance
+from tests.support import LONG, ROOT, Kafka, unique
+
+
+class TestKafkaCatalog(CatalogStoreConformance):
+    """A catalogue in a topic of Kafka."""
+
+    writers = 2
+    changes = 2
+
+    @pytest.fixture(autouse=True)
+    def cluster(self, kafka: Kafka) -> Iterator[None]:
+        self.topic = unique("catalog")
+        with contextlib.ExitStack() as self.opened:
+            self.links = self.opened.enter_context(contextlib.closing(KafkaLinks(kafka.address)))
+            yield
+
+    def make(self) -> CatalogStore:
+        store = self.opened.enter_context(contextlib.closing(KafkaCatalog(self.topic)))
+        store.connect(self.links, 60.0)
+        return store
+
+
+@pytest.mark.rows("FL-022", "FL-035", "FL-036", "FL-046", "FL-047", "DK-096")
+def test_tables_have_topics(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    topic, database = unique("catalog"), unique("shop")
+    with Catalog(ConnectionConfig(bootstrap_servers=kafka.address), store=KafkaCatalog(topic), connect=True) as catalog:
+        assert [broker.port for broker in catalog.brokers()] == [int(kafka.address.rpartition(":")[2])]
+        assert catalog.tables() == []
+        catalog.create_database(database)
+        table = catalog.create_table(
+            f"{database}.orders", "id BIGINT, at TIMESTAMP", num_partitions=3, config={"retention.ms": "60000"}
+        )
+        found = kafka.admin.inspect_topics([f"{database}.orders"])[f"{database}.orders"]
+        assert found is not None
+        assert (found.num_partitions, found.extra_config["retention.ms"]) == (3, "60000")
+        assert table.topic.name == f"{database}.orders"
+
+        # Partitions that are added later count.
+        kafka.admin.add_partitions(f"{database}.orders", 4)
+        assert table.refresh().num_partitions == 4
+
+        # A topic that others have made, with a partitioner of theirs.
+        adopted = kafka.topic("foreign", partitions=2)
+        for number in range(20):
+            kafka.produce(adopted, [{"id": number}], key=b"same", partition=number % 2)
+        with caplog.at_level(logging.WARNING, "streamrt.tables"):
+            catalog.create_table(f"{database}.foreign", "id BIGINT", topic=adopted, key=["id"], num_partitions=1)
+        assert "num_partitions declared 1, actual 2" in caplog.text
+        assert f"10 of 20 records of topic {adopted} lie in other partitions" in caplog.text
+        with pytest.raises(TopicConfigurationError, match="would lose rows of the primary-key table"):
+            catalog.create_table(f"{database}.upserts", "id BIGINT, PRIMARY KEY (id)", topic=adopted)
+
+        with Catalog(kafka.address, store=KafkaCatalog(topic)) as other:
+            assert other.tables(database) == [f"{database}.foreign", f"{database}.orders"]
+            catalog.drop_table(f"{database}.orders", delete_data=True)
+            catalog.drop_table(f"{database}.foreign")
+            assert other.tables(database) == []
+        assert kafka.admin.inspect_topics([f"{database}.orders", adopted])[f"{database}.orders"] is None
+        assert kafka.admin.inspect_topics([adopted])[adopted] is not None
+
+
+@pytest.mark.rows("FL-022")
+def test_a_broker_that_does_not_answer_is_named_at_once() -> None:
+    with pytest.raises(KafkaBrokerUnavailableError):
+        Catalog("localhost:1", connect=True, timeout=0.3)
+
+
+@pytest.mark.skipif(not LONG, reason="set STREAMRT_LONG_TESTS=1")
+def test_programs_that_are_killed_lose_and_repeat_no_change(kafka: Kafka, tmp_path: Path) -> None:
+    topic, programs, changes, kills = unique("catalog"), 3, 12, 6
+    seed = random.SystemRandom().randrange(1 << 32)
+    chance = random.Random(seed)
+    logs = [tmp_path / str(number) for number in range(programs)]
+
+    def start(number: int) -> "subprocess.Popen[bytes]":
+        program = Path(__file__).with_name("catalog_writer.py")
+        left = changes - len(noted(logs[number]))
+        command = [sys.executable, str(program), kafka.address, topic, str(logs[number]), str(left)]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    running = [start(number) for number in range(programs)]
+    for _ in range(kills):
+        time.sleep(chance.uniform(0.5, 3.0))
+        victim = chance.randrange(programs)
+        running[victim].kill()
+        running[victim].wait()
+        running[victim] = start(victim)
+    assert [each.wait(300) for each in running] == [0] * programs, f"seed {seed}"
+    with contextlib.closing(KafkaLinks(kafka.address)) as links, contextlib.closing(KafkaCatalog(topic)) as store:
+        store.connect(links, 60.0)
+        stored = store.get("table/shop.number")
+    assert stored is not None
+    numbers = [number for log in logs for number in noted(log)]
+    # Each number was written by one program; one that was killed may have written one that it did not note.
+    assert len(numbers) == len(set(numbers)), f"seed {seed}"
+    assert len(numbers) <= json.loads(stored.value)["n"] <= len(numbers) + kills, f"seed {seed}"
+
+
+def noted(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().split()] if log.exists() else []
