@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextvars import Context
 from functools import partial
 from random import Random
@@ -20,7 +20,7 @@ CAPACITY = 3
 class _Turn:
     """Lets other calls go first."""
 
-    def __await__(self) -> Iterator[None]:
+    def __await__(self) -> Generator[None, None, None]:
         yield
 
 

@@ -118,6 +118,10 @@ class Surroundings:
         self.state(store)
         return lambda: self.transactions[store.name]
 
+    def follow(self, store: StoreSpec, changed: Callable[[Any], None]) -> None:
+        self.state(store)
+        changed(self.transactions[store.name])
+
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         """No time passes."""
 

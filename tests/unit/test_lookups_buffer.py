@@ -82,6 +82,9 @@ class Buffered:
     def store(self, store: StoreSpec) -> Callable[[], TimedTransaction]:
         return lambda: self.transaction
 
+    def follow(self, store: StoreSpec, changed: Any) -> None:
+        raise AssertionError("joins ask for their transaction")
+
     def on_tick(self, node: Node, callback: Callable[[Tick], None]) -> None:
         self.callback = callback
 

@@ -15,6 +15,7 @@ from streamrt.runtime.driver.repartition import KeyPlaces
 from streamrt.runtime.driver.savepoint import SavedInput, SavedLog, SavedStore, Savepoint
 from streamrt.runtime.sent import Sent
 from streamrt.state import State
+from streamrt.state.broadcast import BROADCAST_PREFIX
 from streamrt.state.layout import (
     ARRIVAL_KEY,
     JSON_KEY,
@@ -23,6 +24,7 @@ from streamrt.state.layout import (
     NO_KEY,
     collection_prefix,
     key_prefix,
+    pane_prefix,
     timer_key,
 )
 from tests.support import PROCESSING_MODES
@@ -251,13 +253,19 @@ def test_entries_of_all_kinds_follow_their_key() -> None:
             collection_prefix(LIST_SPACE, prefix, "l") + bytes(8),
             timer_key(prefix, 1, 5),
         ]
+        # What windows with a trigger keep: contents, elements, and timers of the trigger.
+        pane = pane_prefix(prefix, 2, 0, 1_000)
+        keys += [b"\x01" + pane, collection_prefix(LIST_SPACE, pane, "7") + bytes(8), timer_key(pane, 0, 999)]
         for partitions in (3, 7):
             assert {found.find(key, partitions) for key in keys} == {partition_for(name.encode(), partitions)}
     assert found.find(ARRIVAL_KEY, 3) is None
     with pytest.raises(SavepointError, match="has entries that belong to no key"):
         found.find(b"\x09x", 3)
-    with pytest.raises(SavepointError, match="has state of records without a key"):
-        found.find(b"\x01" + key_prefix(NO_KEY, b""), 3)
+    for keyless in (key_prefix(NO_KEY, b""), pane_prefix(key_prefix(NO_KEY, b""), 2, 0, 1_000)):
+        with pytest.raises(SavepointError, match="has state of records without a key"):
+            found.find(b"\x01" + keyless, 3)
+    with pytest.raises(SavepointError, match="has broadcast state, of which each partition has a copy"):
+        found.find(collection_prefix(MAP_SPACE, BROADCAST_PREFIX, "rules") + b"1", 3)
     with pytest.raises(SavepointError, match="has a key whose partition cannot be known"):
         found.find(b"\x01" + key_prefix(JSON_KEY, b"[1]"), 3)
 
