@@ -24,11 +24,11 @@ from streamrt.tables.catalog_usages import CatalogUsages
 from streamrt.tables.connectors import Connector, table_connector
 from streamrt.tables.creation import (
     TableArguments,
-    check_formats,
     new_table,
     prepare_topic,
     refuse_later_arguments,
     resolved_topic,
+    with_format_options,
 )
 from streamrt.tables.info import TableInfo
 from streamrt.tables.naming import IF_EXISTS, IF_MISSING, check_choice, check_name
@@ -220,7 +220,7 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransf
                 comment=comment,
                 properties=properties,
             )
-            check_formats(made, self._registry)
+            made = with_format_options(made, self._registry)
             if topic is not None and self._links is not None:
                 return prepare_topic(self.links, made, None, self._timeout)
             return made

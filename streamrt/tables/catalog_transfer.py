@@ -8,7 +8,7 @@ import orjson
 
 from streamrt.errors import CatalogError, ConfigurationError
 from streamrt.tables.catalog_base import DEFAULT_DATABASE, CatalogBase
-from streamrt.tables.creation import check_formats, prepare_topic
+from streamrt.tables.creation import prepare_topic, with_format_options
 from streamrt.tables.info import TableInfo
 from streamrt.tables.naming import IF_EXISTS, check_choice
 from streamrt.tables.objects import CatalogObjects, IfExists, Kind
@@ -62,7 +62,7 @@ class CatalogTransfer(CatalogBase):
             if key in existing and if_exists == "ignore":
                 continue
             if isinstance(value, TableInfo):
-                check_formats(value, self._registry)
+                value = with_format_options(value, self._registry)
                 if self._links is not None:
                     topic = value.topic
                     value = replace(prepare_topic(self.links, value, None, self._timeout), topic=topic)

@@ -24,7 +24,14 @@ from streamrt.tables.variables import resolve
 from streamrt.topics.settings import config_differences
 from streamrt.topics.topic import NAME
 
-__all__ = ["TableArguments", "check_formats", "new_table", "prepare_topic", "refuse_later_arguments", "resolved_topic"]
+__all__ = [
+    "TableArguments",
+    "new_table",
+    "prepare_topic",
+    "refuse_later_arguments",
+    "resolved_topic",
+    "with_format_options",
+]
 
 logger = logging.getLogger("streamrt.tables")
 
@@ -125,23 +132,24 @@ def new_table(name: str, given: TableArguments, registry: Any) -> TableInfo:
         properties=check_texts("create_table(properties=...)", given.properties),
     )
     table_connector(info)
-    check_formats(info, registry)
-    return info
+    return with_format_options(info, registry)
 
 
-def check_formats(info: TableInfo, registry: Any) -> None:
-    """Refuse formats that cannot carry the schema.
+def with_format_options(info: TableInfo, registry: Any) -> TableInfo:
+    """Return a table with all options of its format, which another process or a later schema needs.
 
     Raises:
         ConfigurationError: if there is no such format or option.
         SchemaError: if it cannot carry a column.
     """
     if info.schema is not None:
-        row_format(info.format, info.schema, info.format_options, registry)
+        made = row_format(info.format, info.schema, info.format_options, registry)
         if info.key:
             key_format(info.key_format, info.schema, info.key)
-    elif info.format not in ROW_FORMATS:
+        return replace(info, format_options=made.options)
+    if info.format not in ROW_FORMATS:
         raise ConfigurationError(f"there is no format {info.format!r} of rows; there are {', '.join(ROW_FORMATS)}")
+    return info
 
 
 def resolved_topic(info: TableInfo) -> str | None:

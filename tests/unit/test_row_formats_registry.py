@@ -14,11 +14,13 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from streamrt import Catalog
 from streamrt.errors import SerializationError
 from streamrt.schema import Schema
 from streamrt.serializers.avro_columns import AvroColumns, OddError
 from streamrt.serializers.avro_rows import avro_rows
 from streamrt.serializers.row_formats import RowFormat, row_format
+from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.testing.row_formats import ROW_EXAMPLES
 from tests.support import LONG
 from tests.unit.registries import Answer, RegistryDouble
@@ -260,3 +262,16 @@ def test_items_in_blocks_of_any_size() -> None:
     with pytest.raises(OddError):
         AvroColumns(parsed, {}).read([b"\xd0\x0f" + b"\x02" * 1_000 + b"\x00\x0a"], 0, frozenset("l"))
     assert agree(made, [b"\xd0\x0f" + b"\x02" * 1_000 + b"\x00\x0a"]) == [{"l": [1] * 1_000, "n": 5}]
+
+
+def test_a_catalogue_keeps_the_numbers_of_columns() -> None:
+    catalog = Catalog(links=MemoryLinks())
+    catalog.create_database("shop")
+    table = catalog.create_table("shop.orders", "a STRING, b STRING", format="protobuf")
+    assert table.info.format_options["numbers"] == {"a": 1, "b": 2}
+    value = catalog.row_format(table.info).encode({"a": "x", "b": "y"}, "t")
+    catalog.alter_table("shop.orders", drop=["a"])
+    catalog.alter_table("shop.orders", add=[{"name": "c", "type": "STRING"}])
+    info = catalog.table("shop.orders").info
+    assert info.format_options["numbers"] == {"a": 1, "b": 2, "c": 3}
+    assert catalog.row_format(info).decode(value, "t") == {"b": "y", "c": None}
