@@ -134,7 +134,7 @@ class AvroSerializer(Serializer):
         def make(found: RegisteredSchema, registry: SchemaRegistry) -> Callable[[Any], bytes]:
             compiled = own
             if compiled is None or found.schema is not schema:
-                compiled = _compile_registered(found, registry)
+                compiled = compile_registered(found, registry)
             encode: Any = _raw_bytes if compiled.is_bytes else _encoder(compiled, self._options)
             return lambda value: encode(value, None)
 
@@ -248,7 +248,7 @@ class AvroDeserializer(Deserializer):
             nonlocal reader
             if reader is None and self._read is not None:
                 reader = _compile_text(RegistrySchema(json.dumps(self._read), self._read_references), registry)
-            compiled = _compile_registered(found, registry)
+            compiled = compile_registered(found, registry)
             return _same_bytes if compiled.is_bytes else _decoder(compiled, reader, self._options)
 
         return self._reader.bind(topic, field, make)
@@ -278,7 +278,12 @@ def _compile_own(schema: Any) -> AvroSchema:
     return compiled
 
 
-def _compile_registered(found: RegisteredSchema, registry: SchemaRegistry) -> AvroSchema:
+def compile_registered(found: RegisteredSchema, registry: SchemaRegistry) -> AvroSchema:
+    """Return a schema of a registry, compiled.
+
+    Raises:
+        SerializationError: if values cannot be read with it.
+    """
     try:
         return _compile_text(found.schema, registry)
     except SerializationError as error:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamrt.errors import ConfigurationError, SchemaError
 from streamrt.schema import Schema
+from streamrt.serializers.row_avro import AvroRowFormat
 from streamrt.serializers.row_contract import KeyFormat, RowFormat
 from streamrt.serializers.row_json import JSONRowFormat
 from streamrt.serializers.row_keys import JSONKeyFormat
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEY_FORMATS", "ROW_FORMATS", "KeyFormat", "RowFormat", "key_format", "row_format"]
 
-ROW_FORMATS = ("json",)
+ROW_FORMATS = ("json", "avro")
 """The words that `row_format` knows."""
 
 KEY_FORMATS = ("json",)
@@ -43,6 +44,8 @@ def row_format(
         >>> row_format("json", Schema("id BIGINT")).encode({"id": 7}, "orders")
         b'{"id":7}'
     """
+    if name == "avro":
+        return AvroRowFormat(schema, options, registry)
     if name != "json":
         raise ConfigurationError(f"there is no format {name!r} of rows; there are {', '.join(ROW_FORMATS)}")
     if options:

@@ -38,6 +38,8 @@ class JSONRowFormat(RowFormat):
         super().__init__(schema)
         self._serializer = RowSerializer(schema)
         self._deserializer = RowDeserializer(schema)
+        # Options make orjson slower, and `json_values` leaves nothing to convert but keys.
+        self._write = write_json if any(map(_has_maps, schema.arrow.types)) else orjson.dumps
 
     @property
     def serializer(self) -> RowSerializer:  # noqa: D102
@@ -61,7 +63,7 @@ class JSONRowFormat(RowFormat):
             names = self.schema.names
             try:
                 values = [json_values(column) for column in columns]
-                return [write_json(dict(zip(names, row, strict=True))) for row in zip(*values, strict=True)]
+                return [self._write(dict(zip(names, row, strict=True))) for row in zip(*values, strict=True)]
             except (pa.ArrowException, ArithmeticError, KeyError, TypeError, ValueError):
                 pass  # a row does not fit, and the error says which
         return one_by_one(lambda row: self.encode(row, topic), rows_of(rows))
@@ -98,3 +100,7 @@ def _array(rows: Sequence[dict[str, Any]], column: Column) -> pa.Array:
         return array
     check = column_check(column, from_json=True)
     return pa.array([column.default if each is _MISSING else check(each) for each in values], column.dtype)
+
+
+def _has_maps(dtype: pa.DataType) -> bool:
+    return pa.types.is_map(dtype) or any(_has_maps(dtype.field(number).type) for number in range(dtype.num_fields))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streamrt.runtime.driver.restart import RestartPolicy
     from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
     from streamrt.state import RocksDBOptions, State
+    from streamrt.tables.catalog import Catalog
     from streamrt.topics import DeadLetters, Topic, WatermarkStrategy
     from streamrt.tracing import Tracing
 
@@ -40,6 +41,7 @@ _HOMES = {
     "BroadcastContext": "streamrt.process",
     "BroadcastProcessFunction": "streamrt.process",
     "BroadcastTimerContext": "streamrt.process",
+    "Catalog": "streamrt.tables.catalog",
     "CoProcessFunction": "streamrt.process",
     "ConnectionConfig": "streamrt.kafka",
     "Context": "streamrt.process",
@@ -72,6 +74,7 @@ __all__ = [
     "BroadcastContext",
     "BroadcastProcessFunction",
     "BroadcastTimerContext",
+    "Catalog",
     "CoProcessFunction",
     "ConnectionConfig",
     "Context",

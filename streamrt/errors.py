@@ -9,12 +9,18 @@ __all__ = [
     "ApplicationTimeoutError",
     "ArgumentTypeError",
     "ArgumentValueError",
+    "CatalogConflictError",
+    "CatalogError",
     "ChangelogError",
     "ColumnTypeError",
     "ConfigurationError",
     "ConsumerError",
     "ControlRefusedError",
     "ControlUnavailableError",
+    "DatabaseExistsError",
+    "DatabaseNotEmptyError",
+    "DatabaseNotFoundError",
+    "DeliveryTimeoutError",
     "IgnoreMessage",
     "InvalidOperationError",
     "JarError",
@@ -29,6 +35,7 @@ __all__ = [
     "ProcessingError",
     "ProcessingTimeoutError",
     "ProducerError",
+    "ResultTooLargeError",
     "RunnerError",
     "SavepointError",
     "SchemaError",
@@ -50,6 +57,8 @@ __all__ = [
     "StoreLockedError",
     "StoreVersionError",
     "StreamRTError",
+    "TableExistsError",
+    "TableNotFoundError",
     "TokenVersionError",
     "TopicConfigurationError",
     "TopicCreationError",
@@ -59,11 +68,18 @@ __all__ = [
     "UnpicklableOperatorError",
     "ValueDeserializationError",
     "ValueSerializationError",
+    "WriterFencedError",
 ]
 
 
 class StreamRTError(Exception):
-    """Base class of all exceptions of StreamRT."""
+    """Base class of all exceptions of StreamRT.
+
+    Attributes:
+        retriable: whether the same call may succeed later, with nothing changed.
+    """
+
+    retriable: bool = False
 
 
 class ConfigurationError(StreamRTError, ValueError):
@@ -81,6 +97,8 @@ class ApplicationStateError(InvalidOperationError):
 class ApplicationTimeoutError(StreamRTError, TimeoutError):
     """The application did not reach a state in time."""
 
+    retriable = True
+
 
 class NoProgressError(StreamRTError):
     """A partition with unprocessed records made no progress for `progress_timeout`, and `on_no_progress` is "fail"."""
@@ -88,6 +106,8 @@ class NoProgressError(StreamRTError):
 
 class ControlUnavailableError(StreamRTError):
     """No application answers at a control address."""
+
+    retriable = True
 
 
 class ControlRefusedError(StreamRTError):
@@ -153,6 +173,8 @@ class ColumnTypeError(StreamRTError, TypeError):
 class KafkaBrokerUnavailableError(StreamRTError):
     """No Kafka broker answered within `broker_availability_timeout`."""
 
+    retriable = True
+
 
 class KafkaStartError(StreamRTError):
     """The embedded Kafka broker did not start."""
@@ -206,6 +228,40 @@ class SchemaEvolutionError(SchemaError):
     """A schema cannot take the place of another one: rows that exist would not fit."""
 
 
+class CatalogError(StreamRTError):
+    """The catalogue of tables cannot be read or changed: a record of it is damaged, or a newer version wrote it."""
+
+
+class CatalogConflictError(CatalogError):
+    """Another program has changed the same object of the catalogue in the meantime; read it again, and repeat the change."""
+
+    retriable = True
+
+
+class TableNotFoundError(CatalogError, LookupError):
+    """The catalogue has no table of this name."""
+
+
+class TableExistsError(CatalogError):
+    """The catalogue has a table of this name already."""
+
+
+class DatabaseNotFoundError(CatalogError, LookupError):
+    """The catalogue has no database of this name."""
+
+
+class DatabaseExistsError(CatalogError):
+    """The catalogue has a database of this name already."""
+
+
+class DatabaseNotEmptyError(CatalogError):
+    """A database that is to be dropped has tables."""
+
+
+class ResultTooLargeError(StreamRTError):
+    """Rows would take more memory than the call allows."""
+
+
 class SchemaRegistryError(StreamRTError):
     """The schema registry refuses a request of the application. No record caused this, so none is skipped."""
 
@@ -213,9 +269,13 @@ class SchemaRegistryError(StreamRTError):
 class SchemaRegistryUnavailableError(SchemaRegistryError):
     """The schema registry did not answer within its retries; processing is retried from the last commit."""
 
+    retriable = True
+
 
 class LookupUnavailableError(StreamRTError):
     """The source of a lookup did not answer within its retries. No record caused this, so none is skipped."""
+
+    retriable = True
 
 
 class IgnoreMessage(StreamRTError):  # noqa: N818 - the name is part of the public API
@@ -252,6 +312,10 @@ class ProducerError(StreamRTError):
         return type(self), (str(self), self.topic, self.refused)
 
 
+class DeliveryTimeoutError(ProducerError, TimeoutError):
+    """Rows that a table's writer has accepted were not delivered in time; they still may be."""
+
+
 class TransactionError(StreamRTError):
     """A Kafka transaction was aborted, fenced, or has an unknown outcome; processing is retried from the last commit.
 
@@ -260,12 +324,18 @@ class TransactionError(StreamRTError):
         fenced: whether another producer with the same transactional id has taken over.
     """
 
+    retriable = True
+
     def __init__(self, message: str, fenced: bool = False) -> None:
         super().__init__(message)
         self.fenced = fenced
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (str(self), self.fenced)
+
+
+class WriterFencedError(TransactionError):
+    """Another writer with the same id writes to the table now: what this one wrote since its last checkpoint is dropped."""
 
 
 class StateError(StreamRTError):
@@ -297,6 +367,7 @@ class StateUnavailableError(StateQueryError):
         retry_after_s: seconds after which to ask again.
     """
 
+    retriable = True
     retry_after_s: float = 1.0
 
 
@@ -310,6 +381,8 @@ class StoreCorruptedError(StateError):
 
 class StoreLockedError(StateError):
     """Another process uses the files of a store partition."""
+
+    retriable = True
 
 
 class StoreVersionError(StateError):
@@ -338,6 +411,8 @@ class SinkBackpressureError(StreamRTError):
         reason: why, for the log.
     """
 
+    retriable = True
+
     def __init__(self, retry_after: float, reason: str = "") -> None:
         why = f": {reason}" if reason else ""
         super().__init__(f"the sink requests backpressure: its partition is retried after {retry_after:g} s{why}")
@@ -350,6 +425,8 @@ class SinkBackpressureError(StreamRTError):
 
 class SinkFencedError(StreamRTError):
     """A sink found another position in its system than expected; processing is retried from the last commit."""
+
+    retriable = True
 
 
 class SourceError(StreamRTError):

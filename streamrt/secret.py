@@ -5,15 +5,20 @@ collects the secrets that it refers to, and sends them separately in a way that 
 them before it unpickles.
 """
 
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from typing_extensions import Self
 
 from streamrt.errors import ConfigurationError
 
-__all__ = ["Secret", "accept_secrets", "collect_secrets", "masked"]
+__all__ = ["Secret", "SecretRef", "accept_secrets", "collect_secrets", "masked"]
 
 # Secrets by reference, of this process and received from others. A secret has one reference.
 _texts: dict[str, str] = {}
@@ -63,6 +68,74 @@ class Secret:
 
     def __repr__(self) -> str:
         return "Secret(***)"
+
+
+@dataclass(frozen=True)
+class SecretRef:
+    """Where a secret is: in an environment variable or a file of the process that uses it. It is no secret itself.
+
+    Args:
+        kind: "env" or "file".
+        name: name of the variable, or path of the file.
+
+    Example:
+        >>> reference = SecretRef.env("AWS_SECRET")
+        >>> str(reference), SecretRef.parse("env:AWS_SECRET") == reference
+        ('env:AWS_SECRET', True)
+    """
+
+    kind: Literal["env", "file"]
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("env", "file") or not isinstance(self.name, str) or not self.name:
+            raise ConfigurationError(
+                "a reference to a secret is SecretRef.env(name of a variable) or SecretRef.file(path of a file)"
+            )
+
+    @classmethod
+    def env(cls, name: str) -> Self:
+        """Return a reference to an environment variable."""
+        return cls("env", name)
+
+    @classmethod
+    def file(cls, path: str | Path) -> Self:
+        """Return a reference to a file; white space at the end of its text is no part of the secret."""
+        return cls("file", str(path))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the reference that a text such as `env:NAME` or `file:/run/secrets/name` means.
+
+        Raises:
+            ConfigurationError: if it is another text; the message does not show it, because it may be a secret.
+        """
+        kind, _, name = text.partition(":")
+        if kind == "env":
+            return cls.env(name)
+        if kind == "file":
+            return cls.file(name)
+        raise ConfigurationError("a reference to a secret is env:NAME or file:PATH, and this text is neither")
+
+    def resolve(self) -> Secret:
+        """Return the secret.
+
+        Raises:
+            ConfigurationError: if this process does not have the variable, or cannot read the file.
+        """
+        if self.kind == "env":
+            text = os.environ.get(self.name)
+            if not text:
+                raise ConfigurationError(f"the environment variable {self.name} with a secret is not set: set it")
+            return Secret(text)
+        try:
+            return Secret(Path(self.name).read_text(encoding="utf-8").rstrip())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ConfigurationError(f"the file {self.name} with a secret cannot be read: {reason}") from None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
 
 
 @contextmanager

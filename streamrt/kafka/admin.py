@@ -16,7 +16,7 @@ from streamrt.kafka.connection import ConnectionConfig, HoldsSecrets
 from streamrt.kafka.groups import ConsumerGroups, GroupDescription, GroupListing, ListedMember
 from streamrt.kafka.offsets import IsolationLevelName, PartitionOffsets
 from streamrt.kafka.requests import ABSENT, RETRY_S, AdminRequests, retry, seconds_left
-from streamrt.kafka.topic_config import PartitionReplicas, TopicConfig, TopicDefinition
+from streamrt.kafka.topic_config import Broker, PartitionReplicas, TopicConfig, TopicDefinition
 from streamrt.records import TopicPartition
 
 __all__ = ["TopicAdmin"]
@@ -96,6 +96,14 @@ class TopicAdmin(HoldsSecrets):
             KafkaRequestError: if the request was refused or not answered in time.
         """
         return len(self._requests.cluster(timeout).brokers)
+
+    def brokers(self, timeout: float = 30) -> list[Broker]:
+        """Return the brokers of the cluster, sorted by number; see `broker_count`."""
+        cluster = self._requests.cluster(timeout)
+        return [
+            Broker(each.id, each.host, each.port, each.id == cluster.controller_id)
+            for each in sorted(cluster.brokers.values(), key=lambda broker: broker.id)
+        ]
 
     def close(self) -> None:
         """Close the connections. In-flight requests may fail; a later request connects again.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["PartitionReplicas", "TopicConfig", "TopicDefinition"]
+__all__ = ["Broker", "PartitionReplicas", "TopicConfig", "TopicDefinition"]
 
 
 @dataclass
@@ -50,6 +50,23 @@ class PartitionReplicas:
     leader: int | None
     replicas: list[int]
     in_sync: list[int]
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker of a cluster.
+
+    Attributes:
+        id: its number.
+        host: its host, as it tells clients.
+        port: its port.
+        controller: whether it creates and deletes topics, as clients are told.
+    """
+
+    id: int
+    host: str
+    port: int
+    controller: bool
 
 
 class TopicDefinition(Protocol):

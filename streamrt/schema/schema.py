@@ -8,8 +8,10 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from streamrt.errors import ArgumentTypeError, SchemaError
+from streamrt.schema.avro import columns_of_avro, columns_to_avro
 from streamrt.schema.columns import COLUMN_KEYS, NO_DEFAULT, Column, RowCheck, column_check
 from streamrt.schema.ddl import parse_columns, parse_type
+from streamrt.schema.json_schema import columns_of_json_schema, columns_to_json_schema
 from streamrt.schema.types import column_type, quoted, type_word
 from streamrt.schema.values import MisfitError
 
@@ -118,6 +120,70 @@ class Schema:
         if not values:
             raise SchemaError("a schema cannot be inferred from no rows, or from rows without columns")
         return cls({name: _inferred(column) if types else pa.string() for name, column in values.items()})
+
+    @classmethod
+    def of_avro(cls, schema: str | Mapping[str, Any], *, time: str | None = None) -> Self:
+        """Return the schema whose rows hold the records of an Avro schema.
+
+        Enums and UUIDs become texts, milliseconds microseconds, and unions with null columns that may be null.
+
+        Args:
+            schema: a record type, as JSON or as objects.
+            time: name of the column with the event time.
+
+        Raises:
+            SchemaError: if it is no record, or no column could hold all values of a field: unions of several types,
+                nanoseconds, times of day in microseconds, durations, records that contain themselves.
+
+        Example:
+            >>> Schema.of_avro({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]})
+            Schema('id BIGINT NOT NULL')
+        """
+        columns, comment = columns_of_avro(schema)
+        return cls(columns, time=time, comment=comment)
+
+    def to_avro(self, name: str = "Row") -> dict[str, Any]:
+        """Return the record type of Avro that the format `avro` writes rows with; `of_avro` takes it back.
+
+        Args:
+            name: full name of the record.
+
+        Raises:
+            SchemaError: if Avro cannot carry a column: maps whose keys are no texts, names with other characters than
+                letters, digits and `_`.
+
+        Example:
+            >>> Schema("id BIGINT NOT NULL").to_avro("shop.Order")
+            {'type': 'record', 'name': 'shop.Order', 'fields': [{'name': 'id', 'type': 'long'}]}
+        """
+        return columns_to_avro(self.fields, name, self.comment)
+
+    @classmethod
+    def of_json_schema(cls, schema: str | Mapping[str, Any], *, time: str | None = None) -> Self:
+        """Return the schema whose rows hold the objects of a JSON Schema.
+
+        Args:
+            schema: a schema of objects, as JSON or as objects.
+            time: name of the column with the event time.
+
+        Raises:
+            SchemaError: if it is none, or no column could hold all values of a property: several types, references.
+
+        Example:
+            >>> Schema.of_json_schema({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+            Schema('id BIGINT NOT NULL')
+        """
+        columns, comment = columns_of_json_schema(schema)
+        return cls(columns, time=time, comment=comment)
+
+    def to_json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the objects that the format `json` writes; `of_json_schema` takes it back.
+
+        Example:
+            >>> Schema("id BIGINT NOT NULL").to_json_schema()["properties"]["id"]["type"]
+            'integer'
+        """
+        return columns_to_json_schema(self.fields, self.comment)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """What a catalogue knows of tables and databases."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
 
 from streamrt.schema import Schema
+from streamrt.secret import SecretRef
+from streamrt.tables.schema_documents import schema_document
+from streamrt.tables.variables import unstored_options
 
 __all__ = ["DatabaseInfo", "TableInfo", "TableKind"]
 
@@ -32,6 +35,10 @@ class DatabaseInfo:
     modified_at: datetime
     version: int = 1
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as texts, numbers and mappings, as JSON has them."""
+        return _plain(self)
+
 
 @dataclass(frozen=True)
 class TableInfo:
@@ -52,6 +59,7 @@ class TableInfo:
         schema: the columns, or None if none were given.
         schema_version: number of the schema, from 1 on; 0 without a schema.
         schema_history: earlier schemas by their number.
+        readable_from: number of the first schema whose rows fit the schema of today; a forced change begins anew here.
         key: columns whose values are the key of a record.
         key_format: how they are bytes: "json", "str", "int" or "avro".
         config: settings of the topic, as they were given.
@@ -83,6 +91,7 @@ class TableInfo:
     comment: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     version: int = 1
+    readable_from: int = 1
 
     @property
     def database(self) -> str:
@@ -93,3 +102,41 @@ class TableInfo:
     def table(self) -> str:
         """Name within the database."""
         return self.name.partition(".")[2]
+
+    def location(self, sensitive: bool = False) -> dict[str, Any]:
+        """Return where the rows are: connector, connection and its settings, variables as given.
+
+        Args:
+            sensitive: whether references to secrets are replaced by the secrets, as far as this process has them.
+
+        Raises:
+            ConfigurationError: if this process does not have a secret.
+        """
+        options = unstored_options(self.options)
+        shown = {name: _secret_of(value, sensitive) for name, value in options.items()}
+        found = {"table": self.name, "connector": self.connector, "connection": self.connection, **shown}
+        return found if self.topic is None else {**found, "topic": self.topic}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as texts, numbers and mappings, as JSON has them; references to secrets, and no secrets."""
+        return {**_plain(self), "database": self.database, "table": self.table}
+
+
+def _secret_of(value: Any, sensitive: bool) -> Any:
+    if not isinstance(value, SecretRef):
+        return value
+    return value.resolve().reveal() if sensitive else str(value)
+
+
+def _plain(info: Any) -> dict[str, Any]:
+    return {each.name: _plain_value(getattr(info, each.name)) for each in fields(info)}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Schema):
+        return schema_document(value)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {str(name): _plain_value(each) for name, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -239,15 +239,17 @@ class RowFormatConformance:
 
 
 def _agree(made: RowFormat, values: Sequence[bytes]) -> None:
-    rows = []
-    for number, value in enumerate(values):
-        try:
-            rows.append(made.decode(value, _TOPIC))
-        except SerializationError as error:
-            with pytest.raises(SerializationError) as caught:
-                made.decode_batch(values, _TOPIC)
-            assert str(caught.value) == f"row {number}: {error}"
-            return
+    rows: list[dict[str, Any]] = []
+    fault = None
+    try:
+        rows.extend(made.decode(value, _TOPIC) for value in values)
+    except SerializationError as error:
+        fault = f"row {len(rows)}: {error}"
+    if fault is not None:
+        with pytest.raises(SerializationError) as caught:
+            made.decode_batch(values, _TOPIC)
+        assert str(caught.value) == fault
+        return
     batch = made.decode_batch(values, _TOPIC)
     batch.validate(full=True)
     assert _alike(_rows_of(made.schema, batch), rows)

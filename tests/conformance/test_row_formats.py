@@ -4,7 +4,7 @@ import pytest
 
 from streamrt.schema import Schema
 from streamrt.serializers.row_formats import RowFormat, row_format
-from streamrt.testing.row_formats import RowFormatConformance
+from streamrt.testing.row_formats import ROW_VALUES, RowFormatConformance
 
 pytestmark = pytest.mark.slow
 
@@ -14,3 +14,10 @@ class TestJSONRows(RowFormatConformance):
 
     def make(self, schema: Schema) -> RowFormat:
         return row_format("json", schema)
+
+
+class TestAvroRows(RowFormatConformance):
+    types = tuple(word for word in ROW_VALUES if word != "MAP<BIGINT, STRING>")
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("avro", schema)

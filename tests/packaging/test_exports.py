@@ -119,6 +119,7 @@ def test_the_names_of_the_front_page_are_exported() -> None:
             "BroadcastContext",
             "BroadcastProcessFunction",
             "BroadcastTimerContext",
+            "Catalog",
             "CoProcessFunction",
             "ConnectionConfig",
             "Context",

@@ -1,0 +1,355 @@
+"""Rows as records of Avro, one by one and in batches of Arrow."""
+
+import datetime
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
+from streamrt.schema import Column, RowCheck, Schema
+from streamrt.serializers.avro import AvroDeserializer, AvroSerializer, compile_registered
+from streamrt.serializers.avro_columns import AvroColumns, OddError
+from streamrt.serializers.avro_schema import compile_schema, load_schema
+from streamrt.serializers.base import (
+    BoundDeserializer,
+    BoundSerializer,
+    Deserializer,
+    MessageField,
+    SerializationContext,
+    Serializer,
+)
+from streamrt.serializers.registry import (
+    RegisteredSchema,
+    SchemaReader,
+    SchemaRegistry,
+    SchemaRegistryClientConfig,
+    SchemaRegistrySerializationConfig,
+)
+from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, rows_of
+from streamrt.serializers.row_contract import RowFormat
+
+__all__ = ["AvroRowFormat"]
+
+_PREFIX = 5
+_MOST_SCHEMAS = 8
+_UNSURE = (OddError, pa.ArrowException, ArithmeticError, TypeError, ValueError, IndexError, KeyError, RecursionError)
+_CONTEXT_FIELD = MessageField.VALUE
+
+
+class AvroRowFormat(RowFormat):
+    """Writes and reads rows as records of Avro: one value without a container file.
+
+    With a registry, values have Confluent's wire format, and are read with the schema that they were written with: columns
+    are found by name, missing ones get their defaults, and types may be narrower. Without one, all values must have been
+    written with the schema of the format.
+
+    Args:
+        schema: what rows must fit.
+        options: `name`, the full name of the record (default `Row`); `wire`, "plain" or, with a registry, "confluent";
+            `auto_register`, whether the schema is registered when the first row is written (default true).
+        registry: connection to the schema registry.
+
+    Raises:
+        ConfigurationError: if there is no such option, or the registry is missing.
+        SchemaError: if Avro cannot carry a column.
+    """
+
+    name = "avro"
+
+    def __init__(
+        self,
+        schema: Schema,
+        options: Mapping[str, Any] | None = None,
+        registry: SchemaRegistryClientConfig | None = None,
+    ) -> None:
+        super().__init__(schema)
+        self._options = avro_options(self.name, options, registry)
+        self._registry = registry if self._options["wire"] == "confluent" else None
+        self._avro = schema.to_avro(self._options["name"])
+        config = None
+        if self._registry is not None:
+            config = SchemaRegistrySerializationConfig(auto_register_schemas=self._options["auto_register"])
+        self._serializer = AvroRowSerializer(
+            schema,
+            AvroSerializer(
+                self._avro,
+                disable_tuple_notation=True,
+                schema_registry_client_config=self._registry,
+                schema_registry_serialization_config=config,
+            ),
+        )
+        self._deserializer = AvroRowDeserializer(
+            schema,
+            AvroDeserializer(
+                None if self._registry is not None else self._avro, schema_registry_client_config=self._registry
+            ),
+        )
+        self._readers: dict[str, Callable[[bytes], AvroColumns]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AvroRowFormat, (self.schema, dict(self._options), self._registry)
+
+    @property
+    def options(self) -> Mapping[str, Any]:  # noqa: D102
+        return dict(self._options)
+
+    @property
+    def serializer(self) -> Serializer:  # noqa: D102
+        return self._serializer
+
+    @property
+    def deserializer(self) -> Deserializer:  # noqa: D102
+        return self._deserializer
+
+    def encode(self, row: Mapping[str, Any] | Sequence[Any], topic: str) -> bytes:  # noqa: D102
+        data: bytes = self._serializer(row, SerializationContext(topic, _CONTEXT_FIELD))  # type: ignore[assignment]
+        return data
+
+    def decode(self, value: bytes, topic: str) -> dict[str, Any]:  # noqa: D102
+        row: dict[str, Any] = self._deserializer(value, SerializationContext(topic, _CONTEXT_FIELD))
+        return row
+
+    def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
+        write = self._serializer.bind(topic, _CONTEXT_FIELD)
+        written: list[Any] = one_by_one(lambda row: write(row, None), rows_of(rows))
+        return written
+
+    def decode_batch(  # noqa: D102
+        self, values: Sequence[bytes], topic: str, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        schema = self.schema if columns is None else self.schema.project(columns)
+        try:
+            return self._columns(values, topic, schema)
+        except _UNSURE:
+            pass  # a row is odd, and reading one by one says how
+        read = AvroRowDeserializer(schema, self._deserializer.records)
+        decode = read.bind(topic, _CONTEXT_FIELD)
+        return batch_of(one_by_one(lambda value: decode(value, None), values), schema)
+
+    def _columns(self, values: Sequence[bytes], topic: str, schema: Schema) -> pa.RecordBatch:
+        reader_of = self._readers.get(topic)
+        if reader_of is None:
+            reader_of = self._readers[topic] = self._reader_of(topic)
+        if self._registry is None:
+            return _batch(reader_of(b""), values, 0, schema)
+        prefixes: dict[bytes, list[int]] = {}
+        for number, value in enumerate(values):
+            prefixes.setdefault(value[:_PREFIX], []).append(number)
+        if not 0 < len(prefixes) <= _MOST_SCHEMAS or any(each[:1] != b"\0" for each in prefixes):
+            raise OddError
+        parts = [
+            _batch(reader_of(prefix), [values[number] for number in numbers], _PREFIX, schema)
+            for prefix, numbers in prefixes.items()
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        order = [number for numbers in prefixes.values() for number in numbers]
+        back = sorted(range(len(order)), key=order.__getitem__)
+        joined = [pa.concat_arrays([part.column(each) for part in parts]) for each in range(len(schema))]
+        return pa.RecordBatch.from_arrays(joined, schema=schema.arrow).take(pa.array(back, pa.int64()))
+
+    def _reader_of(self, topic: str) -> Callable[[bytes], AvroColumns]:
+        """Return what returns the reader of values with a prefix."""
+        if self._registry is None:
+            own = compile_schema(load_schema(self._avro))
+            columns = AvroColumns(own.parsed, own.named)
+            return lambda prefix: columns
+
+        def make(found: RegisteredSchema, registry: SchemaRegistry) -> Callable[[bytes], AvroColumns]:
+            compiled = compile_registered(found, registry)
+            columns = AvroColumns(compiled.parsed, compiled.named)
+            return lambda data: columns
+
+        bound = SchemaReader("AVRO", self._registry).bind(topic, _CONTEXT_FIELD, make)
+        return lambda prefix: bound(prefix, None)  # type: ignore[no-any-return]
+
+
+def avro_options(
+    name: str, options: Mapping[str, Any] | None, registry: SchemaRegistryClientConfig | None
+) -> dict[str, Any]:
+    """Return the options of a format that may use a registry, all of them.
+
+    Raises:
+        ConfigurationError: if there is no such option, or the registry is missing.
+    """
+    given = {"name": "Row", "wire": "plain" if registry is None else "confluent", "auto_register": True}
+    for option, value in (options or {}).items():
+        if option not in given:
+            raise ConfigurationError(f"the format {name!r} has no option {option!r}; it has {', '.join(given)}")
+        if type(value) is not type(given[option]):
+            raise ConfigurationError(f"the option {option!r} of the format {name!r} is a {type(value).__name__}")
+        given[option] = value
+    if given["wire"] not in ("plain", "confluent"):
+        raise ConfigurationError(f"the option 'wire' of the format {name!r} must be 'plain' or 'confluent'")
+    if given["wire"] == "confluent" and registry is None:
+        raise ConfigurationError(
+            f"the rows are {name} with schemas in a registry, and no registry is known: give its SchemaRegistryClientConfig"
+        )
+    return given
+
+
+class AvroRowSerializer(Serializer):
+    """Checks rows, and writes them.
+
+    Args:
+        schema: what rows must fit.
+        records: writes them.
+    """
+
+    def __init__(self, schema: Schema, records: Serializer) -> None:
+        self.schema = schema
+        self.records = records
+
+    def __call__(self, value: Any, ctx: SerializationContext) -> bytes | None:
+        try:
+            row = self.schema.check(value)
+        except SchemaMismatchError as error:
+            raise SerializationError(str(error)) from None
+        return self.records(row, ctx)
+
+    def bind(self, topic: str, field: MessageField) -> BoundSerializer:
+        check, write = self.schema.check, self.records.bind(topic, field)
+
+        def serialize(value: Any, headers: Any) -> bytes | None:
+            try:
+                row = check(value)
+            except SchemaMismatchError as error:
+                raise SerializationError(str(error)) from None
+            return write(row, headers)
+
+        return serialize
+
+
+class AvroRowDeserializer(Deserializer):
+    """Reads records, and returns them as rows.
+
+    Args:
+        schema: what rows must fit.
+        records: reads them, with the schema of the writer.
+    """
+
+    def __init__(self, schema: Schema, records: Deserializer) -> None:
+        self.schema = schema
+        self.records = records
+        self._check = RowCheck(schema.fields)
+        self._taken = [(each.name, _taker(each.dtype)) for each in schema.fields]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AvroRowDeserializer, (self.schema, self.records)
+
+    def __call__(self, value: bytes, ctx: SerializationContext) -> dict[str, Any]:
+        return self._row(self.records(value, ctx))
+
+    def bind(self, topic: str, field: MessageField) -> BoundDeserializer:
+        read, row = self.records.bind(topic, field), self._row
+        return lambda value, headers: row(read(value, headers))
+
+    def _row(self, record: Any) -> dict[str, Any]:
+        if not isinstance(record, dict):
+            raise SerializationError(f"a row must be a record of Avro, not {type(record).__name__}")
+        try:
+            return self._check({name: take(record[name]) for name, take in self._taken if name in record})
+        except SchemaMismatchError as error:
+            raise SerializationError(str(error)) from None
+
+
+def _taker(dtype: pa.DataType) -> Callable[[Any], Any]:
+    """Return what takes values of a type from those of a writer with a wider or an older one."""
+    if pa.types.is_struct(dtype):
+        fields = [(field.name, _taker(field.type)) for field in dtype]
+        # What the writer has besides is left out.
+        return lambda value: (
+            {name: take(value[name]) for name, take in fields if name in value} if isinstance(value, dict) else value
+        )
+    if pa.types.is_list(dtype):
+        item = _taker(dtype.value_type)
+        return lambda value: [item(each) for each in value] if isinstance(value, list) else value
+    if pa.types.is_map(dtype):
+        inner = _taker(dtype.item_type)
+        return lambda value: {key: inner(each) for key, each in value.items()} if isinstance(value, dict) else value
+    if dtype == pa.string():
+        return lambda value: str(value) if isinstance(value, uuid.UUID) else value
+    if dtype == pa.timestamp("us"):
+        return lambda value: (
+            datetime.datetime.combine(value, datetime.time())
+            if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
+            else value
+        )
+    return lambda value: value
+
+
+# -- Batches -----------------------------------------------------------------------------------------------------------
+
+
+def _batch(reader: AvroColumns, values: Sequence[bytes], skipped: int, schema: Schema) -> pa.RecordBatch:
+    read = reader.read(values, skipped, frozenset(schema.names))
+    arrays = [_column(read.get(column.name), column, len(values)) for column in schema.fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+
+def _column(array: pa.Array | None, column: Column, rows: int) -> pa.Array:
+    if array is None:
+        if has_default(column):
+            return pa.array([column.default] * rows, column.dtype)
+        array = pa.nulls(rows, column.dtype)
+    fitted = _fitted(array, column.dtype)
+    if fitted.null_count and not column.nullable:
+        raise OddError
+    if column.length is not None and (pc.max(pc.utf8_length(fitted)).as_py() or 0) > column.length:
+        raise OddError
+    return fitted
+
+
+def _fitted(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return values of a writer's type as those of a column's, if these hold all of them."""
+    kinds = pa.types
+    if kinds.is_struct(dtype) and kinds.is_struct(array.type):
+        return _fitted_struct(array, dtype)
+    if kinds.is_list(dtype) and kinds.is_list(array.type):
+        items = _fitted(array.flatten(), dtype.value_type)
+        if items.null_count and not dtype.value_field.nullable:
+            raise OddError
+        lengths = pc.list_value_length(array).fill_null(0)
+        offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
+        return pa.ListArray.from_arrays(offsets, items, type=dtype, mask=array.is_null() if array.null_count else None)
+    if array.type == dtype:
+        if kinds.is_map(dtype) and kinds.is_nested(dtype.item_type):
+            raise OddError
+        return array
+    if kinds.is_map(dtype) and kinds.is_map(array.type) and dtype.key_type == array.type.key_type:
+        same = not array.null_count and not kinds.is_nested(dtype.item_type)
+        items = _fitted(array.items, dtype.item_type) if same else None
+        if items is None or (items.null_count and not dtype.item_field.nullable):
+            raise OddError
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=dtype)
+    if not _holds(dtype, array.type):
+        raise OddError
+    return array.cast(dtype)
+
+
+def _fitted_struct(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    children = dict(zip([field.name for field in array.type], array.flatten(), strict=True))
+    fitted = []
+    for field in dtype:
+        child = children.get(field.name)
+        child = pa.nulls(len(array), field.type) if child is None else _fitted(child, field.type)
+        if not field.nullable and child.null_count > array.null_count:
+            raise OddError
+        fitted.append(child)
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(fitted, fields=list(dtype), mask=mask)
+
+
+def _holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(
+        kinds.is_null(narrow)
+        or (kinds.is_integer(wide) and kinds.is_integer(narrow))
+        or (wide == pa.float64() and (kinds.is_integer(narrow) or narrow == pa.float32()))
+        or (kinds.is_decimal128(wide) and kinds.is_decimal128(narrow))
+        or (wide == pa.timestamp("us") and narrow == pa.date32())
+        or (wide == pa.binary() and kinds.is_fixed_size_binary(narrow))
+    )

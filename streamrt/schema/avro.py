@@ -1,0 +1,343 @@
+"""Columns as a schema of Avro, and back.
+
+Types that Avro does not have (`TINYINT`, `VARCHAR(n)`) are its nearest type, with the word in the property `streamrt.type`.
+"""
+
+import datetime
+import decimal
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamrt.errors import SchemaError
+from streamrt.schema.columns import NO_DEFAULT, Column
+from streamrt.schema.ddl import parse_type
+from streamrt.schema.types import type_word
+
+__all__ = ["WORD", "avro_type", "columns_of_avro", "columns_to_avro"]
+
+WORD = "streamrt.type"
+"""Property with the type that a column has in a `Schema`."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EPOCH_DAY = datetime.date(1970, 1, 1)
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_MAX_DEPTH = 64
+
+_TO: dict[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int8(): {"type": "int", WORD: "TINYINT"},
+    pa.int16(): {"type": "int", WORD: "SMALLINT"},
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time32("ms"): {"type": "int", "logicalType": "time-millis"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+}
+_FROM: dict[tuple[str, str | None], pa.DataType] = {
+    ("boolean", None): pa.bool_(),
+    ("int", None): pa.int32(),
+    ("long", None): pa.int64(),
+    ("float", None): pa.float32(),
+    ("double", None): pa.float64(),
+    ("string", None): pa.string(),
+    ("string", "uuid"): pa.string(),
+    ("enum", None): pa.string(),
+    ("bytes", None): pa.binary(),
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+}
+
+
+def columns_to_avro(columns: Sequence[Column], name: str, comment: str | None) -> dict[str, Any]:
+    """Return the record type of rows.
+
+    Args:
+        columns: the columns.
+        name: full name of the record.
+        comment: what a row means.
+
+    Raises:
+        SchemaError: if Avro cannot carry a column, or has no such name.
+    """
+    for part in name.split("."):
+        if not _NAME.fullmatch(part):
+            raise SchemaError(f"{name!r} is no name of a record in Avro: its parts have letters, digits and _")
+    record: dict[str, Any] = {"type": "record", "name": name}
+    if comment is not None:
+        record["doc"] = comment
+    record["fields"] = [_field(each, name.rpartition(".")[2]) for each in columns]
+    return record
+
+
+def _field(column: Column, record: str) -> dict[str, Any]:
+    where = f"column {column.name!r} ({column.word})"
+    dtype = avro_type(column.dtype, where, f"{record}_{_avro_name(column.name, where)}")
+    if column.length is not None:
+        dtype = {"type": "string", WORD: column.word}
+    field: dict[str, Any] = {"name": column.name, "type": dtype}
+    if column.default is not NO_DEFAULT and column.default is not None:
+        field["default"] = _default(column.default, column.dtype)
+        # A default is one of the first branch.
+        field["type"] = [dtype, "null"] if column.nullable else dtype
+    elif column.nullable:
+        field |= {"type": ["null", dtype], "default": None}
+    if column.comment is not None:
+        field["doc"] = column.comment
+    return field
+
+
+def avro_type(dtype: pa.DataType, where: str, name: str) -> Any:
+    """Return Avro's type for a type of columns.
+
+    Args:
+        dtype: type of a column.
+        where: the column, for errors.
+        name: name for the type, if it needs one.
+
+    Raises:
+        SchemaError: if Avro has no such type.
+    """
+    if dtype in _TO:
+        found = _TO[dtype]
+        return dict(found) if isinstance(found, dict) else found
+    if pa.types.is_decimal128(dtype):
+        return {"type": "bytes", "logicalType": "decimal", "precision": dtype.precision, "scale": dtype.scale}
+    if pa.types.is_fixed_size_binary(dtype):
+        return {"type": "fixed", "name": name, "size": dtype.byte_width}
+    if pa.types.is_list(dtype):
+        return {"type": "array", "items": _part(dtype.value_field, where, f"{name}_item")}
+    if pa.types.is_struct(dtype):
+        fields = []
+        for field in dtype:
+            part = _part(field, where, f"{name}_{_avro_name(field.name, where)}")
+            fields.append({"name": field.name, "type": part} | ({"default": None} if field.nullable else {}))
+        return {"type": "record", "name": name, "fields": fields}
+    if dtype.key_type != pa.string():
+        raise SchemaError(
+            f"{where} cannot be written in Avro: keys of its maps are texts, and these are {type_word(dtype.key_type)}"
+        )
+    return {"type": "map", "values": _part(dtype.item_field, where, f"{name}_value")}
+
+
+def _part(field: pa.Field, where: str, name: str) -> Any:
+    inner = avro_type(field.type, where, name)
+    return ["null", inner] if field.nullable else inner
+
+
+def _avro_name(name: str, where: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise SchemaError(
+            f"{where} cannot be written in Avro: its names have letters, digits and _, and {name!r} has others"
+        )
+    return name
+
+
+def _default(value: Any, dtype: pa.DataType) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, decimal.Decimal):
+        unscaled = int(value.scaleb(dtype.scale, decimal.Context(prec=100)))
+        return unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True).decode("latin-1")
+    if isinstance(value, datetime.datetime):
+        return (value.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
+    if isinstance(value, datetime.date):
+        return (value - _EPOCH_DAY).days
+    if isinstance(value, datetime.time):
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return seconds * 1000 + value.microsecond // 1000
+    return value
+
+
+def columns_of_avro(schema: str | Mapping[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+    """Return a mapping for each field of a record type, and what the record means.
+
+    Args:
+        schema: the record type, as JSON or as objects.
+
+    Raises:
+        SchemaError: if it is no record type, or a column cannot hold the values of a field.
+    """
+    try:
+        record = json.loads(schema) if isinstance(schema, str) else schema
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"the Avro schema is not JSON: {error}") from None
+    if not isinstance(record, Mapping) or record.get("type") not in ("record", "error"):
+        raise SchemaError("the Avro schema is no record; rows are records")
+    named: dict[str, Any] = {}
+    fields = _fields(record, "the record", 0)
+    doc = record.get("doc")
+    return [_column(field, named, _namespace(record, None)) for field in fields], doc if isinstance(doc, str) else None
+
+
+def _fields(record: Mapping[str, Any], where: str, depth: int) -> list[Any]:
+    fields = record.get("fields")
+    if depth > _MAX_DEPTH or not isinstance(fields, list):
+        raise SchemaError(f"the Avro schema cannot be used: {where} has no list of fields, or too many levels of them")
+    for field in fields:
+        if not isinstance(field, Mapping) or not isinstance(field.get("name"), str) or "type" not in field:
+            raise SchemaError(f"the Avro schema cannot be used: {where} has a field without a name or a type")
+    return fields
+
+
+def _column(field: Mapping[str, Any], named: dict[str, Any], space: str | None) -> dict[str, Any]:
+    where = f"field {field['name']!r}"
+    dtype, nullable = _type_of(field["type"], where, named, space, 0)
+    inner = _only(field["type"])
+    word = inner.get(WORD) if isinstance(inner, Mapping) else None
+    length = parse_type(word, where)[1] if isinstance(word, str) and dtype == pa.string() else None
+    column: dict[str, Any] = {"name": field["name"], "type": dtype, "nullable": nullable}
+    if length is not None:
+        column["length"] = length
+    if isinstance(field.get("doc"), str):
+        column["comment"] = field["doc"]
+    if field.get("default") is not None and not pa.types.is_nested(dtype):
+        column["default"] = _default_of(field["default"], dtype, inner, where)
+    return column
+
+
+def _only(declared: Any) -> Any:
+    """Return a type without null."""
+    if isinstance(declared, list):
+        others = [each for each in declared if each not in ("null", {"type": "null"})]
+        return others[0] if len(others) == 1 else declared
+    return declared
+
+
+def _by_word(declared: Mapping[str, Any], found: pa.DataType, where: str) -> pa.DataType:
+    word = declared.get(WORD)
+    # Others may have changed the schema and kept the property.
+    if not isinstance(word, str) or found != pa.int32():
+        return found
+    given = parse_type(word, where)[0]
+    return given if given in (pa.int8(), pa.int16()) else found
+
+
+def _type_of(
+    declared: Any, where: str, named: dict[str, Any], space: str | None, depth: int
+) -> tuple[pa.DataType, bool]:
+    """Return the type of a column for a type of Avro, and whether it may be null."""
+    if depth > _MAX_DEPTH:
+        raise SchemaError(f"{where} cannot be a column: its types have more than {_MAX_DEPTH} levels")
+    if isinstance(declared, list):
+        only = _only(declared)
+        if isinstance(only, list):
+            raise SchemaError(f"{where} cannot be a column: it is a union of several types")
+        return _type_of(only, where, named, space, depth + 1)[0], len(declared) > 1
+    if isinstance(declared, str):
+        declared = _named_type(declared, named, space, where)
+    if not isinstance(declared, Mapping):
+        raise SchemaError(f"{where} cannot be a column: it has no type of Avro")
+    kind, logical = declared.get("type"), declared.get("logicalType")
+    if isinstance(kind, (Mapping, list)):
+        return _type_of(kind, where, named, space, depth + 1)
+    if not isinstance(kind, str):
+        raise SchemaError(f"{where} cannot be a column: it has no type of Avro")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return _decimal(declared, where), False
+    dtype = _FROM.get((kind, logical))
+    if dtype is None and logical is None:
+        return _composed(declared, kind, where, named, space, depth), False
+    if dtype is None:
+        raise SchemaError(f"{where} cannot be a column: no type of columns holds all values of {kind} with {logical}")
+    if kind == "enum":
+        _remember(declared, named, space)
+    return _by_word(declared, dtype, where), False
+
+
+def _named_type(name: str, named: dict[str, Any], space: str | None, where: str) -> Any:
+    full = name if "." in name or space is None else f"{space}.{name}"
+    found = named.get(full, named.get(name))
+    if found is _OPEN:
+        raise SchemaError(f"{where} cannot be a column: the record {name!r} contains itself")
+    return {"type": name} if found is None else found
+
+
+_OPEN = object()
+
+
+def _composed(
+    declared: Mapping[str, Any], kind: str, where: str, named: dict[str, Any], space: str | None, depth: int
+) -> pa.DataType:
+    if kind == "array":
+        dtype, nullable = _type_of(declared.get("items"), where, named, space, depth + 1)
+        return pa.list_(pa.field("item", dtype, nullable))
+    if kind == "map":
+        dtype, nullable = _type_of(declared.get("values"), where, named, space, depth + 1)
+        return pa.map_(pa.string(), pa.field("value", dtype, nullable))
+    if kind == "fixed" and isinstance(declared.get("size"), int) and declared["size"] > 0:
+        _remember(declared, named, space)
+        return pa.binary(declared["size"])
+    if kind == "record":
+        inner = _namespace(declared, space)
+        full = _remember(declared, named, space)
+        named[full] = _OPEN
+        fields = [
+            pa.field(field["name"], *_type_of(field["type"], f"{where}, {field['name']!r}", named, inner, depth + 1))
+            for field in _fields(declared, where, depth)
+        ]
+        named[full] = declared
+        if not fields:
+            raise SchemaError(f"{where} cannot be a column: the record {declared.get('name')!r} has no fields")
+        return pa.struct(fields)
+    raise SchemaError(f"{where} cannot be a column: there is no type {kind!r} for columns")
+
+
+def _remember(declared: Mapping[str, Any], named: dict[str, Any], space: str | None) -> str:
+    name = str(declared.get("name"))
+    inner = _namespace(declared, space)
+    full = name if "." in name or inner is None else f"{inner}.{name}"
+    named[full] = declared
+    return full
+
+
+def _namespace(declared: Mapping[str, Any], space: str | None) -> str | None:
+    name, own = declared.get("name"), declared.get("namespace")
+    if isinstance(name, str) and "." in name:
+        return name.rpartition(".")[0]
+    return own if isinstance(own, str) and own else space
+
+
+def _decimal(declared: Mapping[str, Any], where: str) -> pa.DataType:
+    precision, scale = declared.get("precision"), declared.get("scale", 0)
+    if (
+        not isinstance(precision, int)
+        or not isinstance(scale, int)
+        or not 0 <= scale <= precision <= 38
+        or precision < 1
+    ):
+        raise SchemaError(f"{where} cannot be a column: decimals have 38 digits at most, and a scale within them")
+    return pa.decimal128(precision, scale)
+
+
+def _default_of(value: Any, dtype: pa.DataType, declared: Any, where: str) -> Any:
+    logical = declared.get("logicalType", "") if isinstance(declared, Mapping) else ""
+    try:
+        if pa.types.is_decimal128(dtype):
+            unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
+            return decimal.Decimal(unscaled).scaleb(-dtype.scale, decimal.Context(prec=100))
+        if dtype == pa.binary() or pa.types.is_fixed_size_binary(dtype):
+            return value.encode("latin-1")
+        if dtype == pa.date32():
+            return _EPOCH_DAY + datetime.timedelta(days=value)
+        if dtype == pa.time32("ms"):
+            return (_EPOCH + datetime.timedelta(milliseconds=value)).time()
+        if pa.types.is_timestamp(dtype):
+            moment = _EPOCH + value * _MICROSECOND * (1000 if logical.endswith("millis") else 1)
+            return moment if dtype.tz is None else moment.replace(tzinfo=datetime.timezone.utc)
+    except (AttributeError, TypeError, UnicodeError, OverflowError):
+        raise SchemaError(f"the default of {where} is none of its type") from None
+    return value

@@ -1,0 +1,155 @@
+"""What a table is after a change of `alter_table`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from streamrt.errors import ConfigurationError, SchemaEvolutionError
+from streamrt.schema import Schema, evolution_faults
+from streamrt.schema.ddl import parse_type
+from streamrt.tables.connectors import table_connector
+from streamrt.tables.info import TableInfo
+from streamrt.tables.objects import now
+
+__all__ = ["altered", "changed_schema"]
+
+
+def changed_schema(
+    info: TableInfo, add: Any, drop: Sequence[str], widen: Mapping[str, str] | None, schema: Any
+) -> Schema | None:
+    """Return the schema that a change asks for, or None if it does not concern the schema.
+
+    Raises:
+        SchemaError: if it names a column that is not there, or adds one that is.
+        ConfigurationError: if arguments do not go together.
+    """
+    if schema is not None:
+        if add or drop or widen:
+            raise ConfigurationError("alter_table() has a schema, and changes of columns: give one of them")
+        return _with_time(schema, info.schema)
+    if not (add or drop or widen):
+        return None
+    old = info.schema
+    if old is None:
+        if drop or widen:
+            raise ConfigurationError(f"table {info.name!r} has no schema whose columns could change: give schema=")
+        return Schema(add)
+    if isinstance(drop, str):
+        raise ConfigurationError(f"alter_table(drop=...) must be a list of names, such as [{drop!r}]")
+    for names in (list(drop), list(widen or ())):
+        if names:
+            # Refuses columns that are not there.
+            old.project(names)
+    columns = [column for column in old.columns if column["name"] not in drop]
+    for column in columns:
+        if widen and column["name"] in widen:
+            dtype, length = parse_type(widen[column["name"]], f"column {column['name']!r}")
+            column.update(type=dtype, length=length)
+    added = [] if not add else Schema(add).columns
+    keys = [name for name in old.primary_key if name not in drop]
+    event_time = None if old.time in drop else old.time
+    return Schema([*columns, *added], primary_key=keys, time=event_time, comment=old.comment)
+
+
+def altered(
+    info: TableInfo,
+    schema: Schema | None,
+    *,
+    force: bool = False,
+    options: Mapping[str, Any] | None = None,
+    connection: str | None = None,
+    comment: str | None = None,
+    properties: Mapping[str, str | None] | None = None,
+) -> TableInfo:
+    """Return a table after a change.
+
+    Args:
+        info: the table as it is.
+        schema: its new schema, or None for the one it has.
+        force: whether rows that exist need not fit the new schema.
+        options: settings of its connector that change.
+        connection: name of another connection.
+        comment: another comment; an empty text removes it.
+        properties: properties that change; None removes one.
+
+    Raises:
+        SchemaEvolutionError: if rows that exist would not fit, with all reasons.
+        ConfigurationError: if the connector has no such setting.
+    """
+    made = info
+    if schema is not None and schema != info.schema:
+        made = _with_schema(info, schema, force)
+    if options or connection is not None:
+        made = _relocated(made, options or {}, connection)
+    if comment is not None:
+        made = replace(made, comment=comment or None)
+    if properties:
+        merged = {**made.properties, **properties}
+        made = replace(made, properties={name: value for name, value in merged.items() if value is not None})
+    if made == info:
+        return info
+    return replace(made, version=info.version + 1, modified_at=now())
+
+
+def _with_schema(info: TableInfo, schema: Schema, force: bool) -> TableInfo:
+    number = info.schema_version + 1
+    if info.schema is None:
+        return replace(info, schema=schema, schema_version=number, readable_from=number)
+    is_keyed = info.kind == "primary-key"
+    if bool(schema.primary_key) != is_keyed:
+        raise SchemaEvolutionError(
+            f"table {info.name!r} {'needs its' if is_keyed else 'has no'} primary key, and a change cannot "
+            f"{'remove' if is_keyed else 'add'} one: create another table"
+        )
+    # Rows of all schemas since then are in the topic.
+    readable = {version: older for version, older in info.schema_history.items() if version >= info.readable_from} | {
+        info.schema_version: info.schema
+    }
+    faults = list(dict.fromkeys(fault for older in readable.values() for fault in _faults(schema, older, info.key)))
+    in_key = [name for name in info.key if name not in schema.names]
+    if in_key:
+        raise SchemaEvolutionError(f"column {in_key[0]!r} is in the key of table {info.name!r}, and cannot be dropped")
+    if faults and not force:
+        raise SchemaEvolutionError(
+            f"the schema of table {info.name!r} cannot change like this: {'; '.join(faults)}; force=True does it, if no row "
+            "needs to be read"
+        )
+    return replace(
+        info,
+        schema=schema,
+        schema_version=number,
+        schema_history={**info.schema_history, info.schema_version: info.schema},
+        readable_from=number if faults else info.readable_from,
+    )
+
+
+def _faults(newer: Schema, older: Schema, key: Sequence[str]) -> list[str]:
+    faults = evolution_faults(newer, older)
+    before, after = ({each.name: each for each in schema.fields} for schema in (older, newer))
+    for name in key:
+        if name in before and name in after and before[name].dtype != after[name].dtype:
+            faults.append(f"column {name!r} of the key changes its type: equal keys would have different bytes")
+    return faults
+
+
+def _relocated(info: TableInfo, options: Mapping[str, Any], connection: str | None) -> TableInfo:
+    wanted = {**info.options, **options}
+    if info.kind != "external" and (connection is not None or set(options) != {"topic"}):
+        raise ConfigurationError(f"table {info.name!r} is a topic: alter_table(topic=...) is what it has")
+    made = replace(info, options=wanted, connection=info.connection if connection is None else connection)
+    # Checks the options.
+    built = table_connector(made).options()
+    built.pop("connection", None)
+    return replace(made, options=built, topic=built.get("topic") if info.kind != "external" else None)
+
+
+def _with_time(schema: Any, old: Schema | None) -> Schema:
+    if isinstance(schema, Schema):
+        return schema
+    made = Schema(schema)
+    if old is None:
+        return made
+    # Lists of columns name neither; what was said before holds, as far as its columns are there.
+    keys = made.primary_key or (old.primary_key if set(old.primary_key) <= set(made.names) else ())
+    event_time = old.time if old.time in made.names else None
+    return Schema(made.columns, primary_key=keys, time=event_time, comment=old.comment)

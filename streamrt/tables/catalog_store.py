@@ -1,0 +1,227 @@
+"""Where a catalogue keeps its objects: a seam, with memory and files behind it; `kafka_catalog` has the topic."""
+
+import abc
+import hashlib
+import os
+import threading
+import urllib.parse
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from streamrt.common.file_lock import FileLock
+from streamrt.errors import CatalogConflictError, CatalogError, ConfigurationError
+from streamrt.tables.links import TableLinks
+
+__all__ = ["CatalogStore", "FileCatalog", "MemoryCatalog", "Stored"]
+
+_LONGEST_NAME = 200
+
+
+class Stored(NamedTuple):
+    """An object in a store.
+
+    Attributes:
+        value: a JSON document.
+        version: differs after each change; stores choose it.
+    """
+
+    value: bytes
+    version: str
+
+
+class CatalogStore(abc.ABC):
+    """Keeps JSON documents by key, such as `table/shop.orders`, and changes each by compare-and-set.
+
+    Stores may be used in any thread, and by several programs at once.
+    """
+
+    note: str | None = None
+    """Why the store may look emptier than it is, in one clause; None if it is all there."""
+
+    def connect(self, links: TableLinks | None, timeout: float) -> None:  # noqa: B027 - most stores need no topics
+        """Accept how topics are reached; the catalogue calls it before anything else.
+
+        Args:
+            links: how topics are reached, or None if the catalogue has no broker.
+            timeout: seconds to wait for answers.
+        """
+
+    @abc.abstractmethod
+    def get(self, key: str) -> Stored | None:
+        """Return an object, or None if there is none. All that was put before the call is seen."""
+
+    @abc.abstractmethod
+    def list(self, prefix: str = "") -> dict[str, Stored]:
+        """Return the objects whose keys begin with a prefix, sorted by key."""
+
+    @abc.abstractmethod
+    def put(self, key: str, value: bytes, expected: str | None) -> str:
+        """Write an object, and return its new version.
+
+        Args:
+            key: the key.
+            value: a JSON document; a store may format it.
+            expected: the version that it has now; None if there is none.
+
+        Raises:
+            CatalogConflictError: if it has another version.
+        """
+
+    @abc.abstractmethod
+    def delete(self, key: str, expected: str) -> None:
+        """Delete an object that has a version.
+
+        Raises:
+            CatalogConflictError: if it has another version, or is gone.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most stores have nothing open
+        """Close the connections."""
+
+
+def conflict(key: str) -> CatalogConflictError:
+    """Return the error of a change that came too late."""
+    kind, _, name = key.partition("/")
+    return CatalogConflictError(
+        f"{kind} {name!r} was changed by another program in the meantime: read it again, and repeat the change"
+    )
+
+
+class MemoryCatalog(CatalogStore):
+    """A catalogue in this process, for tests; several `Catalog` objects may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._objects: dict[str, Stored] = {}
+        self._changes = 0
+
+    def get(self, key: str) -> Stored | None:  # noqa: D102
+        with self._lock:
+            return self._objects.get(key)
+
+    def list(self, prefix: str = "") -> dict[str, Stored]:  # noqa: D102
+        with self._lock:
+            return {key: self._objects[key] for key in sorted(self._objects) if key.startswith(prefix)}
+
+    def put(self, key: str, value: bytes, expected: str | None) -> str:  # noqa: D102
+        with self._lock:
+            self._require(key, expected)
+            self._changes += 1
+            self._objects[key] = Stored(bytes(value), str(self._changes))
+            return str(self._changes)
+
+    def delete(self, key: str, expected: str) -> None:  # noqa: D102
+        with self._lock:
+            self._require(key, expected)
+            del self._objects[key]
+
+    def _require(self, key: str, expected: str | None) -> None:
+        found = self._objects.get(key)
+        if (None if found is None else found.version) != expected:
+            raise conflict(key)
+
+
+class FileCatalog(CatalogStore):
+    """A catalogue in files, one for each object, such as `tables/table/shop.orders.json`; they may be kept in Git.
+
+    Args:
+        directory: the directory; it is created by the first change.
+
+    Example:
+        >>> import tempfile
+        >>> store = FileCatalog(tempfile.mkdtemp())
+        >>> version = store.put("table/shop.orders", b'{"v":1}', None)
+        >>> list(store.list("table/"))
+        ['table/shop.orders']
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+
+    def get(self, key: str) -> Stored | None:  # noqa: D102
+        return self._read(self._path(key))
+
+    def list(self, prefix: str = "") -> dict[str, Stored]:  # noqa: D102
+        found: dict[str, Stored] = {}
+        for path in self._directory.glob("*/*.json"):
+            key = f"{path.parent.name}/{urllib.parse.unquote(path.name.removesuffix('.json'))}"
+            # A file of another name, such as one that an editor has left, is no object.
+            if key.startswith(prefix) and self._path(key) == path:
+                stored = self._read(path)
+                if stored is not None:
+                    found[key] = stored
+        return dict(sorted(found.items()))
+
+    def put(self, key: str, value: bytes, expected: str | None) -> str:  # noqa: D102
+        path = self._path(key)
+        text = _formatted(value)
+        with self._locked():
+            self._require(key, path, expected)
+            path.parent.mkdir(exist_ok=True)
+            self._replace(path, text)
+        return _version_of(text)
+
+    def delete(self, key: str, expected: str) -> None:  # noqa: D102
+        path = self._path(key)
+        with self._locked():
+            self._require(key, path, expected)
+            path.unlink()
+
+    def _path(self, key: str) -> Path:
+        kind, slash, name = key.partition("/")
+        # A dot at the beginning would hide the file, and two of them would lead elsewhere.
+        quoted = urllib.parse.quote(name, safe="")
+        quoted = f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
+        if not slash or not kind.isalpha() or not name or len(quoted) > _LONGEST_NAME:
+            raise ConfigurationError(f"{key!r} cannot be the name of a file: choose a shorter name")
+        return self._directory / kind / f"{quoted}.json"
+
+    def _read(self, path: Path) -> Stored | None:
+        try:
+            value = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise CatalogError(f"{path} of the catalogue cannot be read: {error.strerror}") from None
+        return Stored(value, _version_of(value))
+
+    def _require(self, key: str, path: Path, expected: str | None) -> None:
+        found = self._read(path)
+        if (None if found is None else found.version) != expected:
+            raise conflict(key)
+
+    def _locked(self) -> FileLock:
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            return FileLock.acquire(self._directory / ".lock", mode=0o644)
+        except OSError as error:
+            raise CatalogError(f"the catalogue {self._directory} cannot be changed: {error.strerror}") from None
+
+    def _replace(self, path: Path, text: bytes) -> None:
+        made = path.with_name(f".{uuid.uuid4().hex}.tmp")
+        try:
+            with made.open("wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            made.replace(path)
+        except OSError as error:
+            made.unlink(missing_ok=True)
+            raise CatalogError(f"{path} of the catalogue cannot be written: {error.strerror}") from None
+
+
+def _version_of(value: bytes) -> str:
+    # Of the bytes, so that a change by an editor counts, too.
+    return hashlib.sha256(value).hexdigest()[:32]
+
+
+def _formatted(value: bytes) -> bytes:
+    try:
+        document: Mapping[str, object] = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

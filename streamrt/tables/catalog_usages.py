@@ -1,0 +1,70 @@
+"""The part of a catalogue that knows which applications use its tables."""
+
+from collections.abc import Iterable
+
+from streamrt.errors import ArgumentValueError, CatalogError
+from streamrt.tables.catalog_base import CatalogBase
+from streamrt.tables.objects import now
+from streamrt.tables.usages import ApplicationInfo, Lineage, Usage
+
+__all__ = ["CatalogUsages"]
+
+
+class CatalogUsages(CatalogBase):
+    """What applications use, which they record when they start."""
+
+    def record_usage(self, application: str, *, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> None:
+        """Note what an application uses, in place of what was noted before; applications do it when they start.
+
+        Args:
+            application: its consumer group.
+            reads: names of the tables that it reads.
+            writes: names of the tables that it writes.
+
+        Raises:
+            CatalogError: if the catalogue cannot be changed.
+        """
+        self._require_open()
+        if not application or not isinstance(application, str):
+            raise ArgumentValueError("record_usage() needs the name of an application")
+        tables = [tuple(sorted({self._full(name) for name in names})) for names in (reads, writes)]
+        wanted = ApplicationInfo(application, tables[0], tables[1], now())
+        self._objects.change(self._objects.applications, application, lambda _: wanted)
+
+    def forget_usage(self, application: str) -> None:
+        """Delete what was noted of an application, if anything was."""
+        self._require_open()
+        self._objects.delete_unread(self._objects.applications, application)
+
+    def applications(self) -> list[ApplicationInfo]:
+        """Return the applications that use tables, sorted by name, as they said at their last starts."""
+        self._require_open()
+        return list(self._objects.all(self._objects.applications).values())
+
+    def usages(self, name: str) -> list[Usage]:
+        """Return which applications read and write a table, as they said at their last starts.
+
+        Raises:
+            TableNotFoundError: if there is no such table.
+        """
+        name = self._full(name)
+        self.load(name)
+        return [usage for each in self.applications() for usage in each.usages() if usage.table == name]
+
+    def lineage(self) -> Lineage:
+        """Return where rows come from and go: tables, and the applications that read and write them."""
+        return Lineage.of(self._objects.names(self._objects.tables), self.applications())
+
+    def _refuse_if_used(self, table: str) -> None:
+        for usage in (usage for each in self.applications() for usage in each.usages() if usage.table == table):
+            cluster = self._cluster()
+            if cluster is None:
+                raise CatalogError(
+                    f"application {usage.application!r} {usage.kind} table {table!r}, and may be running: pass force=True to "
+                    "drop it, or reset the application"
+                )
+            if cluster.group_is_active(usage.application, self._timeout):
+                raise CatalogError(
+                    f"the running application {usage.application!r} {usage.kind} table {table!r}: stop it first, or pass "
+                    "force=True"
+                )

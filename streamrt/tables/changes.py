@@ -1,0 +1,155 @@
+"""`ChangeListener`: calls a function with frames of the rows that come."""
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from typing_extensions import Self
+
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, InvalidOperationError, SchemaError
+from streamrt.kafka.token import Offsets
+from streamrt.tables.rows import ChangeType
+from streamrt.tables.scan import frame_of
+from streamrt.tables.stream import TableStream
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ChangeListener", "OnChanges", "require_listener_arguments"]
+
+logger = logging.getLogger("streamrt.tables")
+
+OnChanges = Callable[["pd.DataFrame", int], object]
+_SIGN = "insert_delete"
+_TAKEN_BACK = frozenset({ChangeType.UPDATE_BEFORE.short, ChangeType.DELETE.short})
+
+
+def require_listener_arguments(callback: object, max_rows: object, max_delay: float) -> None:
+    """Check the arguments of `Table.on_changes`.
+
+    Raises:
+        ArgumentTypeError: if one has the wrong type.
+        ArgumentValueError: if a number is too low.
+    """
+    if not callable(callback):
+        raise ArgumentTypeError(f"on_changes() needs a function of a DataFrame and a number, got {callback!r}")
+    if not isinstance(max_rows, int) or isinstance(max_rows, bool) or max_rows < 1:
+        raise ArgumentValueError(f"max_rows must be 1 or more, got {max_rows!r}")
+    if not 0 <= max_delay < math.inf:
+        raise ArgumentValueError(f"max_delay must be 0 or more seconds, got {max_delay!r}")
+
+
+class ChangeListener:
+    """Calls a function with the rows that come, in a thread; `Table.on_changes` returns it.
+
+    An exception of the function, or of reading, ends it, and is `error`.
+
+    Args:
+        stream: where rows come from; with the column `_change_type`. It is closed at the end.
+        callback: called with a DataFrame and its number, from 0 on.
+        max_rows: most rows of a frame.
+        max_delay: seconds for which the first row of a frame waits for others at most.
+    """
+
+    def __init__(self, stream: TableStream, callback: OnChanges, max_rows: int, max_delay: float) -> None:
+        if _SIGN in stream.schema.names:
+            stream.close()
+            raise SchemaError(f"the column {_SIGN!r} is in the schema, and would be added: leave it out of columns=")
+        self._stream = stream
+        self._callback = callback
+        self._max_rows = max_rows
+        self._max_delay = max_delay
+        self._position = stream.position
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="streamrt-changes", daemon=True)
+        self._thread.start()
+
+    @property
+    def error(self) -> Exception | None:
+        """The exception that has ended it, or None."""
+        return self._error
+
+    @property
+    def running(self) -> bool:
+        """Whether it still listens."""
+        return self._thread.is_alive() and not self._stream.closed
+
+    @property
+    def position(self) -> Offsets:
+        """The position after the last row with which the function has returned."""
+        return self._position
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Stop listening, and wait until the function returns. Rows that it was not called with come again later.
+
+        Args:
+            timeout: seconds to wait; None waits as long as it takes.
+
+        Raises:
+            InvalidOperationError: if the function has not returned in time.
+        """
+        self._stream.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                raise InvalidOperationError(f"the function of on_changes() has not returned within {timeout:g} s")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        number = 0
+        try:
+            with contextlib.closing(self._stream):
+                while True:
+                    rows = self._collect()
+                    if rows is None:
+                        return
+                    position = self._stream.position
+                    self._callback(self._frame(rows), number)
+                    number += 1
+                    self._position = position
+        except Exception as error:
+            self._error = error
+            logger.exception("on_changes() of %r ends with frame %d", self._stream, number)
+
+    def _collect(self) -> pa.Table | None:
+        """Return as many rows as there are in time, at least one; None when the stream is closed."""
+        found: list[pa.Table] = []
+        left, deadline = self._max_rows, math.inf
+        while left:
+            timeout_s = deadline - time.monotonic()
+            if timeout_s <= 0:
+                break
+            try:
+                rows = self._stream.poll_arrow(None if timeout_s == math.inf else timeout_s, left)
+            except Exception:
+                if self._stream.closed:
+                    # Rows that were collected are not lost: they are after `position`.
+                    return None
+                if found:
+                    # The next poll raises it.
+                    break
+                raise
+            if rows.num_rows:
+                deadline = min(deadline, time.monotonic() + self._max_delay)
+                found.append(rows)
+                left -= rows.num_rows
+        return None if self._stream.closed else pa.concat_tables(found)
+
+    @staticmethod
+    def _frame(rows: pa.Table) -> "pd.DataFrame":
+        frame = frame_of(rows)
+        frame[_SIGN] = [-1 if change in _TAKEN_BACK else 1 for change in frame["_change_type"]]
+        return frame

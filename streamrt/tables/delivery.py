@@ -1,0 +1,303 @@
+"""What became of the rows that a writer has accepted."""
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from streamrt.errors import DeliveryTimeoutError, ProducerError
+from streamrt.kafka.sender import Delivered
+from streamrt.kafka.token import Offsets
+
+__all__ = ["BatchResult", "Deliveries", "RecordPosition", "WriteResult"]
+
+_NAMED = 5
+"""How many of the lost rows an error names."""
+
+
+class RecordPosition(NamedTuple):
+    """Where a row is.
+
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        offset: offset of the record.
+        timestamp: milliseconds since the Unix epoch.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class _Outcome(Protocol):
+    """Is told what became of a row."""
+
+    def settle(self, error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
+        """Note it."""
+
+
+class Deliveries:
+    """Counts the rows of a writer, those that were delivered, and those that were lost. It may be used in any thread.
+
+    Args:
+        table: name of the table.
+        topic: name of its topic.
+        topic_id: Kafka's id of the topic, if known.
+        serve: waits for outcomes, for that many seconds at most, and has them reported here.
+        timeout: seconds for which `WriteResult.token` waits.
+        start: the token of what was written before.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        topic: str,
+        topic_id: str | None,
+        serve: Callable[[float], None],
+        timeout: float,
+        start: Offsets | None = None,
+    ) -> None:
+        self.topic = topic
+        self.timeout = timeout
+        self.serve = serve
+        self._table = table
+        self._ids = {} if topic_id is None else {topic: topic_id}
+        self._lock = threading.Lock()
+        self._next = {} if start is None else start.partition_map(topic)
+        self._accepted = 0
+        self._settled = 0
+        self._closed = False
+        self._lost: dict[str, list[int]] = {}
+
+    def accept(self, outcome: _Outcome) -> Delivered:
+        """Count a row; return what to call with its outcome."""
+        with self._lock:
+            number, self._accepted = self._accepted, self._accepted + 1
+        return functools.partial(self._settle, number, outcome)
+
+    def withdraw(self) -> None:
+        """Forget the row that was accepted last, because the sender has refused it."""
+        with self._lock:
+            self._accepted -= 1
+
+    @property
+    def outstanding(self) -> int:
+        """How many rows are neither delivered nor lost."""
+        with self._lock:
+            return self._accepted - self._settled
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is delivered any more."""
+        return self._closed
+
+    def close(self) -> None:
+        """Rows that are outstanding now are lost."""
+        self._closed = True
+
+    def token(self) -> Offsets:
+        """Return the offsets after all rows that were delivered."""
+        with self._lock:
+            return self.offsets(self._next)
+
+    def offsets(self, following: dict[int, int]) -> Offsets:
+        """Return offsets of the topic, with its id."""
+        return Offsets({(self.topic, partition): offset for partition, offset in following.items()}, self._ids)
+
+    def raise_losses(self) -> None:
+        """Raise an error for the rows that were lost since the last call.
+
+        Raises:
+            ProducerError: if there are any.
+        """
+        with self._lock:
+            lost, self._lost = self._lost, {}
+            outstanding = self._accepted - self._settled
+        if not lost:
+            return
+        numbers = sorted(number for several in lost.values() for number in several)
+        named = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
+        reasons = "; ".join(f"{len(several)} because {reason}" for reason, several in lost.items())
+        still = f"; {outstanding} more are still on their way" if outstanding else ""
+        raise ProducerError(
+            f"{_rows(len(numbers))} of table {self._table!r} {_were(len(numbers))} not delivered (of the rows of this "
+            f"writer, counted from 0: {named}): {reasons}{still}",
+            self.topic,
+        )
+
+    def late(self, rows: int, timeout: float) -> DeliveryTimeoutError:
+        """Return the error for rows whose outcome is not known in time."""
+        return DeliveryTimeoutError(
+            f"{_rows(rows)} of table {self._table!r} {_were(rows)} not delivered within {timeout:g} s and may still be: "
+            "call flush() again, and see the logs of the brokers",
+            self.topic,
+        )
+
+    def dropped(self) -> ProducerError:
+        """Return the error for rows that were outstanding when the writer was closed."""
+        return ProducerError(
+            f"a row of table {self._table!r} was not delivered before its writer was closed, or a transaction failed",
+            self.topic,
+        )
+
+    def wait(self, is_done: Callable[[], bool], timeout: float | None, rows: int) -> None:
+        """Wait until rows are delivered or lost.
+
+        Raises:
+            DeliveryTimeoutError: if they are not in time.
+            ProducerError: if the writer was closed before.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not is_done():
+            if self._closed:
+                raise self.dropped()
+            left = 1.0 if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise self.late(rows, timeout or 0.0)
+            self.serve(left)
+
+    def _settle(
+        self, number: int, outcome: _Outcome, error: Exception | None, partition: int, offset: int, timestamp: int
+    ) -> None:
+        if error is not None and self._closed:
+            error = self.dropped()
+        with self._lock:
+            self._settled += 1
+            if error is not None:
+                self._lost.setdefault(str(error), []).append(number)
+            else:
+                self._next[partition] = max(self._next.get(partition, 0), offset + 1)
+        outcome.settle(error, partition, offset, timestamp)
+
+
+class WriteResult:
+    """What becomes of a row; `TableWriter.append` returns it. It may be used in any thread.
+
+    Rows that are not waited for are delivered, too: the writer's `flush` raises if one is lost.
+
+    Args:
+        deliveries: those of the writer.
+    """
+
+    __slots__ = ("_deliveries", "_error", "_position")
+
+    def __init__(self, deliveries: Deliveries) -> None:
+        self._deliveries = deliveries
+        self._error: Exception | None = None
+        self._position: RecordPosition | None = None
+
+    def done(self) -> bool:
+        """Return whether the row is delivered or lost. It does not wait."""
+        if not self._is_settled() and not self._deliveries.closed:
+            self._deliveries.serve(0.0)
+        return self._is_settled() or self._deliveries.closed
+
+    def wait(self, timeout: float | None = None) -> RecordPosition:
+        """Wait until the row is delivered; return where it is.
+
+        Args:
+            timeout: seconds; None waits until brokers have it, or the client gives it up (`message.timeout.ms`).
+
+        Raises:
+            ProducerError: if it was lost.
+            DeliveryTimeoutError: if it was not delivered in time.
+        """
+        self._deliveries.wait(self._is_settled, timeout, 1)
+        if self._error is not None:
+            raise self._error
+        assert self._position is not None  # noqa: S101 - one of the two is there
+        return self._position
+
+    @property
+    def token(self) -> Offsets:
+        """The offsets after this row, for which it waits as `wait` does, for as long as the catalogue waits for answers."""
+        at = self.wait(self._deliveries.timeout)
+        return self._deliveries.offsets({at.partition: at.offset + 1})
+
+    def settle(self, error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
+        """Note the outcome."""
+        if error is None:
+            self._position = RecordPosition(self._deliveries.topic, partition, offset, timestamp)
+        self._error = error
+
+    def _is_settled(self) -> bool:
+        return self._position is not None or self._error is not None
+
+    def __repr__(self) -> str:
+        return f"<WriteResult {self._position or self._error or 'on its way'}>"
+
+
+class BatchResult:
+    """What becomes of several rows that were written by one call. It may be used in any thread.
+
+    Args:
+        deliveries: those of the writer.
+        rows: how many there are.
+    """
+
+    def __init__(self, deliveries: Deliveries, rows: int) -> None:
+        self._deliveries = deliveries
+        self._rows = rows
+        self._left = rows
+        self._next: dict[int, int] = {}
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __bool__(self) -> bool:
+        # Without this, the result of no rows would be falsy.
+        return True
+
+    def done(self) -> bool:
+        """Return whether all rows are delivered or lost. It does not wait."""
+        if not self._is_settled() and not self._deliveries.closed:
+            self._deliveries.serve(0.0)
+        return self._is_settled() or self._deliveries.closed
+
+    def wait(self, timeout: float | None = None) -> Offsets:
+        """Wait until all rows are delivered; return the offsets after them.
+
+        Args:
+            timeout: seconds; None waits until brokers have them, or the client gives one up (`message.timeout.ms`).
+
+        Raises:
+            ProducerError: if one was lost.
+            DeliveryTimeoutError: if one was not delivered in time.
+        """
+        self._deliveries.wait(self._is_settled, timeout, self._left)
+        if self._error is not None:
+            raise self._error
+        return self._deliveries.offsets(self._next)
+
+    @property
+    def token(self) -> Offsets:
+        """The offsets after these rows, for which it waits as long as the catalogue waits for answers."""
+        return self.wait(self._deliveries.timeout)
+
+    def settle(self, error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
+        """Note the outcome of one of them."""
+        with self._lock:
+            if error is None:
+                self._next[partition] = max(self._next.get(partition, 0), offset + 1)
+            else:
+                self._error = self._error or error
+            self._left -= 1
+
+    def _is_settled(self) -> bool:
+        return self._left == 0
+
+    def __repr__(self) -> str:
+        return f"<BatchResult of {self._rows} rows, {self._left} on their way>"
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -1,0 +1,194 @@
+"""`Detected`: a schema that fits the records of a topic, found by looking at some of them."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from streamrt.kafka.inputs import InputBatch
+from streamrt.records import TopicPartition
+from streamrt.schema import Schema
+from streamrt.tables.links import TableLinks
+from streamrt.tables.positions import Positions, Start, TopicPositions
+
+__all__ = ["Detected", "detect"]
+
+_POLL_S = 0.1
+_GROWTH = 8
+"""How many times more offsets are looked at when the last ones have too few records."""
+_MAGIC_LENGTH = 5
+_OPTIONS = {"fetch.wait.max.ms": 5, "queued.min.messages": 1_000}
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What records of a topic look like.
+
+    Attributes:
+        schema: a schema that fits them, or None if there was none.
+        rows: the records, oldest first.
+        new_columns: columns of these that the table's schema does not have.
+        missing_columns: columns of the table's schema that none of these has.
+        skipped: how many records were no JSON objects.
+        hint: what these may be, or None.
+    """
+
+    schema: Schema | None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    new_columns: list[str] = field(default_factory=list)
+    missing_columns: list[str] = field(default_factory=list)
+    skipped: int = 0
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
+class _Sample:
+    timestamp: int
+    partition: int
+    offset: int
+    value: bytes | None
+
+
+def detect(
+    links: TableLinks,
+    positions: TopicPositions,
+    known: Schema | None,
+    *,
+    limit: int,
+    timeout: float,
+    types: bool,
+    start: Start | None,
+) -> Detected:
+    """Return what records of a topic look like; `Table.detect_schema` says how.
+
+    Args:
+        links: reach the topic.
+        positions: of the topic.
+        known: the schema of the table, if it has one.
+        limit: most records.
+        timeout: seconds to wait for the first record.
+        types: whether types are inferred.
+        start: where to begin; None means with the last records.
+    """
+    deadline = time.monotonic() + timeout
+    bounds = positions.look(positions.chosen(None, *([] if start is None else [start])))
+    if start is None:
+        ends = positions.ends("latest", bounds)
+        samples = _last(links, bounds.low, ends, limit)
+    else:
+        ends = positions.starts(start, bounds)
+        samples = []
+    if not samples:
+        samples = _next(links, ends, limit, deadline)
+    return _described([sample.value for sample in samples], known, types)
+
+
+def _last(links: TableLinks, low: Mapping[int, int], ends: Positions, limit: int) -> list[_Sample]:
+    """Return the last records of all partitions together, oldest first."""
+    found = [
+        each for number, end in ends.at.items() for each in _last_of(links, ends.topic, number, low[number], end, limit)
+    ]
+    found.sort(key=lambda each: (each.timestamp, each.partition, each.offset))
+    return found[-limit:]
+
+
+def _last_of(links: TableLinks, topic: str, number: int, low: int, end: int, limit: int) -> list[_Sample]:
+    reach = limit
+    while True:
+        start = max(low, end - reach)
+        found = list(_range(links, topic, number, start, end))
+        # Markers of transactions and aborted records have offsets, too.
+        if len(found) >= limit or start <= low:
+            return found[-limit:]
+        reach *= _GROWTH
+
+
+def _range(links: TableLinks, topic: str, number: int, start: int, end: int) -> Iterator[_Sample]:
+    if start >= end:
+        return
+    partition = TopicPartition(topic, number)
+    with _feed(links, {partition: start}) as feed:
+        while True:
+            for _, records in feed.poll(_POLL_S, 1_000):
+                yield from (each for each in _samples(number, records) if each.offset < end)
+                start = records.offsets[-1] + 1
+            if max(start, feed.ends().get(partition, 0)) >= end:
+                return
+
+
+def _next(links: TableLinks, starts: Positions, limit: int, deadline: float) -> list[_Sample]:
+    """Return the next records, as soon as there are some."""
+    found: list[_Sample] = []
+    at = {TopicPartition(starts.topic, number): offset for number, offset in starts.at.items()}
+    with _feed(links, at) as feed:
+        while len(found) < limit:
+            left = deadline - time.monotonic()
+            polled = feed.poll(max(0.0, min(_POLL_S, left)), limit - len(found))
+            for partition, records in polled:
+                found += _samples(partition.partition, records)
+            if left <= 0 or (found and not polled):
+                break
+    found.sort(key=lambda each: (each.timestamp, each.partition, each.offset))
+    return found[:limit]
+
+
+@contextlib.contextmanager
+def _feed(links: TableLinks, at: Mapping[TopicPartition, int]) -> Iterator[Any]:
+    with contextlib.closing(links.feed(_OPTIONS)) as feed:
+        feed.add(at)
+        feed.resume(at)
+        yield feed
+
+
+def _samples(number: int, records: InputBatch) -> Iterator[_Sample]:
+    for offset, timestamp, value in zip(records.offsets, records.timestamps, records.values, strict=True):
+        yield _Sample(timestamp, number, offset, value)
+
+
+def _described(values: list[bytes | None], known: Schema | None, types: bool) -> Detected:
+    rows = []
+    others = []
+    for value in values:
+        row = _object(value)
+        if row is None:
+            others.append(value)
+        else:
+            rows.append(row)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    schema = Schema.infer(rows, types=types) if columns else None
+    names = () if known is None else known.names
+    return Detected(
+        schema,
+        rows,
+        [name for name in columns if name not in names],
+        [name for name in names if name not in columns] if rows else [],
+        len(others),
+        _hint(others),
+    )
+
+
+def _object(value: bytes | None) -> dict[str, Any] | None:
+    try:
+        row = None if value is None else orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _hint(values: list[bytes | None]) -> str | None:
+    """Return what values may be that are no JSON objects."""
+    if not values:
+        return None
+    marked = [value for value in values if value is not None and len(value) > _MAGIC_LENGTH and value[0] == 0]
+    if marked:
+        number = int.from_bytes(marked[-1][1:_MAGIC_LENGTH], "big")
+        return (
+            f"values begin with the magic byte of a schema registry (schema id {number}): take the schema from there, "
+            'and the format "avro" with the registry'
+        )
+    if all(value is None for value in values):
+        return "the records have no value"
+    return 'values are no JSON objects: use the format "single" or "string" for values that are one column, or "avro"'

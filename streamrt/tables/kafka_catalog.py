@@ -1,0 +1,286 @@
+"""`KafkaCatalog`: the catalogue in a compacted topic.
+
+A change is a compare-and-set: the writer takes the transactional id that all writers share, which ends the transactions of
+others, reads the topic to its end, compares, writes and commits. If another writer takes the id in between, the commit fails,
+and the change is tried again on what the topic has then. So a commit never follows a change that its writer has not seen.
+
+The version of an object is the offset of its record.
+"""
+
+import random
+import threading
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamrt.common.backoff import Backoff
+from streamrt.errors import (
+    CatalogError,
+    InvalidOperationError,
+    OffsetOutOfRangeError,
+    ProducerError,
+    TopicConfigurationError,
+    TransactionError,
+)
+from streamrt.kafka import KafkaError, KafkaRequestError, TopicConfig
+from streamrt.records import TopicPartition
+from streamrt.tables.catalog_store import CatalogStore, Stored, conflict
+from streamrt.tables.links import RecordFeed, RecordSender, TableLinks
+
+__all__ = ["CATALOG_TOPIC", "KafkaCatalog"]
+
+CATALOG_TOPIC = "_streamrt_catalog"
+TRANSACTIONAL_ID = "streamrt.catalog"
+_ATTEMPTS = 5
+_RETRY_S = 0.5
+_BATCH = 10_000
+_POLL_S = 0.2
+_OPEN_TRANSACTION_S = 2.0
+# Brokers keep tombstones for a day by default: a cache that is older may have missed some.
+_OLDEST_CACHE_S = 3_600.0
+
+
+class _Definition(NamedTuple):
+    name: str
+    config: TopicConfig
+
+
+@dataclass
+class _Cache:
+    """What was read of the topic.
+
+    Attributes:
+        topic_id: Kafka's id of the topic.
+        feed: reads what comes after it.
+        partition: the partition.
+        objects: the objects by key.
+        position: the next offset.
+        read_at: when it was complete last, by the monotonic clock.
+    """
+
+    topic_id: str
+    feed: RecordFeed
+    partition: TopicPartition
+    objects: dict[str, Stored]
+    position: int
+    read_at: float
+
+
+class KafkaCatalog(CatalogStore):
+    """A catalogue in a compacted topic of the tables' cluster, which the first change creates.
+
+    Readers need READ and DESCRIBE on the topic; those without, and all while there is no topic, see an empty catalogue.
+    Writers need WRITE and CREATE, too, and WRITE and DESCRIBE on the transactional id `streamrt.catalog`.
+
+    Args:
+        topic: name of the topic.
+        replication_factor: number of its replicas if it is created; by default that of the cluster.
+    """
+
+    def __init__(self, topic: str = CATALOG_TOPIC, replication_factor: int | None = None) -> None:
+        self._topic = topic
+        self._replication_factor = replication_factor
+        # Writers of another topic need not wait for those of this one.
+        self._transactional_id = TRANSACTIONAL_ID if topic == CATALOG_TOPIC else f"{TRANSACTIONAL_ID}.{topic}"
+        self._links: TableLinks | None = None
+        self._timeout = 30.0
+        self._lock = threading.RLock()
+        self._cache: _Cache | None = None
+        self._sender: RecordSender | None = None
+        self._checked_topic: str | None = None
+
+    def connect(self, links: TableLinks | None, timeout: float) -> None:  # noqa: D102
+        if links is None:
+            raise InvalidOperationError(
+                "a catalogue in Kafka needs the address of a broker: pass it, or store=FileCatalog(directory)"
+            )
+        with self._lock:
+            if self._links is not None and self._links is not links:
+                raise InvalidOperationError("this KafkaCatalog belongs to another Catalog: make one for each")
+            self._links, self._timeout = links, timeout
+
+    def get(self, key: str) -> Stored | None:  # noqa: D102
+        with self._lock:
+            return self._read().get(key)
+
+    def list(self, prefix: str = "") -> dict[str, Stored]:  # noqa: D102
+        with self._lock:
+            objects = self._read()
+            return {key: objects[key] for key in sorted(objects) if key.startswith(prefix)}
+
+    def put(self, key: str, value: bytes, expected: str | None) -> str:  # noqa: D102
+        with self._lock:
+            return self._change(key, value, expected)
+
+    def delete(self, key: str, expected: str) -> None:  # noqa: D102
+        with self._lock:
+            self._change(key, None, expected)
+
+    def close(self) -> None:  # noqa: D102
+        with self._lock:
+            self._drop_cache()
+            self._drop_sender()
+
+    # -- Reading -------------------------------------------------------------------------------------------------
+
+    def _read(self) -> dict[str, Stored]:
+        """Return all objects, as of now."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                cache = self._opened()
+                if cache is None:
+                    return {}
+                self._follow(cache, deadline)
+            except OffsetOutOfRangeError:
+                # The topic was shortened below the cache.
+                self._drop_cache()
+                if time.monotonic() > deadline:
+                    raise
+            except KafkaRequestError as error:
+                self._drop_cache()
+                if error.code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    self.note = (
+                        f"this user may not read the topic {self._topic} of the catalogue: grant READ and DESCRIBE"
+                    )
+                    return {}
+                raise
+            else:
+                return cache.objects
+
+    def _opened(self) -> _Cache | None:
+        """Return the cache of the topic that exists now, or None if there is none."""
+        admin = self._connected().admin()
+        topic_id = admin.topic_ids([self._topic], self._timeout)[self._topic]
+        cache = self._cache
+        if cache is not None and (cache.topic_id != topic_id or time.monotonic() - cache.read_at > _OLDEST_CACHE_S):
+            self._drop_cache()
+            cache = None
+        if topic_id is None:
+            self.note = f"the cluster has no topic {self._topic} yet, in which catalogues are"
+            return None
+        self.note = None
+        if cache is None:
+            partition = TopicPartition(self._topic, 0)
+            low = admin.offset_bounds([partition], self._timeout)[partition][0]
+            cache = _Cache(topic_id, self._connected().feed(), partition, {}, low, time.monotonic())
+            self._cache = cache
+            cache.feed.add({partition: low})
+            cache.feed.resume([partition])
+        return cache
+
+    def _follow(self, cache: _Cache, deadline: float) -> None:
+        """Read the topic to its end.
+
+        A commit is answered before the brokers have marked its records as committed, so the end is that of all records. A
+        writer that crashed leaves a transaction open until the next writer comes: this is waited for shortly.
+        """
+        admin = self._connected().admin()
+        end = admin.offset_bounds([cache.partition], self._timeout)[cache.partition][1]
+        begun = time.monotonic()
+        while max(cache.position, cache.feed.ends().get(cache.partition, 0)) < end:
+            left_s = deadline - time.monotonic()
+            is_stable = cache.partition in cache.feed.ends()
+            if is_stable and (left_s <= 0 or time.monotonic() - begun > _OPEN_TRANSACTION_S):
+                break
+            if left_s <= 0:
+                raise CatalogError(
+                    f"the catalogue in topic {self._topic} could not be read within {self._timeout:g} s: see whether the "
+                    "brokers answer, or raise the timeout"
+                )
+            for _, batch in cache.feed.poll(min(_POLL_S, max(left_s, 0.0)), _BATCH):
+                for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+                    cache.position = offset + 1
+                    name = (key or b"").decode("utf-8", "replace")
+                    if value is None:
+                        cache.objects.pop(name, None)
+                    elif name:
+                        cache.objects[name] = Stored(value, str(offset))
+        cache.read_at = time.monotonic()
+
+    def _drop_cache(self) -> None:
+        cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.feed.close()
+
+    # -- Writing -------------------------------------------------------------------------------------------------
+
+    def _change(self, key: str, value: bytes | None, expected: str | None) -> str:
+        """Write a record if the object has the expected version; return the version of the record."""
+        self._create_topic()
+        # By chance, so that two writers do not take the id from each other again and again.
+        pause_s = random.uniform(_RETRY_S / 5, _RETRY_S)  # noqa: S311 - no secret
+        backoff = Backoff(pause_s, time.monotonic() + self._timeout)
+        written: list[str] = []
+
+        def note(error: Exception | None, partition: int, offset: int, timestamp: int) -> None:
+            if error is None:
+                written.append(str(offset))
+
+        for _ in range(_ATTEMPTS):
+            try:
+                sender = self._acquired()
+                found = self._read().get(key)
+                version = None if found is None else found.version
+                # An earlier attempt, whose outcome was not known, may have committed.
+                if written and (version in written or (version is None and value is None)):
+                    return written[-1]
+                if version != expected:
+                    raise conflict(key)
+                sender.produce(self._topic, value, key.encode(), partition=0, on_delivery=note)
+                sender.flush(self._timeout)
+                sender.commit()
+            except (TransactionError, ProducerError) as error:
+                self._drop_sender()
+                failure: Exception = error
+                if not backoff.pause():
+                    break
+            else:
+                self._wait_for(written[-1])
+                return written[-1]
+        if isinstance(failure, TransactionError) and failure.fenced:
+            raise conflict(key) from failure
+        raise CatalogError(f"the catalogue in topic {self._topic} could not be changed: {failure}") from failure
+
+    def _wait_for(self, version: str) -> None:
+        """Wait until readers see a record that was committed."""
+        deadline = time.monotonic() + self._timeout
+        while time.monotonic() < deadline:
+            self._read()
+            if self._cache is None or self._cache.position > int(version):
+                return
+
+    def _acquired(self) -> RecordSender:
+        """Return a writer that has the transactional id, as far as it knows."""
+        if self._sender is not None and not self._sender.usable:
+            self._drop_sender()
+        if self._sender is None:
+            self._sender = self._connected().sender(transactional_id=self._transactional_id)
+        return self._sender
+
+    def _drop_sender(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.close()
+
+    def _create_topic(self) -> None:
+        """Create the topic if there is none, and check it otherwise."""
+        admin = self._connected().admin()
+        topic_id = admin.topic_ids([self._topic], self._timeout)[self._topic]
+        if topic_id is None:
+            config = TopicConfig(1, self._replication_factor, {"cleanup.policy": "compact"})
+            admin.create_topics([_Definition(self._topic, config)], self._timeout, self._timeout)
+        elif topic_id != self._checked_topic:
+            found = admin.inspect_topics([self._topic], self._timeout)[self._topic] or TopicConfig(1, 1)
+            policy = found.extra_config.get("cleanup.policy")
+            if found.num_partitions != 1 or (policy is not None and policy != "compact"):
+                raise TopicConfigurationError(
+                    f"topic {self._topic} has {found.num_partitions} partitions and cleanup.policy={policy}, and a "
+                    "catalogue needs 1 partition and cleanup.policy=compact: change the topic, or choose another one"
+                )
+            self._checked_topic = topic_id
+
+    def _connected(self) -> TableLinks:
+        if self._links is None:
+            raise InvalidOperationError("the store is not connected: give it to a Catalog")
+        return self._links

@@ -1,0 +1,255 @@
+"""Objects of a catalogue as JSON documents.
+
+A document of a table, under the key `table/<database>.<table>`:
+
+```
+{"v":1,"version":3,"id":"...","created_at":ms,"modified_at":ms,"kind":"log",
+ "connector":{"name":"kafka","options":{"topic":"shop.orders"}},"connection":null,"num_partitions":4,
+ "format":{"name":"json","options":{}},"key":["customer"],"key_format":"json","schema":{"version":2,"columns":[{"name","type","nullable","comment","default"}],"primary_key":[],"time"},
+ "history":[{"version":1,"columns":...}],"readable_from":1,"config":{},"comment":...,"properties":{}}
+```
+
+`version` counts the changes of the object. Databases (`database/<name>`), connections (`connection/<name>`) and usages
+(`usage/<application>`) have such documents, too. A higher `v` is refused, and never misread.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, TypeVar, cast
+
+import orjson
+import pyarrow as pa
+
+from streamrt.errors import CatalogError, StreamRTError
+from streamrt.tables.connections import Connection, connection_of
+from streamrt.tables.info import DatabaseInfo, TableInfo, TableKind
+from streamrt.tables.schema_documents import schema_document, schema_of
+from streamrt.tables.usages import ApplicationInfo
+
+__all__ = [
+    "connection_record",
+    "database_record",
+    "read_application",
+    "read_connection",
+    "read_database",
+    "read_table",
+    "table_record",
+    "usage_record",
+]
+
+_VERSION = 1
+_KINDS = ("log", "primary-key", "external")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+T = TypeVar("T")
+
+
+def table_record(info: TableInfo) -> bytes:
+    """Return the document of a table."""
+    document = {
+        **_head(info),
+        "id": info.id,
+        "kind": info.kind,
+        "connector": {"name": info.connector, "options": dict(info.options)},
+        "connection": info.connection,
+        "num_partitions": info.num_partitions,
+        "format": {"name": info.format, "options": dict(info.format_options)},
+        "key": list(info.key),
+        "key_format": info.key_format,
+        "schema": None if info.schema is None else {"version": info.schema_version, **schema_document(info.schema)},
+        "history": [
+            {"version": number, **schema_document(schema)} for number, schema in sorted(info.schema_history.items())
+        ],
+        "readable_from": info.readable_from,
+        "config": dict(info.config),
+        "comment": info.comment,
+        "properties": dict(info.properties),
+    }
+    return orjson.dumps(document)
+
+
+def read_table(name: str, value: bytes) -> TableInfo:
+    """Return the table of a document; its topic has variables as they were given.
+
+    Raises:
+        CatalogError: if it is no such document, or a newer version of StreamRT wrote it.
+    """
+    return _read("table", name, value, _table)
+
+
+def database_record(info: DatabaseInfo) -> bytes:
+    """Return the document of a database."""
+    return orjson.dumps({**_head(info), "comment": info.comment, "properties": dict(info.properties)})
+
+
+def read_database(name: str, value: bytes) -> DatabaseInfo:
+    """Return the database of a document; see `read_table`."""
+    return _read("database", name, value, _database)
+
+
+def connection_record(connection: Connection) -> bytes:
+    """Return the document of a connection."""
+    return orjson.dumps({"v": _VERSION, "kind": connection.word, "options": connection.options()})
+
+
+def read_connection(name: str, value: bytes) -> Connection:
+    """Return the connection of a document; see `read_table`."""
+    return _read("connection", name, value, lambda _, found: connection_of(found["kind"], found["options"]))
+
+
+def usage_record(application: ApplicationInfo) -> bytes:
+    """Return the document of what an application uses."""
+    document = {
+        "v": _VERSION,
+        "application": application.name,
+        "reads": list(application.reads),
+        "writes": list(application.writes),
+        "started_at": _to_ms(application.started_at),
+    }
+    return orjson.dumps(document)
+
+
+def read_application(name: str, value: bytes) -> ApplicationInfo:
+    """Return the application of a document; see `read_table`."""
+    return _read("usage", name, value, _application)
+
+
+def _read(kind: str, name: str, value: bytes, build: Callable[[str, dict[str, Any]], T]) -> T:
+    what = f"the record of {kind} {name!r} in the catalogue"
+    try:
+        document = orjson.loads(value)
+        version = document["v"]
+        if type(version) is int and version > _VERSION:
+            raise CatalogError(
+                f"{what} was written by a newer version of StreamRT (format {version}, this one knows {_VERSION}): upgrade "
+                "StreamRT"
+            )
+        if version != _VERSION or type(version) is not int:
+            raise ValueError
+        return build(name, document)
+    except CatalogError:
+        raise
+    except StreamRTError as error:
+        raise CatalogError(f"{what} cannot be used: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, pa.ArrowException):
+        raise CatalogError(f"{what} is damaged: delete it, or import the table again") from None
+
+
+def _table(name: str, document: dict[str, Any]) -> TableInfo:
+    connector = _mapping(document["connector"])
+    row_format = _mapping(document["format"])
+    schema = document["schema"]
+    kind = document["kind"]
+    if kind not in _KINDS:
+        raise ValueError
+    options = _mapping(connector["options"])
+    topic = options.get("topic") if kind != "external" else None
+    return TableInfo(
+        name=_named(name),
+        kind=cast("TableKind", kind),
+        id=_text(document["id"]),
+        connector=_text(connector["name"]),
+        topic=None if topic is None else _text(topic),
+        num_partitions=None if document["num_partitions"] is None else _number(document["num_partitions"]),
+        format=_text(row_format["name"]),
+        schema=None if schema is None else schema_of(_mapping(_without_version(schema))),
+        created_at=_moment(document["created_at"]),
+        modified_at=_moment(document["modified_at"]),
+        options=options,
+        connection=_optional_text(document.get("connection")),
+        format_options=_mapping(row_format["options"]),
+        schema_version=0 if schema is None else _number(schema["version"]),
+        schema_history={_number(each["version"]): schema_of(_without_version(each)) for each in document["history"]},
+        key=tuple(_text(column) for column in _list(document["key"])),
+        key_format=_text(document["key_format"]),
+        config=_texts(document["config"]),
+        comment=_optional_text(document["comment"]),
+        properties=_texts(document["properties"]),
+        version=_number(document["version"]),
+        readable_from=_number(document["readable_from"]),
+    )
+
+
+def _database(name: str, document: dict[str, Any]) -> DatabaseInfo:
+    return DatabaseInfo(
+        name=name,
+        comment=_optional_text(document["comment"]),
+        properties=_texts(document["properties"]),
+        created_at=_moment(document["created_at"]),
+        modified_at=_moment(document["modified_at"]),
+        version=_number(document["version"]),
+    )
+
+
+def _application(name: str, document: dict[str, Any]) -> ApplicationInfo:
+    if document["application"] != name:
+        raise ValueError
+    return ApplicationInfo(
+        name=name,
+        reads=tuple(_text(table) for table in _list(document["reads"])),
+        writes=tuple(_text(table) for table in _list(document["writes"])),
+        started_at=_moment(document["started_at"]),
+    )
+
+
+def _head(info: DatabaseInfo | TableInfo) -> dict[str, Any]:
+    return {
+        "v": _VERSION,
+        "version": info.version,
+        "created_at": _to_ms(info.created_at),
+        "modified_at": _to_ms(info.modified_at),
+    }
+
+
+def _to_ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _moment(value: Any) -> datetime:
+    return _EPOCH + timedelta(milliseconds=_number(value))
+
+
+def _named(name: str) -> str:
+    database, dot, table = name.partition(".")
+    if not dot or not database or not table:
+        raise ValueError
+    return name
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
+def _optional_text(value: Any) -> str | None:
+    if not isinstance(value, str | None):
+        raise TypeError
+    return value
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _texts(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise TypeError
+    return value
+
+
+def _without_version(schema: Any) -> dict[str, Any]:
+    return {key: value for key, value in _mapping(schema).items() if key != "version"}

@@ -1,0 +1,206 @@
+"""Rows as the keys, values and timestamps of records."""
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamrt.errors import ArgumentTypeError, ProducerError, SchemaError, SchemaMismatchError, SerializationError
+from streamrt.schema import Column, Schema
+from streamrt.schema.columns import NO_DEFAULT
+from streamrt.serializers.row_formats import KeyFormat, RowFormat
+from streamrt.tables.arrow_rows import Frame
+
+__all__ = ["EncodedRow", "RowEncoder"]
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.timezone.utc)
+_MS = datetime.timedelta(milliseconds=1)
+_DAY_MS = 86_400_000
+
+
+class EncodedRow(NamedTuple):
+    """A row as a record; without a timestamp, it gets that of the moment."""
+
+    value: bytes
+    key: bytes | None
+    timestamp: int | None
+
+
+class RowEncoder:
+    """Checks rows of a table, and encodes them. Of several rows, all are encoded before any is returned.
+
+    Args:
+        table: name of the table.
+        topic: name of its topic.
+        schema: what rows must fit.
+        rows_as: format of the rows.
+        keys_as: format of the keys; None if records have none.
+        columns: names or numbers of the columns that rows give, in their order; None means all.
+        max_bytes: how many bytes key and value of a record may have.
+
+    Raises:
+        SchemaError: if there is no such column, or one is left out that must not be null.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        topic: str,
+        schema: Schema,
+        rows_as: RowFormat,
+        keys_as: KeyFormat | None,
+        columns: Sequence[str | int] | None,
+        max_bytes: int,
+    ) -> None:
+        self.schema = schema
+        self._table = table
+        self._topic = topic
+        self._rows_as = rows_as
+        self._keys_as = keys_as
+        self._max_bytes = max_bytes
+        self._given = schema if columns is None else _projected(schema, columns)
+        self._left_out = {} if columns is None else _defaults(schema, self._given.names, table)
+        self._time = next((each for each in schema.fields if each.name == schema.time), None)
+        self._milliseconds = None if self._time is None else _milliseconds(self._time)
+
+    def row(self, row: Mapping[str, Any] | Sequence[Any]) -> EncodedRow:
+        """Return a row as a record.
+
+        Raises:
+            SchemaMismatchError: if it does not fit the schema.
+            SerializationError: if the format cannot carry it.
+            ProducerError: if it is too large for a record.
+        """
+        try:
+            return self._encoded(row)
+        except (SchemaMismatchError, SerializationError) as error:
+            raise self._located(error) from None
+
+    def rows(self, rows: Sequence[Mapping[str, Any] | Sequence[Any]]) -> list[EncodedRow]:
+        """Return rows as records; errors, as those of `row`, name the number of the row, from 0 on."""
+        encoded: list[EncodedRow] = []
+        try:
+            for row in rows:
+                encoded.append(self._encoded(row))
+        except (SchemaMismatchError, SerializationError, ProducerError) as error:
+            raise self._located(error, f"row {len(encoded)}: ") from None
+        return encoded
+
+    def frame(self, rows: Any) -> list[EncodedRow]:
+        """Return the rows of a table or batch of Arrow, or a data frame of pandas or polars; errors are as those of `rows`.
+
+        Raises:
+            ArgumentTypeError: if it is neither.
+        """
+        try:
+            frame = Frame.of(rows)
+            table = frame.fitted(self.schema, self._given.names)
+        except SchemaMismatchError as error:
+            raise self._located(error) from None
+        if table is None:
+            return self.rows(frame.rows(self.schema))
+        encoded: list[EncodedRow] = []
+        for batch in table.combine_chunks().to_batches():
+            encoded += self._batch(batch, len(encoded))
+        return encoded
+
+    def _encoded(self, row: Mapping[str, Any] | Sequence[Any]) -> EncodedRow:
+        checked = self._given.check(row)
+        if self._left_out:
+            checked = {name: checked[name] if name in checked else self._left_out[name] for name in self.schema.names}
+        timestamp = None
+        if self._milliseconds is not None and self._time is not None:
+            moment = checked[self._time.name]
+            timestamp = None if moment is None else _recordable(self._milliseconds(moment), self._time)
+        key = None if self._keys_as is None else self._keys_as.encode(checked)
+        return self._sized(EncodedRow(self._rows_as.encode(checked, self._topic), key, timestamp))
+
+    def _batch(self, batch: pa.RecordBatch, first: int) -> list[EncodedRow]:
+        count = batch.num_rows
+        try:
+            keys: Sequence[bytes | None] = (
+                [None] * count if self._keys_as is None else self._keys_as.encode_batch(batch)
+            )
+            values = self._rows_as.encode_batch(batch, self._topic)
+            timestamps = self._timestamps(batch)
+        except (SchemaMismatchError, SerializationError) as error:
+            # Formats number the rows of a batch, and tables of more than 2 GiB have several.
+            raise self._located(error, f"from row {first} on, " if first else "") from None
+        encoded = [EncodedRow(*each) for each in zip(values, keys, timestamps, strict=True)]
+        for number, each in enumerate(encoded, first):
+            self._sized(each, f"row {number}: ")
+        return encoded
+
+    def _timestamps(self, batch: pa.RecordBatch) -> Sequence[int | None]:
+        if self._time is None:
+            return [None] * batch.num_rows
+        moments = batch.column(self._time.name)
+        if pa.types.is_date(moments.type):
+            moments = pc.multiply(moments.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
+        timestamps: list[int | None] = moments.cast(pa.int64()).to_pylist()
+        if pa.types.is_timestamp(self._time.dtype):
+            timestamps = [None if microseconds is None else microseconds // 1_000 for microseconds in timestamps]
+        for number, each in enumerate(timestamps):
+            if each is not None:
+                try:
+                    timestamps[number] = _recordable(each, self._time)
+                except SchemaMismatchError as error:
+                    raise SchemaMismatchError(f"row {number}: {error}") from None
+        return timestamps
+
+    def _sized(self, encoded: EncodedRow, where: str = "") -> EncodedRow:
+        size = len(encoded.value) + len(encoded.key or b"")
+        if size > self._max_bytes:
+            raise ProducerError(
+                f"{where}a row of {size:,} bytes for table {self._table!r} is larger than message.max.bytes="
+                f"{self._max_bytes}: raise it in the options of the writer, and max.message.bytes of topic "
+                f"{self._topic!r}",
+                self._topic,
+                refused=True,
+            )
+        return encoded
+
+    def _located(self, error: Exception, where: str = "") -> Exception:
+        if isinstance(error, ProducerError):
+            return ProducerError(f"{where}{error}", error.topic, error.refused)
+        return type(error)(f"{where}{error} (table {self._table!r})")
+
+
+def _projected(schema: Schema, columns: Sequence[str | int]) -> Schema:
+    if isinstance(columns, (str, bytes)) or not isinstance(columns, Sequence):
+        raise ArgumentTypeError(f"writer(columns=...) must be a list of names or numbers, got {type(columns).__name__}")
+    return schema.project(columns)
+
+
+def _defaults(schema: Schema, given: Sequence[str], table: str) -> dict[str, Any]:
+    """Return the values of the columns that rows do not give."""
+    left_out = [each for each in schema.fields if each.name not in given]
+    for each in left_out:
+        if not each.nullable and each.default is NO_DEFAULT:
+            raise SchemaError(
+                f"writer(columns=...) leaves out the column {each.name!r} of table {table!r}, which must not be null and "
+                "has no default"
+            )
+    return {each.name: None if each.default is NO_DEFAULT else each.default for each in left_out}
+
+
+def _milliseconds(time: Column) -> Callable[[Any], int]:
+    """Return what makes milliseconds since the Unix epoch of the values of a column."""
+    if time.dtype == pa.int64():
+        return int
+    if time.dtype == pa.date32():
+        return lambda day: (day.toordinal() - _EPOCH.toordinal()) * _DAY_MS
+    start = _EPOCH if time.dtype.tz is None else _EPOCH_UTC
+    return lambda moment: (moment - start) // _MS
+
+
+def _recordable(timestamp: int, time: Column) -> int:
+    if timestamp < 0:
+        raise SchemaMismatchError(
+            f"column {time.name!r} ({time.word}) must be 1970 or later, because it is the timestamp of the record"
+        )
+    # The client takes 0 for the time of the moment.
+    return max(timestamp, 1)

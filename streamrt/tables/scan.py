@@ -1,0 +1,372 @@
+"""`TableScan`: reads a table from where it begins to where it ends now."""
+
+import bisect
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError, ResultTooLargeError
+from streamrt.extras import install_command
+from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.token import Offsets
+from streamrt.records import TopicPartition
+from streamrt.schema import Schema
+from streamrt.tables.decoding import RowReader, slice_of
+from streamrt.tables.links import RecordFeed, TableLinks
+from streamrt.tables.positions import Positions, TopicPositions
+from streamrt.tables.rows import RecordBatch, ScanRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+__all__ = ["MAX_BYTES", "RowReaderFactory", "TableScan"]
+
+MAX_BYTES = 1024**3
+"""Size of a result in memory that is not exceeded unless somebody asks for it: 1 GiB."""
+
+_RECORDS = 20_000
+_POLL_S = 0.2
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+_FETCHING = {
+    # An end is reported when the request before it is answered; brokers hold those for so long.
+    "fetch.wait.max.ms": 5,
+    "queued.min.messages": 100_000,
+    "max.partition.fetch.bytes": 8 * 1024 * 1024,
+}
+_FEW_RECORDS = 1_000
+_FETCHING_FEW = {"fetch.wait.max.ms": 5, "max.partition.fetch.bytes": 256 * 1024}
+
+
+class RowReaderFactory:
+    """Makes the readers of rows, one for each run.
+
+    Args:
+        arguments: positional arguments of `RowReader`.
+        options: its named arguments.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._arguments = arguments
+        self._options = options
+
+    def __call__(self) -> RowReader:
+        """Return a reader."""
+        return RowReader(*self._arguments, **self._options)
+
+
+class TableScan:
+    """The rows of a table between two positions, both fixed when the scan is made; `Table.scan` returns it.
+
+    Nothing is read until a method asks for rows, and each of them reads anew. A broken loop reads no further. Rows of
+    one partition are in order; `rows`, `records` and `batches` return those of several partitions as they arrive, and
+    `to_arrow` and the frames partition after partition.
+
+    Example:
+        ```python
+        scan = catalog.table("shop.orders").scan(["id", "amount"], start=datetime(2026, 11, 1))
+        print(scan.count(), scan.to_pandas())
+        following = scan.end
+        ```
+    """
+
+    def __init__(
+        self,
+        links: TableLinks,
+        positions: TopicPositions,
+        bounds: tuple[Positions, Positions],
+        readers: RowReaderFactory,
+        *,
+        limit: int | None,
+        timeout: float,
+    ) -> None:
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+            raise ArgumentTypeError(f"limit must be a number of rows, got {type(limit).__name__}")
+        if limit is not None and limit < 0:
+            raise ArgumentValueError(f"limit must be 0 or more, got {limit}")
+        self._links = links
+        self._positions = positions
+        self._start, self._end = bounds
+        self._readers = readers
+        self._reader = readers()
+        self._limit = limit
+        self._timeout = timeout
+
+    @property
+    def schema(self) -> Schema:
+        """The columns that are read."""
+        return self._reader.schema
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of batches, with those that `metadata` and `changes` add."""
+        return self._reader.arrow
+
+    @property
+    def start(self) -> Offsets:
+        """Where the scan begins."""
+        return self._start.offsets()
+
+    @property
+    def end(self) -> Offsets:
+        """Where the scan ends: with it, another scan or a subscription begins where this one ends."""
+        return self._end.offsets()
+
+    @property
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """First offset and end offset by number of partition; equal ones if there is nothing to read."""
+        return {
+            number: (offset, max(offset, self._end.at[number])) for number, offset in sorted(self._start.at.items())
+        }
+
+    @property
+    def skipped(self) -> int:
+        """How many records the last run has skipped because they were no rows."""
+        return self._reader.skipped
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dicts.
+
+        Raises:
+            SerializationError: if a record is no row; it names topic, partition, offset and column.
+            OffsetOutOfRangeError: if records were deleted since the scan was made.
+            KafkaRequestError: if records cannot be read, or no more of them arrive.
+        """
+        for record in self.records():
+            yield record.row
+
+    def records(self) -> Iterator[ScanRecord]:
+        """Yield the rows with offset, time, key and partition; raises what `rows` does."""
+        reader = self._reader = self._readers()
+        left = self._limit
+        with contextlib.closing(self._read()) as batches:
+            for partition, records in batches:
+                for index in range(len(records.offsets)):
+                    record = reader.record(partition, records, index)
+                    if record is not None:
+                        yield record
+                        if left is not None:
+                            left -= 1
+                            if not left:
+                                return
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Yield the rows as batches of Arrow, of one partition each; raises what `rows` does."""
+        reader = self._reader = self._readers()
+        left = self._limit
+        with contextlib.closing(self._read()) as batches:
+            for partition, records in batches:
+                index = 0
+                while index < len(records.offsets):
+                    part = records if left is None else slice_of(records, index, index + left)
+                    index += len(part.offsets)
+                    rows = reader.batch(partition, part)
+                    if rows.num_rows:
+                        yield RecordBatch(rows, partition, part.offsets[0], part.offsets[-1])
+                    if left is not None:
+                        left -= rows.num_rows
+                        if not left:
+                            return
+
+    def count(self) -> int:
+        """Return the number of rows. Records are read, but not decoded: those that are no rows count, too."""
+        with contextlib.closing(self._read()) as batches:
+            counted = 0
+            for _, records in batches:
+                counted += len(records.offsets)
+                if self._limit is not None and counted >= self._limit:
+                    return self._limit
+        return counted
+
+    def to_arrow(self, max_bytes: int = MAX_BYTES) -> pa.Table:
+        """Return the rows as a table of Arrow, partition after partition.
+
+        Args:
+            max_bytes: size in memory that the result may have.
+
+        Raises:
+            ResultTooLargeError: if it would be larger.
+            SerializationError: if a record is no row.
+            KafkaRequestError: if records cannot be read, or no more of them arrive.
+        """
+        found: list[RecordBatch] = []
+        size = 0
+        for each in self.batches():
+            size += each.batch.nbytes
+            if size > max_bytes:
+                raise ResultTooLargeError(
+                    f"the rows take more than {max_bytes:,} bytes in memory: read them by batches() or to_parquet(), choose "
+                    "columns or a range, or allow more by max_bytes="
+                )
+            found.append(each)
+        found.sort(key=lambda each: (each.partition, each.first_offset))
+        return pa.Table.from_batches([each.batch for each in found], self.arrow_schema)
+
+    def to_pandas(self, max_bytes: int = MAX_BYTES) -> "pd.DataFrame":
+        """Return the rows as a DataFrame of pandas, partition after partition.
+
+        Columns of integers and booleans that may be null have the types `Int64` (or the like) and `boolean`, whether they
+        have nulls or not.
+
+        Args:
+            max_bytes: size in memory, as Arrow, that the result may have.
+
+        Raises:
+            ResultTooLargeError: if it would be larger.
+            SerializationError: if a record is no row.
+        """
+        return frame_of(self.to_arrow(max_bytes))
+
+    def to_polars(self, max_bytes: int = MAX_BYTES) -> "pl.DataFrame":
+        """Return the rows as a DataFrame of polars, partition after partition. Needs the extra `polars`.
+
+        Args:
+            max_bytes: size in memory, as Arrow, that the result may have.
+
+        Raises:
+            ConfigurationError: if polars is not installed.
+            ResultTooLargeError: if it would be larger.
+            SerializationError: if a record is no row.
+        """
+        try:
+            import polars
+        except ModuleNotFoundError:
+            raise ConfigurationError(f"to_polars() needs polars: {install_command('polars')}") from None
+        return polars.DataFrame(self.to_arrow(max_bytes))
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> int:
+        """Write the rows into a Parquet file, and return their number. Memory does not grow with them.
+
+        A file of this name is replaced when all rows are written; after an error it is unchanged.
+
+        Args:
+            path: the file.
+
+        Raises:
+            SerializationError: if a record is no row.
+            OSError: if the file cannot be written.
+        """
+        from pyarrow import parquet
+
+        target = Path(path)
+        unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        count = 0
+        try:
+            with parquet.ParquetWriter(unfinished, self.arrow_schema) as writer:
+                for group in self._groups():
+                    writer.write_table(group)
+                    count += group.num_rows
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.rows()
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{number}: {low} to {high}" for number, (low, high) in self.bounds.items())
+        return f"<TableScan of {self._start.topic!r}, offsets {ranges}>"
+
+    def _groups(self) -> Iterator[pa.Table]:
+        """Yield tables that are large enough for a row group, and small enough for memory."""
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for each in self.batches():
+            held.append(each.batch)
+            size += each.batch.nbytes
+            if size >= _ROW_GROUP_BYTES:
+                yield pa.Table.from_batches(held, self.arrow_schema)
+                held, size = [], 0
+        yield pa.Table.from_batches(held, self.arrow_schema)
+
+    def _read(self) -> Generator[tuple[int, InputBatch], None, None]:
+        """Yield the records between the bounds."""
+        if self._limit == 0:
+            return
+        ends = {
+            TopicPartition(self._start.topic, number): end
+            for number, (start, end) in self.bounds.items()
+            if start < end
+        }
+        if not ends:
+            return
+        position = {each: self._start.at[each.partition] for each in ends}
+        few = self._limit is not None and self._limit <= _FEW_RECORDS
+        most = min(_RECORDS, self._limit or _RECORDS)
+        with contextlib.closing(self._links.feed(_FETCHING_FEW if few else _FETCHING)) as feed:
+            feed.add(position)
+            feed.resume(ends)
+            moved_at = time.monotonic()
+            while ends:
+                found = feed.poll(_POLL_S, most)
+                for partition, records in found:
+                    yield from _within(partition, records, ends.get(partition, 0))
+                    position[partition] = records.offsets[-1] + 1
+                if _follow(feed, position, ends) or found:
+                    moved_at = time.monotonic()
+                done = [each for each, end in ends.items() if position[each] >= end]
+                feed.remove(done)
+                for each in done:
+                    del ends[each]
+                if time.monotonic() - moved_at > self._timeout:
+                    raise self._stuck(position, ends)
+
+    def _stuck(self, position: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> KafkaRequestError:
+        partition, end = next(iter(ends.items()))
+        at = position[partition]
+        bounds = self._positions.look([partition.partition])
+        if bounds.readable[partition.partition] <= at < bounds.high[partition.partition]:
+            reason = (
+                "a transaction of a producer is open there; it ends at the latest after its transaction.timeout.ms, so try "
+                "again then"
+            )
+        else:
+            reason = "its broker sends no records; look at the logs of the brokers"
+        return KafkaRequestError(
+            f"the scan of {partition} came to offset {at} of {end}, and no further for {self._timeout:g} s: {reason}",
+            retriable=True,
+        )
+
+
+def frame_of(table: pa.Table) -> "pd.DataFrame":
+    """Return a table of Arrow as a DataFrame: nullable integers and booleans have types of pandas that know nulls.
+
+    Args:
+        table: the table.
+    """
+    import pandas as pd
+
+    types = {pa.bool_(): pd.BooleanDtype()}
+    for bits in (8, 16, 32, 64):
+        types[getattr(pa, f"int{bits}")()] = getattr(pd, f"Int{bits}Dtype")()
+    frame: pd.DataFrame = table.to_pandas(types_mapper=types.get)
+    for each in table.schema:
+        if not each.nullable and each.type in types:
+            frame[each.name] = frame[each.name].astype(each.type.to_pandas_dtype())
+    return frame
+
+
+def _within(partition: TopicPartition, records: InputBatch, end: int) -> Iterator[tuple[int, InputBatch]]:
+    """Yield those of the records that are before an end, if there are any."""
+    if records.offsets[-1] >= end:
+        records = slice_of(records, 0, bisect.bisect_left(records.offsets, end))
+    if records.offsets:
+        yield partition.partition, records
+
+
+def _follow(feed: RecordFeed, position: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
+    """Move to the ends of partitions that are read to them, and return whether a position moved."""
+    moved = False
+    for each, end in feed.ends().items():
+        if each in ends and end > position[each]:
+            position[each] = end
+            moved = True
+    return moved

@@ -1,0 +1,421 @@
+"""`TableStream`: follows the rows of a table as they are written."""
+
+import collections
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+import pyarrow as pa
+from typing_extensions import Self
+
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InvalidOperationError,
+    OffsetOutOfRangeError,
+    SerializationError,
+)
+from streamrt.kafka.client import KafkaRequestError
+from streamrt.kafka.inputs import InputBatch
+from streamrt.kafka.token import Offsets
+from streamrt.records import TopicPartition
+from streamrt.schema import Schema
+from streamrt.tables.decoding import RowReader, slice_of
+from streamrt.tables.links import TableLinks
+from streamrt.tables.positions import Positions, Start, TopicPositions, is_by_number
+from streamrt.tables.rows import RecordBatch, ScanRecord, ScanRecords
+
+__all__ = ["REFRESH_S", "TableStream"]
+
+logger = logging.getLogger("streamrt.tables")
+
+REFRESH_S = 30.0
+"""Seconds between two looks for partitions that were added to the topic."""
+_SLICE_S = 0.1
+"""Longest wait that `close` cannot end."""
+
+
+@dataclass
+class _Part:
+    """Consecutive records of one partition, and how many of them were returned."""
+
+    partition: int
+    records: InputBatch
+    done: int = 0
+
+
+class TableStream:
+    """The rows of a table from a position on, without an end; `Table.subscribe` returns it.
+
+    As an iterator it returns one row after the other, and waits for those to come; `poll`, `poll_arrow` and `poll_batches`
+    return several. All share one position, which is that of the last row that was returned, so that a loop may be broken
+    anywhere. It commits nothing and joins no group: keep `str(stream.position)`, and begin there again.
+
+    Methods may be called in any thread, one at a time; `close` ends a wait in another thread.
+
+    A record that is no row raises when its turn comes, after the rows before it were returned; `seek` moves past it.
+
+    Example:
+        ```python
+        with table.subscribe(["id", "amount"], start=saved or "earliest") as stream:
+            for record in stream:
+                print(record.row)
+                saved = str(stream.position)
+        ```
+    """
+
+    def __init__(
+        self,
+        links: TableLinks,
+        positions: TopicPositions,
+        start: Positions,
+        reader: RowReader,
+        *,
+        max_records: int,
+        follows_new: bool,
+        refresh_s: float = REFRESH_S,
+    ) -> None:
+        self._positions = positions
+        self._topic = start.topic
+        self._topic_id = start.topic_id
+        self._reader = reader
+        self._max_records = _number_of_rows(max_records)
+        self._follows_new = follows_new
+        self._refresh_s = refresh_s
+        self._refreshed_at = time.monotonic()
+        self._at = dict(start.at)
+        self._pending: collections.deque[_Part] = collections.deque()
+        self._paused: set[int] = set()
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._feed = links.feed()
+        self._add(self._at)
+
+    # -- Rows ----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[ScanRecord]:
+        return self
+
+    def __next__(self) -> ScanRecord:
+        """Return the next row; wait for it until the stream is closed.
+
+        Raises:
+            StopIteration: when the stream is closed.
+            SerializationError: if the next record is no row.
+            OffsetOutOfRangeError: if records were deleted before they were read.
+        """
+        with self._lock:
+            while not self._closing.is_set():
+                found = self._take(1) if self._has_pending(math.inf) else []
+                if found:
+                    return found[0]
+        raise StopIteration
+
+    def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> ScanRecords:
+        """Return the rows that are there, `max_records` at most; none if none came in time.
+
+        Args:
+            timeout: seconds to wait for the first row; None waits until the stream is closed.
+            max_records: most rows; by default that of the subscription.
+
+        Raises:
+            SerializationError: if the next record is no row.
+            OffsetOutOfRangeError: if records were deleted before they were read.
+            StaleTokenError: if the topic was deleted and created again.
+            InvalidOperationError: if the stream is closed.
+        """
+        with self._lock:
+            deadline, most = self._begin(timeout, max_records)
+            found: list[ScanRecord] = []
+            while not found and self._has_pending(deadline):
+                found = self._take(most)
+            by_partition: dict[int, list[ScanRecord]] = {}
+            for record in found:
+                by_partition.setdefault(record.partition, []).append(record)
+            return ScanRecords(self._topic, by_partition)
+
+    def poll_batches(self, timeout: float | None = 1.0, max_records: int | None = None) -> list[RecordBatch]:
+        """Return the rows that are there as batches of Arrow, of one partition each, partitions in ascending order.
+
+        Args:
+            timeout: seconds to wait for the first row; None waits until the stream is closed.
+            max_records: most rows; by default that of the subscription.
+
+        Raises:
+            SerializationError: if the next record is no row.
+            OffsetOutOfRangeError: if records were deleted before they were read.
+            StaleTokenError: if the topic was deleted and created again.
+            InvalidOperationError: if the stream is closed.
+        """
+        with self._lock:
+            deadline, most = self._begin(timeout, max_records)
+            found: list[RecordBatch] = []
+            while not found and self._has_pending(deadline):
+                found = self._take_batches(most)
+            return sorted(found, key=lambda each: (each.partition, each.first_offset))
+
+    def poll_arrow(self, timeout: float | None = 1.0, max_records: int | None = None) -> pa.Table:
+        """Return the rows that are there as one table; an empty one if none came in time.
+
+        Args:
+            timeout: seconds to wait for the first row; None waits until the stream is closed.
+            max_records: most rows; by default that of the subscription.
+
+        Raises:
+            SerializationError: if the next record is no row.
+            OffsetOutOfRangeError: if records were deleted before they were read.
+            StaleTokenError: if the topic was deleted and created again.
+            InvalidOperationError: if the stream is closed.
+        """
+        return pa.Table.from_batches(
+            [each.batch for each in self.poll_batches(timeout, max_records)], self._reader.arrow
+        )
+
+    # -- Position ------------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Offsets:
+        """The position after the last row that was returned; a subscription that starts there returns the next one."""
+        return Positions(self._topic, self._topic_id, self._at.copy()).offsets()
+
+    @property
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions, those that are paused included."""
+        return sorted(self._at)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of rows."""
+        return self._reader.schema
+
+    @property
+    def skipped(self) -> int:
+        """How many records were skipped because they were no rows."""
+        return self._reader.skipped
+
+    def seek(self, start: Start) -> None:
+        """Continue elsewhere.
+
+        Args:
+            start: where, as in `Table.subscribe`; offsets by partition move these partitions alone.
+
+        Raises:
+            OffsetOutOfRangeError: if an offset is not in the topic.
+            StaleTokenError: if the topic was created again since the token was made.
+            InvalidOperationError: if the stream is closed.
+        """
+        with self._lock:
+            self._require_open()
+            moved = self._known([*start] if is_by_number(start) else None)
+            self._move(dict(self._positions.starts(start, self._positions.look(moved)).at))
+
+    def pause(self, partitions: Collection[int] | None = None) -> None:
+        """Return no rows of partitions until `resume`.
+
+        Args:
+            partitions: their numbers; None means all.
+
+        Raises:
+            ArgumentValueError: if one is not read here.
+            InvalidOperationError: if the stream is closed.
+        """
+        with self._lock:
+            self._require_open()
+            chosen = self._known(partitions)
+            # What was fetched and not returned is fetched again.
+            self._move({number: self._at[number] for number in chosen})
+            self._feed.pause(self._named(chosen))
+            self._paused.update(chosen)
+
+    def resume(self, partitions: Collection[int] | None = None) -> None:
+        """Return rows of partitions again, from where they were paused.
+
+        Args:
+            partitions: their numbers; None means all.
+
+        Raises:
+            ArgumentValueError: if one is not read here.
+            InvalidOperationError: if the stream is closed.
+        """
+        with self._lock:
+            self._require_open()
+            chosen = self._known(partitions)
+            self._paused.difference_update(chosen)
+            self._feed.resume(self._named(chosen))
+
+    # -- Life ----------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream is closed."""
+        return self._closing.is_set()
+
+    def close(self) -> None:
+        """Close the connections. A thread that waits for rows gets none, and a loop ends. `position` stays readable."""
+        self._closing.set()
+        with self._lock:
+            self._pending.clear()
+            self._feed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TableStream of {self._topic!r} at {self._at}{', closed' if self.closed else ''}>"
+
+    # -- Records -------------------------------------------------------------------------------------------------
+
+    def _begin(self, timeout: float | None, max_records: int | None) -> tuple[float, int]:
+        """Return until when a poll waits, and how many rows it returns at most."""
+        self._require_open()
+        if timeout is not None and not timeout >= 0:
+            raise ArgumentValueError(f"timeout must be 0 or more seconds, got {timeout}")
+        most = self._max_records if max_records is None else _number_of_rows(max_records)
+        return math.inf if timeout is None else time.monotonic() + timeout, most
+
+    def _has_pending(self, deadline: float) -> bool:
+        """Return whether there is a record to return, and wait for it."""
+        while not self._pending and not self._closing.is_set():
+            left = deadline - time.monotonic()
+            self._refresh()
+            self._fetch(min(max(left, 0.0), _SLICE_S))
+            if left <= 0:
+                break
+        return bool(self._pending)
+
+    def _fetch(self, timeout_s: float) -> None:
+        try:
+            found = self._feed.poll(timeout_s, self._max_records)
+        except (OffsetOutOfRangeError, KafkaRequestError):
+            self._require_same_topic()
+            raise
+        for partition, records in found:
+            self._pending.append(_Part(partition.partition, records))
+        if not found:
+            # Only markers of transactions, or records that are gone, are before such an end.
+            for partition, end in self._feed.ends().items():
+                self._at[partition.partition] = max(end, self._at[partition.partition])
+
+    def _take(self, most: int) -> list[ScanRecord]:
+        """Return the next rows; fewer, or none, if skipped records are among them."""
+        found: list[ScanRecord] = []
+        while self._pending and len(found) < most:
+            part = self._pending[0]
+            try:
+                record = self._reader.record(part.partition, part.records, part.done)
+            except Exception:
+                if found:
+                    # The next call raises it.
+                    break
+                raise
+            self._advance(1)
+            if record is not None:
+                found.append(record)
+        return found
+
+    def _take_batches(self, most: int) -> list[RecordBatch]:
+        """Return the next rows as batches; fewer, or none, if skipped records are among them."""
+        found: list[RecordBatch] = []
+        left = most
+        while self._pending and left:
+            part = self._pending[0]
+            records = slice_of(part.records, part.done, part.done + left)
+            try:
+                rows, count = self._decoded(part.partition, records)
+            except Exception:
+                if found:
+                    # The next call raises it.
+                    break
+                raise
+            self._advance(count)
+            if rows.num_rows:
+                found.append(RecordBatch(rows, part.partition, records.offsets[0], records.offsets[count - 1]))
+                left -= rows.num_rows
+        return found
+
+    def _decoded(self, partition: int, records: InputBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows before the first record that is none, and how many records are done with."""
+        try:
+            return self._reader.batch(partition, records), len(records.offsets)
+        except SerializationError:
+            good = self._reader.leading_good(records)
+            if not good:
+                raise
+            return self._reader.batch(partition, slice_of(records, 0, good)), good
+
+    def _advance(self, count: int) -> None:
+        """Move past the next records that are pending."""
+        part = self._pending[0]
+        part.done += count
+        self._at[part.partition] = part.records.offsets[part.done - 1] + 1
+        if part.done == len(part.records.offsets):
+            self._pending.popleft()
+
+    # -- Partitions ----------------------------------------------------------------------------------------------
+
+    def _add(self, at: dict[int, int]) -> None:
+        self._feed.add({TopicPartition(self._topic, number): offset for number, offset in at.items()})
+        self._feed.resume(self._named(at))
+
+    def _move(self, at: dict[int, int]) -> None:
+        self._pending = collections.deque(part for part in self._pending if part.partition not in at)
+        for number, offset in at.items():
+            self._feed.seek(TopicPartition(self._topic, number), offset)
+            self._at[number] = offset
+
+    def _named(self, numbers: Collection[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number) for number in numbers]
+
+    def _known(self, partitions: Collection[int] | None) -> list[int]:
+        chosen = sorted(self._at) if partitions is None else list(partitions)
+        for number in chosen:
+            if number not in self._at:
+                raise ArgumentValueError(
+                    f"partition {number!r} of topic {self._topic!r} is not read here: the stream has partitions "
+                    f"{', '.join(map(str, self.partitions))}"
+                )
+        return chosen
+
+    def _require_open(self) -> None:
+        if self._closing.is_set():
+            raise InvalidOperationError(f"the stream of topic {self._topic!r} is closed: subscribe again")
+
+    def _refresh(self) -> None:
+        """Look, once in a while, for partitions that were added."""
+        if time.monotonic() - self._refreshed_at < self._refresh_s:
+            return
+        self._refreshed_at = time.monotonic()
+        self._require_same_topic()
+        if not self._follows_new:
+            return
+        with contextlib.suppress(KafkaRequestError):
+            new = [number for number in range(self._positions.count()) if number not in self._at]
+            if new:
+                # All their records are newer than the subscription.
+                at = dict(self._positions.look(new).low)
+                self._at.update(at)
+                self._add(at)
+                logger.info("topic %s has new partitions, which are read from their beginning: %s", self._topic, new)
+
+    def _require_same_topic(self) -> None:
+        with contextlib.suppress(KafkaRequestError):
+            if self._topic_id is not None and self._positions.topic_id() != self._topic_id:
+                raise self._positions.stale()
+
+
+def _number_of_rows(max_records: object) -> int:
+    if not isinstance(max_records, int) or isinstance(max_records, bool):
+        raise ArgumentTypeError(f"max_records must be a number of rows, got {type(max_records).__name__}")
+    if max_records < 1:
+        raise ArgumentValueError(f"max_records must be 1 or more, got {max_records}")
+    return max_records

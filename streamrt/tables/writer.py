@@ -1,0 +1,463 @@
+"""`TableWriter`: rows of any process into a table.
+
+The life of a writer::
+
+    OPEN --- close() ----------------------> CLOSED
+     |                                          ^
+     '-- a transaction fails --> FAILED --------'  close()
+
+A FAILED writer has dropped the rows since its last checkpoint, and refuses all but `close`. A writer without an id has no
+transactions, so it never fails: rows that are lost are told by `flush`, and it goes on.
+"""
+
+import contextlib
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from typing_extensions import Self
+
+from streamrt.config import require_amounts
+from streamrt.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InvalidOperationError,
+    ProducerError,
+    StreamRTError,
+    TransactionError,
+)
+from streamrt.kafka.token import Offsets
+from streamrt.schema import Schema
+from streamrt.tables.arrow_rows import is_frame_of
+from streamrt.tables.delivery import BatchResult, Deliveries, WriteResult
+from streamrt.tables.info import TableInfo
+from streamrt.tables.links import RecordSender
+from streamrt.tables.row_encoder import EncodedRow, RowEncoder
+from streamrt.tables.transactions import WriterTransactions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TableWriter"]
+
+logger = logging.getLogger("streamrt.tables")
+
+_SERVE_S = 0.02
+"""Seconds for which a thread that waits for an outcome keeps others from writing."""
+
+
+class _Life(enum.Enum):
+    OPEN = "open"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class TableWriter:
+    """Writes rows into a table; `Table.writer` returns it. It may be used in several threads.
+
+    Rows are checked at once, and sent in the background; `flush` waits until brokers have them. With an id, rows are in a
+    Kafka transaction, and readers see them when `checkpoint` commits it.
+
+    As a context manager, it is flushed and closed at the end; after an exception it is closed as `close(failed=True)` does.
+
+    Args:
+        info: the table.
+        sender: what records are written with.
+        encoder: what makes records of rows.
+        assigner: chooses the partition of a row; None leaves it to the key, or to the client.
+        topic_id: Kafka's id of the topic, if known.
+        timeout: seconds to wait for brokers when it is closed.
+        transactions: what commits, for a writer with an id.
+    """
+
+    def __init__(
+        self,
+        info: TableInfo,
+        sender: RecordSender,
+        encoder: RowEncoder,
+        *,
+        assigner: Callable[[], int] | None,
+        topic_id: str | None,
+        timeout: float,
+        transactions: WriterTransactions | None = None,
+    ) -> None:
+        self._name = info.name
+        self._topic = str(info.topic)
+        self._sender = sender
+        self._encoder = encoder
+        self._assigner = assigner
+        self._timeout = timeout
+        self._transactions = transactions
+        self._lock = threading.RLock()
+        self._life = _Life.OPEN
+        self._failure: Exception | None = None
+        self._uncommitted = 0
+        # Whether the sender has committed, and can do no more because the connection was lost meanwhile.
+        self._spent = False
+        start = None if transactions is None else transactions.saved.token
+        self._deliveries = Deliveries(info.name, self._topic, topic_id, self._serve, timeout, start)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the table."""
+        return self._encoder.schema
+
+    @property
+    def state(self) -> str | None:
+        """The state of the last checkpoint of a writer with this id; None if there is none.
+
+        Raises:
+            InvalidOperationError: if the writer has no id.
+        """
+        return self._transactional("state").saved.state
+
+    def append(self, row: Mapping[str, Any] | Sequence[Any]) -> WriteResult:
+        """Write a row.
+
+        Args:
+            row: a mapping, or a list or tuple with a value for each column. Mappings may leave out what has a default or
+                may be null.
+
+        Returns:
+            What becomes of it. It need not be looked at: `flush` raises if a row is lost.
+
+        Raises:
+            SchemaMismatchError: if it does not fit the schema; the message names column, type and rule, and no value.
+            SerializationError: if the format cannot carry it.
+            ProducerError: if it is too large.
+            InvalidOperationError: if the writer is closed.
+            TransactionError: if the transaction of a writer with an id has failed. WriterFencedError says that another
+                writer has taken the id.
+
+        Example:
+            ```python
+            with catalog.table("shop.orders").writer() as writer:
+                writer.append({"order_id": 1, "customer": "ann"})
+                position = writer.append([2, "bob"]).wait(timeout=10)
+            ```
+        """
+        with self._working():
+            encoded = self._encoder.row(row)
+            result = WriteResult(self._deliveries)
+            self._send(encoded, result)
+            return result
+
+    def append_arrow(self, rows: pa.Table | pa.RecordBatch) -> BatchResult:
+        """Write the rows of a table or record batch of Arrow; columns are found by name.
+
+        All rows are checked and encoded before the first is sent, so either all are written or none is. Columns that are
+        not there get their default, or null.
+
+        Args:
+            rows: the rows.
+
+        Raises:
+            SchemaMismatchError: if a row does not fit the schema; the message names its number, from 0 on. Other errors
+                are those of `append`.
+        """
+        if not isinstance(rows, (pa.Table, pa.RecordBatch)):
+            raise ArgumentTypeError(f"append_arrow() takes a Table or RecordBatch of Arrow, not {type(rows).__name__}")
+        return self._append_frame(rows)
+
+    def append_pandas(self, rows: "pd.DataFrame") -> BatchResult:
+        """Write the rows of a data frame of pandas, as `append_arrow` does. The index is left out, and NaN is null.
+
+        Args:
+            rows: the rows.
+
+        Raises:
+            SchemaMismatchError: if a row does not fit the schema; the message names its number, from 0 on. Other errors
+                are those of `append`.
+        """
+        if not is_frame_of("pandas", rows):
+            raise ArgumentTypeError(f"append_pandas() takes a DataFrame of pandas, not {type(rows).__name__}")
+        return self._append_frame(rows)
+
+    def append_polars(self, rows: Any) -> BatchResult:
+        """Write the rows of a data frame of polars, as `append_arrow` does.
+
+        Args:
+            rows: the rows.
+
+        Raises:
+            SchemaMismatchError: if a row does not fit the schema; the message names its number, from 0 on. Other errors
+                are those of `append`.
+        """
+        if not is_frame_of("polars", rows):
+            raise ArgumentTypeError(f"append_polars() takes a DataFrame of polars, not {type(rows).__name__}")
+        return self._append_frame(rows)
+
+    def write(self, changes: Iterable[Mapping[str, Any]]) -> BatchResult:
+        """Write changes such as `{"insert": row}`; all of them or, if one is refused, none.
+
+        Args:
+            changes: a mapping for each change, from what is done to the row. A log table knows `insert` alone.
+
+        Raises:
+            ArgumentTypeError: if one is no such mapping.
+            InvalidOperationError: if one is an update or a delete. Other errors are those of `append`.
+
+        Example:
+            ```python
+            writer.write([{"insert": {"order_id": 1}}, {"insert": {"order_id": 2}}]).wait(timeout=10)
+            ```
+        """
+        if isinstance(changes, (str, bytes, Mapping)) or not isinstance(changes, Iterable):
+            raise ArgumentTypeError(f"write() takes a list of changes, not {type(changes).__name__}")
+        with self._working():
+            return self._append_all(self._encoder.rows([self._inserted(*each) for each in enumerate(changes)]))
+
+    def append_rows(self, rows: Any) -> BatchResult:
+        """Write rows, as `append` takes them, or a frame, as `append_arrow`, `append_pandas` and `append_polars` take it.
+
+        All are written or, if one is refused, none.
+
+        Args:
+            rows: an iterable of rows, a single mapping, or a frame.
+
+        Raises:
+            SchemaMismatchError: if a row does not fit the schema; the message names its number, from 0 on. Other errors
+                are those of `append`.
+        """
+        if isinstance(rows, (pa.Table, pa.RecordBatch)) or is_frame_of("pandas", rows) or is_frame_of("polars", rows):
+            return self._append_frame(rows)
+        if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+            raise ArgumentTypeError(f"rows are a list of rows, or a table of Arrow, not {type(rows).__name__}")
+        with self._working():
+            return self._append_all(self._encoder.rows([rows] if isinstance(rows, Mapping) else list(rows)))
+
+    def upsert(self, row: Mapping[str, Any] | Sequence[Any]) -> WriteResult:
+        """Refuse to insert or update a row, which a log table cannot.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        raise InvalidOperationError(f"a log table has no upserts, and {self._name!r} is one: append() adds rows")
+
+    def delete(self, key: Any) -> WriteResult:
+        """Refuse to delete a row, which a log table cannot.
+
+        Raises:
+            InvalidOperationError: always.
+        """
+        raise InvalidOperationError(f"a log table has no deletes, and {self._name!r} is one: retention ends its rows")
+
+    def flush(self, timeout: float = 30.0) -> Offsets:
+        """Wait until brokers have all rows.
+
+        A writer with an id does not commit them by that: `checkpoint` does.
+
+        Args:
+            timeout: seconds to wait.
+
+        Returns:
+            A completion token: the offsets after all rows that this writer has written, with the id of the topic.
+
+        Raises:
+            ProducerError: if rows were lost since the last call; it counts them, and names numbers and reasons.
+                DeliveryTimeoutError says that some are still on their way.
+            TransactionError: if the transaction of a writer with an id has failed.
+        """
+        require_amounts("flush", timeout=timeout)
+        with self._working():
+            return self._flush(timeout)
+
+    def checkpoint(self, state: str) -> Offsets:
+        """Commit the rows since the last checkpoint, together with a state, in one transaction.
+
+        After a crash, a new writer with the same id has the state in `.state`: that of the rows that readers see.
+
+        Args:
+            state: any text, such as the position in what the rows come from.
+
+        Returns:
+            A completion token: the offsets after all rows of this id, with the id of the topic.
+
+        Raises:
+            InvalidOperationError: if the writer has no id, or is closed.
+            ArgumentTypeError: if the state is no text.
+            ArgumentValueError: if it is too long.
+            ProducerError: if rows were lost; the transaction is aborted then.
+            TransactionError: if the transaction failed, or its outcome is unknown: a new writer with the id has the state
+                that holds. WriterFencedError says that another writer has taken the id.
+        """
+        transactions = self._transactional("checkpoint")
+        with self._working():
+            # Before anything is sent, so that a state that is refused changes nothing.
+            transactions.state_record(state, Offsets({}))
+            token = self._flush(transactions.timeout_s)
+            self._renew(transactions)
+            record = transactions.state_record(state, token or self._deliveries.offsets({0: 0}))
+            try:
+                transactions.commit(self._sender, record, state, token)
+            except StreamRTError:
+                raise
+            except BaseException:
+                self._fail(transactions.interrupted())
+                raise
+            self._uncommitted = 0
+            self._spent = not self._sender.usable
+            return token
+
+    def close(self, failed: bool = False) -> None:
+        """Wait until brokers have all rows, and close the connections. It may be called again.
+
+        In a writer with an id, rows since the last checkpoint are dropped, and their transaction is aborted: a new writer
+        continues from the state.
+
+        Args:
+            failed: drop what is not flushed, instead of waiting for it.
+
+        Raises:
+            ProducerError: if rows were lost; the writer is closed then.
+        """
+        with self._lock:
+            if self._life is _Life.CLOSED:
+                return
+            try:
+                if not failed and self._life is _Life.OPEN:
+                    self._finish()
+            finally:
+                self._life = _Life.CLOSED
+                self._deliveries.close()
+                self._sender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close(failed=exc_type is not None)
+
+    def __repr__(self) -> str:
+        who = f"table {self._name!r}" if self._transactions is None else self._transactions.who
+        return f"<TableWriter of {who}, {self._life.value}>"
+
+    def _finish(self) -> None:
+        if self._transactions is None:
+            self._flush(self._timeout)
+        elif self._uncommitted:
+            logger.warning(
+                "The %s was closed with rows after its last checkpoint (%d): they are dropped, and a new writer with this "
+                "id continues from its state",
+                self._transactions.who,
+                self._uncommitted,
+            )
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """Let one thread work with an open writer; note a failure of its transaction."""
+        with self._lock:
+            if self._life is _Life.CLOSED:
+                raise InvalidOperationError(f"the writer of table {self._name!r} is closed: make a new one")
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            try:
+                yield
+            except TransactionError as error:
+                # The writer of one without an id knows no transactions.
+                assert self._transactions is not None  # noqa: S101
+                explained = self._transactions.explained(error) if type(error) is TransactionError else error
+                self._fail(explained)
+                raise explained from error
+
+    def _fail(self, error: Exception) -> None:
+        self._failure, self._life = error, _Life.FAILED
+        self._deliveries.close()
+        self._sender.abort()
+
+    def _append_frame(self, rows: Any) -> BatchResult:
+        with self._working():
+            return self._append_all(self._encoder.frame(rows))
+
+    def _append_all(self, encoded: Sequence[EncodedRow]) -> BatchResult:
+        result = BatchResult(self._deliveries, len(encoded))
+        for each in encoded:
+            self._send(each, result)
+        return result
+
+    def _send(self, encoded: EncodedRow, result: WriteResult | BatchResult) -> None:
+        if self._transactions is not None:
+            self._renew(self._transactions)
+            self._transactions.wrote()
+        partition = None if self._assigner is None else self._assigner()
+        told = self._deliveries.accept(result)
+        try:
+            self._sender.produce(
+                self._topic, encoded.value, encoded.key, encoded.timestamp, partition=partition, on_delivery=told
+            )
+        except BaseException:
+            self._deliveries.withdraw()
+            raise
+        self._uncommitted += 1
+
+    def _renew(self, transactions: WriterTransactions) -> None:
+        if self._spent:
+            self._sender.close()
+            self._sender = transactions.renewed()
+            self._spent = False
+
+    def _flush(self, timeout: float) -> Offsets:
+        if self._transactions is None:
+            self._sender.flush(timeout)
+        else:
+            # The sender's own flush would wait as long as the transaction may last.
+            deadline = time.monotonic() + timeout
+            while self._deliveries.outstanding > 0 and time.monotonic() < deadline:
+                self._sender.poll(min(_SERVE_S, timeout))
+        try:
+            self._deliveries.raise_losses()
+        except ProducerError as error:
+            if self._transactions is not None:
+                self._fail(error)
+            raise
+        outstanding = self._deliveries.outstanding
+        if self._transactions is None and not self._sender.usable:
+            raise ProducerError(
+                f"the producer of table {self._name!r} had a fatal error and may have lost {max(0, outstanding)} rows: see "
+                "the log, and make a new writer",
+                self._topic,
+            )
+        if outstanding > 0:
+            raise self._deliveries.late(outstanding, timeout)
+        return self._deliveries.token()
+
+    def _serve(self, timeout: float) -> None:
+        """Report outcomes to `Deliveries`; called by threads that wait for one."""
+        wait_s = min(_SERVE_S, timeout)
+        if self._lock.acquire(timeout=wait_s):
+            try:
+                if self._life is _Life.OPEN:
+                    with contextlib.suppress(TransactionError):
+                        # The next call of the writer raises it; this one tells the outcome of a row.
+                        self._sender.poll(wait_s)
+            finally:
+                self._lock.release()
+
+    def _inserted(self, number: int, change: object) -> Any:
+        if not isinstance(change, Mapping) or len(change) != 1:
+            raise ArgumentTypeError(f'change {number} must be a mapping with one key, such as {{"insert": row}}')
+        [(what, row)] = change.items()
+        if what in ("delete", "update", "upsert"):
+            raise InvalidOperationError(
+                f"change {number} is {what!r}, and {self._name!r} is a log table, which has inserts alone"
+            )
+        if what != "insert":
+            raise ArgumentValueError(f"change {number} must be an insert, got {what!r}")
+        return row
+
+    def _transactional(self, what: str) -> WriterTransactions:
+        if self._transactions is None:
+            raise InvalidOperationError(
+                f"a writer without an id has no {what}, and that of table {self._name!r} has none: table.writer(id=...)"
+            )
+        return self._transactions

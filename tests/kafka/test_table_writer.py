@@ -1,0 +1,168 @@
+"""Writers of tables on Kafka: what brokers have, who is fenced, and what is left of a loader that is killed."""
+
+import contextlib
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from streamrt.errors import DeliveryTimeoutError, ProducerError, TransactionError, WriterFencedError
+from streamrt.records import TopicPartition
+from streamrt.tables.kafka_links import KafkaLinks
+from streamrt.tables.table import Table
+from tests.kafka.table_loader import PARTITIONS, POINTS, loaded
+from tests.support import LONG, ROOT, Kafka, unique, wait_until
+from tests.tables import Home, committed, create, info_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+EVENTS = "id INT, name STRING"
+
+
+@pytest.fixture
+def links(kafka: Kafka) -> Iterator[KafkaLinks]:
+    with contextlib.closing(KafkaLinks(kafka.address, 60)) as links:
+        yield links
+
+
+def ids_in(links: KafkaLinks, table: Table) -> list[int]:
+    return sorted(stored.row["id"] for stored in committed(links, table))
+
+
+@pytest.mark.rows("FL-070", "FL-074", "FL-078", "DK-024")
+def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks) -> None:
+    table = create(links, info_of(EVENTS, unique("shop.orders"), partitions=3, key=["name"]))
+    with table.writer(options={"linger.ms": 1}) as writer:
+        results = [writer.append({"id": number, "name": f"n{number}"}) for number in range(100)]
+        batch = writer.append_rows([{"id": 100, "name": "a"}])
+        token = writer.flush(60)
+        positions = [result.wait(0) for result in results]
+        assert token.covers(batch.token)
+    stored = committed(links, table)
+    assert sorted(each.row["id"] for each in stored) == list(range(101))
+    assert len({(at.partition, at.offset) for at in positions}) == 100
+    counts = {number: sum(each.partition == number for each in stored) for number in range(3)}
+    assert token.partition_map(table.name) == {number: count for number, count in counts.items() if count}
+    assert token.ids == links.admin().topic_ids([table.name])
+    # As other clients choose the partition.
+    kafka.produce(table.name, [{"id": 200, "name": "n7"}], key=b'"n7"')
+    assert len({each.partition for each in committed(links, table) if each.row["name"] == "n7"}) == 1
+
+
+def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> None:
+    topic = kafka.topic("small", config={"max.message.bytes": "2000"})
+    table = Table(info_of(EVENTS, topic=topic), Home(links))
+    with table.writer() as writer:
+        writer.append({"id": 1})
+        assert writer.flush(60)
+        large = writer.append({"id": 2, "name": "x" * 5_000})
+        with pytest.raises(
+            ProducerError, match=r"1 row of table 'shop.orders' was not delivered .*: 1\): .*max.message.bytes"
+        ):
+            writer.flush(60)
+        with pytest.raises(ProducerError, match=r"raise max.message.bytes of the topic"):
+            large.wait(60)
+        writer.append({"id": 3})
+    assert ids_in(links, table) == [1, 3]
+    with table.writer(id=unique("writer")) as second:
+        second.append({"id": 4})
+        second.append({"id": 5, "name": "x" * 5_000})
+        with pytest.raises((ProducerError, TransactionError), match=r"max.message.bytes"):
+            second.checkpoint("1")
+        with pytest.raises((ProducerError, TransactionError), match=r"max.message.bytes"):
+            second.append({"id": 6})
+        assert second.state is None
+    assert ids_in(links, table) == [1, 3]
+
+
+def test_brokers_that_do_not_answer(links: KafkaLinks) -> None:
+    table = create(links, info_of(EVENTS, unique("shop.orders")))
+    writer = table.writer(options={"linger.ms": 20_000, "enable.idempotence": False})
+    result = writer.append({"id": 1})
+    with pytest.raises(DeliveryTimeoutError, match=r"1 row of table .* was not delivered within 0.01 s"):
+        result.wait(0.01)
+    writer.close(failed=True)
+    with pytest.raises(ProducerError, match=r"was not delivered before its writer was closed"):
+        result.wait()
+    assert ids_in(links, table) == []
+
+
+@pytest.mark.rows("DK-025", "DK-026", "DK-027")
+def test_one_of_two_writers_with_an_id_is_fenced(links: KafkaLinks) -> None:
+    table = create(links, info_of(EVENTS, unique("shop.orders"), partitions=2))
+    idle, busy, second = table.writer(id="idle"), table.writer(id="busy"), table.writer(id="second")
+    for writer in (idle, busy, second):
+        writer.append({"id": 1})
+        writer.checkpoint("1")
+    busy.append({"id": 2}).wait(60)
+    second.append({"id": 2})
+    with table.writer(id="idle") as other:
+        assert other.state == "1"
+        idle.append({"id": 3})
+        with pytest.raises(WriterFencedError, match=r"another writer 'idle' of table"):
+            idle.checkpoint("2")
+    with table.writer(id="busy") as other:
+        with pytest.raises(WriterFencedError, match=r"another writer 'busy' of table"):
+            busy.checkpoint("2")
+        assert busy.state == "1"
+        other.append({"id": 4})
+        other.checkpoint("of the other")
+    with table.writer(id="second") as other:
+        other.append({"id": 5})
+        second.append({"id": 6})
+        with pytest.raises(WriterFencedError, match=r"another writer 'second' of table"):
+            second.flush(60)
+        other.checkpoint("of the other")
+    for writer in (idle, busy, second):
+        writer.close()
+    assert ids_in(links, table) == [1, 1, 1, 4, 5]
+    assert table.writer(id="busy").state == "of the other"
+
+
+def test_transaction_that_is_open_too_long(links: KafkaLinks) -> None:
+    table = create(links, info_of(EVENTS, unique("shop.orders")))
+    options = {"transaction.timeout.ms": 1_000}
+    with table.writer(id="slow", options=options) as writer:
+        writer.append({"id": 1})
+        writer.checkpoint("1")
+        writer.append({"id": 2}).wait(60)
+        place = TopicPartition(table.name, 0)
+
+        def is_aborted() -> bool:
+            bounds = links.admin().offset_bounds([place], isolation_level="read_committed")
+            return bounds == links.admin().offset_bounds([place])
+
+        wait_until(is_aborted, 60, "the abort of the transaction")
+        with pytest.raises(TransactionError, match=r"transaction.timeout.ms=1000: checkpoint more often") as error:
+            writer.checkpoint("2")
+        assert not isinstance(error.value, WriterFencedError)
+    with table.writer(id="slow") as writer:
+        assert writer.state == "1"
+    assert ids_in(links, table) == [1]
+
+
+def test_loader_that_is_killed_loses_and_repeats_nothing(links: KafkaLinks, kafka: Kafka) -> None:
+    topic = kafka.topic("numbers", PARTITIONS)
+    table = loaded(kafka.address, topic)
+    seed = random.randrange(10**6)
+    chosen = random.Random(seed)
+    rounds = [*POINTS * 5, *("any",) * 20] if LONG else [*POINTS, "any"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.kafka.table_loader", kafka.address, topic]
+    states = [0]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as loader:
+        assert loader.stdin is not None
+        assert loader.stdout is not None
+        for number, point in enumerate(rounds):
+            about = f"round {number}, {point}, of seed {seed}"
+            loader.stdin.write(f"{point} {chosen.randint(1, 4)} {seed + number}\n")
+            loader.stdin.flush()
+            assert loader.stdout.readline() == "9\n", about
+            # Takes the id, so that what was open is aborted.
+            with table.writer(id="loader") as writer:
+                states.append(int(writer.state or 0))
+            assert sorted(stored.row["n"] for stored in committed(links, table)) == list(range(states[-1])), about
+            assert states[-1] >= states[-2], about
+        loader.stdin.close()
+    assert states[-1] > 0

@@ -1,0 +1,168 @@
+"""Stores of catalogues."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamrt.errors import (
+    CatalogConflictError,
+    CatalogError,
+    ConfigurationError,
+    InvalidOperationError,
+    TopicConfigurationError,
+)
+from streamrt.kafka import KafkaError, KafkaRequestError, TopicConfig
+from streamrt.tables import CatalogStore, FileCatalog, KafkaCatalog, MemoryCatalog
+from streamrt.tables.kafka_catalog import CATALOG_TOPIC
+from streamrt.testing.catalogs import CatalogStoreConformance
+from streamrt.testing.memory_topics import MemoryLinks
+from streamrt.topics import Topic
+
+KEY = "table/shop.orders"
+
+
+class TestMemoryCatalog(CatalogStoreConformance):
+    """A catalogue in memory."""
+
+    @pytest.fixture(autouse=True)
+    def shared(self) -> None:
+        self.store = MemoryCatalog()
+
+    def make(self) -> CatalogStore:
+        return self.store
+
+
+class TestFileCatalog(CatalogStoreConformance):
+    """A catalogue in files."""
+
+    @pytest.fixture(autouse=True)
+    def directory(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "catalog"
+
+    def make(self) -> CatalogStore:
+        return FileCatalog(self.path)
+
+
+class TestTopicCatalog(CatalogStoreConformance):
+    """A catalogue in a topic, of memory here; tests/kafka has the same over a broker."""
+
+    @pytest.fixture(autouse=True)
+    def topics(self) -> None:
+        self.links = MemoryLinks()
+
+    def make(self) -> CatalogStore:
+        return connected(self.links)
+
+
+def connected(links: MemoryLinks) -> KafkaCatalog:
+    store = KafkaCatalog()
+    store.connect(links, 30.0)
+    return store
+
+
+def test_files_are_for_people_and_git(tmp_path: Path) -> None:
+    store = FileCatalog(tmp_path)
+    version = store.put(KEY, b'{"v":1,"n":2}', None)
+    path = tmp_path / "table" / "shop.orders.json"
+    assert path.read_text() == '{\n  "v": 1,\n  "n": 2\n}\n'
+    # Somebody edits it: that is a change, too.
+    path.write_text('{"v": 1, "n": 3}')
+    with pytest.raises(CatalogConflictError):
+        store.put(KEY, b"{}", version)
+    (tmp_path / "table" / "README.txt").write_text("not an object")
+    (tmp_path / "table" / ".#shop.orders.json").write_text("an editor's")
+    assert list(store.list()) == [KEY]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    store = FileCatalog(tmp_path)
+    store.put(KEY, b"{}", None)
+    (tmp_path / "table" / "shop.orders.json").chmod(0)
+    with pytest.raises(CatalogError, match=r"shop.orders.json of the catalogue cannot be read: Permission denied"):
+        store.get(KEY)
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="choose a shorter name"):
+        FileCatalog(tmp_path).put(f"usage/{'x' * 250}", b"{}", None)
+
+
+def test_a_topic_is_created_by_the_first_change_alone() -> None:
+    links = MemoryLinks()
+    store = connected(links)
+    assert store.get(KEY) is None
+    assert store.list() == {}
+    assert "no topic _streamrt_catalog yet" in str(store.note)
+    assert links.admin().inspect_topics([CATALOG_TOPIC]) == {CATALOG_TOPIC: None}
+    store.put(KEY, b"{}", None)
+    assert links.admin().inspect_topics([CATALOG_TOPIC]) == {
+        CATALOG_TOPIC: TopicConfig(1, 1, {"cleanup.policy": "compact"})
+    }
+    assert list(store.list()) == [KEY]
+    assert store.note is None
+
+
+def test_a_topic_that_would_forget_is_refused() -> None:
+    links = MemoryLinks()
+    links.admin().create_topics([Topic(CATALOG_TOPIC, TopicConfig(1, 1, {"cleanup.policy": "delete"}))])
+    with pytest.raises(TopicConfigurationError, match=r"cleanup.policy=delete, and a catalogue needs 1 partition"):
+        connected(links).put(KEY, b"{}", None)
+
+
+def test_a_topic_that_was_created_again_is_read_again() -> None:
+    links = MemoryLinks()
+    store, other = connected(links), connected(links)
+    store.put(KEY, b'{"n":1}', None)
+    assert other.get(KEY) is not None
+    links.admin().delete_topics([CATALOG_TOPIC])
+    assert other.get(KEY) is None
+    store.put("database/a", b"{}", None)
+    store.put("database/b", b"{}", None)
+    assert list(other.list()) == ["database/a", "database/b"]
+
+
+def test_records_that_are_no_objects_are_passed_over() -> None:
+    links = MemoryLinks()
+    store = connected(links)
+    store.put(KEY, b"{}", None)
+    sender = links.sender()
+    sender.produce(CATALOG_TOPIC, b"x", None)
+    sender.produce(CATALOG_TOPIC, b"x", b"\xff\xfe")
+    assert KEY in store.list()
+    assert list(store.list("table/")) == [KEY]
+
+
+def test_records_of_aborted_changes_are_not_seen() -> None:
+    links = MemoryLinks()
+    store = connected(links)
+    store.put(KEY, b'{"n":1}', None)
+    sender = links.sender(transactional_id="someone")
+    sender.produce(CATALOG_TOPIC, b'{"n":2}', KEY.encode())
+    sender.abort()
+    stored = store.get(KEY)
+    assert stored is not None
+    assert stored.value == b'{"n":1}'
+
+
+def test_a_reader_without_rights_sees_an_empty_catalogue_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = MemoryLinks()
+    connected(links).put(KEY, b"{}", None)
+    store = connected(links)
+    admin = links.admin()
+
+    def refuse(*_: object) -> None:
+        raise KafkaRequestError("not authorized", KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr(admin, "topic_ids", refuse)
+    monkeypatch.setattr(links, "admin", lambda: admin)
+    assert store.list() == {}
+    assert store.note == "this user may not read the topic _streamrt_catalog of the catalogue: grant READ and DESCRIBE"
+
+
+def test_a_store_in_kafka_needs_a_cluster() -> None:
+    with pytest.raises(InvalidOperationError, match="needs the address of a broker"):
+        KafkaCatalog().connect(None, 30.0)
+    with pytest.raises(InvalidOperationError, match="is not connected"):
+        KafkaCatalog().get(KEY)

@@ -1,0 +1,96 @@
+"""Schemas that are detected in records."""
+
+import struct
+import threading
+
+import pytest
+
+from streamrt.errors import ArgumentValueError, InvalidOperationError
+from streamrt.schema import Schema
+from streamrt.tables.detection import Detected
+from streamrt.tables.table import Table
+from tests.table_home import Home, info_of, table, write
+
+COUNTERS = [{"counter": 1, "city": "Lyon"}, {"counter": 2}, {"counter": 3, "ok": True}]
+
+
+@pytest.mark.rows("DK-046", "DK-049", "DK-050")
+def test_columns_that_are_new_and_that_are_missing() -> None:
+    events = table(schema=Schema("counter STRING, zip STRING"))
+    write(events, COUNTERS)
+    texts = events.detect_schema()
+    assert texts.schema == Schema("counter STRING, city STRING, ok STRING")
+    assert (texts.new_columns, texts.missing_columns) == (["city", "ok"], ["zip"])
+    assert texts.rows == COUNTERS
+    typed = events.detect_schema(types=True)
+    assert typed.schema == Schema("counter BIGINT, city STRING, ok BOOLEAN")
+
+
+@pytest.mark.rows("DK-048")
+def test_nothing_comes() -> None:
+    events = table(schema=None)
+    assert events.detect_schema(timeout=0.01) == Detected(None)
+    write(events, COUNTERS, abort=True)
+    assert events.detect_schema(timeout=0.01).schema is None
+
+
+@pytest.mark.rows("DK-052")
+def test_it_waits_for_the_first_record() -> None:
+    events = table(schema=None, partitions=2)
+    found: list[Detected] = []
+    thread = threading.Thread(daemon=True, target=lambda: found.append(events.detect_schema(timeout=60)))
+    thread.start()
+    write(events, COUNTERS[:1], 1)
+    thread.join(60)
+    assert found[0].rows == COUNTERS[:1]
+
+
+@pytest.mark.rows("DK-052")
+def test_last_records_of_all_partitions() -> None:
+    events = table(schema=None, partitions=3)
+    write(events, [{"n": number} for number in range(30)], 0, timestamps=range(1_000, 1_030))
+    write(events, [{"m": number} for number in range(3)], 2, timestamps=[500, 1_026, 2_000])
+    assert events.detect_schema(limit=4).rows == [{"n": 27}, {"n": 28}, {"n": 29}, {"m": 2}]
+    # Many aborted records at the end do not hide those before them.
+    write(events, [{"x": 1}] * 40, 0, abort=True)
+    assert events.detect_schema(limit=2, types=True).rows == [{"n": 29}, {"m": 2}]
+    assert events.detect_schema(start={2: 0}, limit=2).rows == [{"m": 0}, {"m": 1}]
+    assert events.detect_schema(start="latest", timeout=0.01).rows == []
+
+
+@pytest.mark.rows("DK-051")
+def test_hints_at_other_formats() -> None:
+    events = table(schema=None)
+    write(events, [b"\0" + struct.pack(">I", 7) + b"abc"])
+    found = events.detect_schema()
+    assert (found.schema, found.skipped) == (None, 1)
+    assert found.hint is not None
+    assert "schema id 7" in found.hint
+    other = table(schema=Schema("a STRING"), topic="texts")
+    write(other, [b"text", b"7", {"a": "b"}])
+    found = other.detect_schema()
+    assert (found.rows, found.skipped) == ([{"a": "b"}], 2)
+    assert found.hint is not None
+    assert "no JSON objects" in found.hint
+    empty = table(schema=Schema("a STRING"), topic="tombstones")
+    write(empty, [None])
+    assert empty.detect_schema() == Detected(None, [], [], [], 1, "the records have no value")
+
+
+@pytest.mark.rows("DK-050")
+def test_conflicts_and_nulls_are_texts() -> None:
+    events = table(schema=None)
+    write(events, [{"a": 1, "b": None}, {"a": "x", "b": None}])
+    assert events.detect_schema(types=True).schema == Schema("a STRING, b STRING")
+
+
+@pytest.mark.rows("DK-047")
+def test_what_cannot_be_looked_at() -> None:
+    queue = Table(info_of(None, None, kind="external", connector="sqs"), Home())
+    with pytest.raises(InvalidOperationError, match="sqs"):
+        queue.detect_schema()
+    for wrong in (0, True, 1.5):
+        with pytest.raises(ArgumentValueError, match="limit"):
+            table().detect_schema(limit=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentValueError, match="timeout"):
+        table().detect_schema(timeout=-1)
