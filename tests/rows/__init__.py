@@ -106,7 +106,8 @@ def _marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and "pytestmark" in map(ast.unparse, node.targets):
             yield "", _ids(node.value)
-    for holder in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
+    holders: list[ast.Module | ast.ClassDef] = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    for holder in holders:
         inside = holder.name + "::" if isinstance(holder, ast.ClassDef) else ""
         for node in holder.body:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
