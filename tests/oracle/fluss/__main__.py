@@ -19,6 +19,7 @@ Case = dict[str, Any]
 
 COUNTS = {"log": 100, "keyed": 40, "types": TYPES_CASES, "admin": 100}
 """How many cases of each kind."""
+ATTEMPTS = 3
 
 
 class Fluss:
@@ -30,25 +31,14 @@ class Fluss:
     """
 
     def __init__(self, python: str, address: str) -> None:
-        self._process = subprocess.Popen(
-            [python, "-m", "tests.oracle.fluss.reference", address],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._command = [python, "-m", "tests.oracle.fluss.reference", address]
+        self._process = self._start()
 
     def __enter__(self) -> Fluss:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            # Its client waits for what the cluster does not answer.
-            self._process.kill()
-            self._process.wait()
+        self._end()
 
     def ask(self, case: Case) -> list[Any]:
         """Return what Fluss answers.
@@ -56,14 +46,31 @@ class Fluss:
         Raises:
             RuntimeError: if the case fails there.
         """
+        answers: Any = None
+        # On a busy machine, a client may wait for ever for the server to take its first rows; another one is served.
+        for _ in range(ATTEMPTS):
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(case) + "\n")
+            self._process.stdin.flush()
+            answers = json.loads(self._process.stdout.readline() or "null")
+            if isinstance(answers, list):
+                return answers
+            self._end()
+            self._process = self._start()
+        raise RuntimeError(f"Fluss failed with {answers}: {json.dumps(case)}")
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _end(self) -> None:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(case) + "\n")
-        self._process.stdin.flush()
-        answers = json.loads(self._process.stdout.readline() or "null")
-        if not isinstance(answers, list):
-            raise RuntimeError(f"Fluss failed with {answers}: {json.dumps(case)}")
-        return answers
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def show(differing: list[Difference]) -> None:

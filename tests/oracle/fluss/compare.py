@@ -95,11 +95,11 @@ MEANT: dict[str, dict[str, Any]] = {
     # An integer is a decimal without digits behind the point. Texts of dates, times and decimals are what they say.
     "decimal(10,2)": {"7": {"decimal": "7.00"}, '"1.50"': {"decimal": "1.50"}},
     "date": {'"2024-02-29"': {"date": "2024-02-29"}},
-    "time": {'"12:30:15.5"': {"time": "12:30:15.500000"}},
+    "time": {'"12:30:15.500"': {"time": "12:30:15.500000"}},
     # Times before 1970 are times; Fluss takes them in columns with a time zone alone.
     "timestamp": {
         **{json.dumps({"timestamp": each}): {"timestamp": each} for each in _TIMES},
-        '"2024-02-29T12:30:15.5"': {"timestamp": "2024-02-29T12:30:15.500000"},
+        '"2024-02-29T12:30:15.500"': {"timestamp": "2024-02-29T12:30:15.500000"},
     },
     "timestamp_ltz": {'"2024-02-29T12:30:15Z"': {"timestamp": "2024-02-29T12:30:15+00:00"}},
 }

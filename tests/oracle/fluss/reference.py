@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -19,7 +20,7 @@ from tests.oracle.fluss.values import arrow_schema, decode, encode, type_name
 
 DATABASE = "oracle"
 POLL_MS = 5_000
-LIMIT_S = 60
+LIMIT_S = 30
 CODES = {getattr(fluss.ErrorCode, name): name for name in dir(fluss.ErrorCode) if name.isupper()}
 FORMS = {"list": list, "tuple": tuple}
 
@@ -58,7 +59,7 @@ class TableSide:
         self.connection = connection
         self.admin = connection.get_admin()
         self.case = case
-        self.path = fluss.TablePath(DATABASE, f"t{number}")
+        self.path = fluss.TablePath(DATABASE, f"t{os.getpid()}_{number}")
         self.arrow = arrow_schema(case["columns"])
         self.marks: list[int] = []
         self.open_scanners: dict[str, Following] = {}
@@ -333,9 +334,11 @@ async def main() -> None:
     await connection.get_admin().create_database(DATABASE, ignore_if_exists=True)
     for number, line in enumerate(sys.stdin):
         try:
-            result: Any = await answers(connection, json.loads(line), number)
+            result = await answers(connection, json.loads(line), number)
         except Exception as error:  # it is shown with the case
-            result = f"{type(error).__name__}: {error}"
+            print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+            # To close the connection would wait for what has not come.
+            os._exit(1)
         print(json.dumps(result), flush=True)
     await connection.close()
 
