@@ -108,6 +108,7 @@ bench: jars  ## Measure latency and throughput against an embedded broker.
 	@$(BIN)/python -m bench.scale
 	@$(BIN)/python -m bench.serializers
 	@$(BIN)/python -m bench.processors
+	@$(BIN)/python -m bench.tables
 
 api: $(VENV)/.installed  ## Write the API reference, as HTML, into build/api.
 	@$(BIN)/pdoc --docformat google --output-directory build/api $(PUBLIC)

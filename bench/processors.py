@@ -129,17 +129,20 @@ class Bench:
         add(app.dataframe(app.topic("in")))
         self.partition = partition or MemoryStore("store", "in", Path("unused")).open(0)
         self.ticks: list[Callable[[Tick], None]] = []
+        self._followers: list[Callable[[Any], None]] = []
         self.commits = 0
         topology = definition_of(app).topology
         stores = topology.stores("in")
         self._spec = stores[0] if stores else None
         self.transaction: Transaction | None = None
-        self.begin()
         self.process: RecordHandler = compose_stream(topology, "in", self, _nothing)["in"]
+        self.begin()
 
     def begin(self) -> None:
         """Begin a transaction."""
         self.transaction = None if self._spec is None else self._spec.begin(self.partition)
+        for changed in self._followers:
+            changed(self.transaction)
 
     def commit(self) -> None:
         """Commit it."""
@@ -156,6 +159,10 @@ class Bench:
     def store(self, store: StoreSpec) -> Callable[[], Transaction]:
         """Return what returns the transaction, as a task does."""
         return partial(vars(self).__getitem__, "transaction")
+
+    def follow(self, store: StoreSpec, changed: Callable[[Any], None]) -> None:
+        """Keep the function."""
+        self._followers.append(changed)
 
     def state(self, store: StoreSpec) -> StateAccess:
         """Return what returns the state, as a task does."""

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamrt.errors import ConfigurationError, SchemaMismatchError, SerializationError
+from streamrt.errors import SchemaMismatchError, SerializationError
 from streamrt.schema import Column, RowCheck, Schema
 from streamrt.serializers.avro import AvroDeserializer, AvroSerializer, compile_registered
 from streamrt.serializers.avro_columns import AvroColumns, OddError
+from streamrt.serializers.avro_rows import avro_rows
 from streamrt.serializers.avro_schema import compile_schema, load_schema
 from streamrt.serializers.base import (
     BoundDeserializer,
@@ -28,14 +29,25 @@ from streamrt.serializers.registry import (
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
 )
-from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, rows_of
+from streamrt.serializers.registry_options import registry_options
+from streamrt.serializers.row_batches import batch_of, has_default, one_by_one, plain_columns, rows_of
 from streamrt.serializers.row_contract import RowFormat
 
 __all__ = ["AvroRowFormat"]
 
 _PREFIX = 5
 _MOST_SCHEMAS = 8
-_UNSURE = (OddError, pa.ArrowException, ArithmeticError, TypeError, ValueError, IndexError, KeyError, RecursionError)
+_UNSURE = (
+    OddError,
+    SerializationError,
+    pa.ArrowException,
+    ArithmeticError,
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    RecursionError,
+)
 _CONTEXT_FIELD = MessageField.VALUE
 
 
@@ -66,7 +78,7 @@ class AvroRowFormat(RowFormat):
         registry: SchemaRegistryClientConfig | None = None,
     ) -> None:
         super().__init__(schema)
-        self._options = avro_options(self.name, options, registry)
+        self._options = registry_options(self.name, options, registry)
         self._registry = registry if self._options["wire"] == "confluent" else None
         self._avro = schema.to_avro(self._options["name"])
         config = None
@@ -114,6 +126,15 @@ class AvroRowFormat(RowFormat):
 
     def encode_batch(self, rows: pa.RecordBatch, topic: str) -> list[bytes]:  # noqa: D102
         write = self._serializer.bind(topic, _CONTEXT_FIELD)
+        columns = plain_columns(rows, self.schema)
+        if columns is not None and rows.num_rows:
+            prefix = b""
+            try:
+                if self._registry is not None:
+                    prefix = self.encode(next(rows_of(rows.slice(0, 1))), topic)[:_PREFIX]
+                return avro_rows(columns, self._avro["fields"], prefix)
+            except _UNSURE:
+                pass  # a row is odd, and writing one by one says how
         written: list[Any] = one_by_one(lambda row: write(row, None), rows_of(rows))
         return written
 
@@ -165,30 +186,6 @@ class AvroRowFormat(RowFormat):
 
         bound = SchemaReader("AVRO", self._registry).bind(topic, _CONTEXT_FIELD, make)
         return lambda prefix: bound(prefix, None)  # type: ignore[no-any-return]
-
-
-def avro_options(
-    name: str, options: Mapping[str, Any] | None, registry: SchemaRegistryClientConfig | None
-) -> dict[str, Any]:
-    """Return the options of a format that may use a registry, all of them.
-
-    Raises:
-        ConfigurationError: if there is no such option, or the registry is missing.
-    """
-    given = {"name": "Row", "wire": "plain" if registry is None else "confluent", "auto_register": True}
-    for option, value in (options or {}).items():
-        if option not in given:
-            raise ConfigurationError(f"the format {name!r} has no option {option!r}; it has {', '.join(given)}")
-        if type(value) is not type(given[option]):
-            raise ConfigurationError(f"the option {option!r} of the format {name!r} is a {type(value).__name__}")
-        given[option] = value
-    if given["wire"] not in ("plain", "confluent"):
-        raise ConfigurationError(f"the option 'wire' of the format {name!r} must be 'plain' or 'confluent'")
-    if given["wire"] == "confluent" and registry is None:
-        raise ConfigurationError(
-            f"the rows are {name} with schemas in a registry, and no registry is known: give its SchemaRegistryClientConfig"
-        )
-    return given
 
 
 class AvroRowSerializer(Serializer):

@@ -66,8 +66,7 @@ def _maker(dtype: pa.DataType) -> ColumnMaker:
     if dtype == pa.date32():
         return _texts(_DATE, lambda texts: _not_before(texts.cast(dtype), _FIRST_DAY))
     if dtype == pa.time32("ms"):
-        # Arrow refuses to drop microseconds.
-        return _texts(_TIME, lambda texts: texts.cast(pa.time64("us")).cast(dtype))
+        return _texts(_TIME, _times_of_day)
     if pa.types.is_timestamp(dtype):
         form, first = (_TIMESTAMP, _FIRST_MOMENT) if dtype.tz is None else (_INSTANT, _FIRST_INSTANT)
         return _texts(form, lambda texts: _not_before(texts.cast(dtype), first))
@@ -94,6 +93,12 @@ def _texts(form: str, parse: Callable[[pa.Array], pa.Array]) -> ColumnMaker:
         return None if usual is False else parse(texts)
 
     return _of_types({str, _NONE}, make)
+
+
+def _times_of_day(texts: pa.Array) -> pa.Array:
+    # Arrow reads no times of day. It refuses to drop microseconds.
+    moments = pc.binary_join_element_wise(pa.scalar("1970-01-01T"), texts, pa.scalar(""))
+    return moments.cast(pa.timestamp("us")).cast(pa.time64("us")).cast(pa.time32("ms"))
 
 
 def _finite(numbers: pa.Array) -> pa.Array | None:

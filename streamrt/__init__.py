@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamrt.runtime.driver.lifecycle import ApplicationStatus
     from streamrt.runtime.driver.restart import RestartPolicy
     from streamrt.runtime.driver.stored_state import StateAnswer, StateEntry
+    from streamrt.schema import Schema
     from streamrt.state import RocksDBOptions, State
     from streamrt.tables.catalog import Catalog
     from streamrt.topics import DeadLetters, Topic, WatermarkStrategy
@@ -52,6 +53,7 @@ _HOMES = {
     "RestartPolicy": "streamrt.runtime.driver.restart",
     "Retry": "streamrt.operators",
     "RocksDBOptions": "streamrt.state",
+    "Schema": "streamrt.schema",
     "State": "streamrt.state",
     "StateAnswer": "streamrt.runtime.driver.stored_state",
     "StateEntry": "streamrt.runtime.driver.stored_state",
@@ -85,6 +87,7 @@ __all__ = [
     "RestartPolicy",
     "Retry",
     "RocksDBOptions",
+    "Schema",
     "State",
     "StateAnswer",
     "StateEntry",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamrt.collecting import CollectingApplication
 from streamrt.common.logs import LogFormat, log_context
 from streamrt.config import (
     DEFAULT_CONSUMER_GROUP,
@@ -28,12 +27,12 @@ from streamrt.config import (
     require_amounts,
     require_types,
 )
-from streamrt.connectors import BaseSource, Instances, source_topic
 from streamrt.control.controlled import Inside
 from streamrt.control.settings import control_server, serving
 from streamrt.control.token import ControlToken
 from streamrt.dataframe import StreamingDataFrame
-from streamrt.dataframe.branch import Branch, branch_of
+from streamrt.dataframe.branch import branch_of
+from streamrt.declaring import DeclaringApplication
 from streamrt.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -55,19 +54,21 @@ from streamrt.runtime.spec import ConsumerErrorCallback, ErrorCallbacks, Process
 from streamrt.serializers import DeserializerType, SerializerType
 from streamrt.state import RocksDBOptions
 from streamrt.topics import OnError, TimestampExtractor, Topic, TopicManager, WatermarkStrategy
-from streamrt.topology import SourceOperator, Topology
+from streamrt.topology import Topology
 from streamrt.topology.describe import describe
 from streamrt.tracing import Tracing, require_tracing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streamrt.tables import Catalog
+
 __all__ = ["Application", "ApplicationConfig", "MessageProcessedCallback"]
 
 logger = logging.getLogger("streamrt")
 
 
-class Application(CollectingApplication):
+class Application(DeclaringApplication):
     """A stream processing application: reads topics, processes their records with dataframes on Spark, writes topics.
 
     A setting with its default value is read from the environment variable `STREAMRT_<NAME>` if that is set, such
@@ -132,6 +133,7 @@ class Application(CollectingApplication):
             makes `/ready` of the control server fail; at least twice `commit_interval` counts. None: never.
         on_no_progress: "fail" ends the application then, with `NoProgressError`; "report", the default, does not.
         tracing: a `Tracing` exports spans of commits and of sampled records by OpenTelemetry; None, the default, none.
+        catalog: the catalogue of tables; None, the default, for that of the application's brokers.
 
     Raises:
         ConfigurationError: if a setting cannot be used; the message names it.
@@ -193,6 +195,7 @@ class Application(CollectingApplication):
         progress_timeout: float | None = DEFAULT_PROGRESS_TIMEOUT_S,
         on_no_progress: NoProgress = "report",
         tracing: Tracing | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
         end_readably()
         refuse_parameters(
@@ -221,7 +224,7 @@ class Application(CollectingApplication):
                 "spark_config has no effect on a given spark_session: set it where that session is made"
             )
         address = broker_address if isinstance(broker_address, str) else None
-        super().__init__()
+        super().__init__(catalog)
         self._config = ApplicationConfig.create(
             broker_address=address,
             consumer_group=consumer_group or DEFAULT_CONSUMER_GROUP,
@@ -361,33 +364,6 @@ class Application(CollectingApplication):
         own = timestamp_extractor, auto_offset_reset, watermark_strategy
         return self._definition.topics.topic(name, *serializers, config, *own)
 
-    def dataframe(self, topic: Topic | None = None, source: BaseSource | None = None) -> StreamingDataFrame:
-        """Make a dataframe that reads a topic.
-
-        Args:
-            topic: the input topic.
-            source: a source that produces to the topic while the application runs; `topic` is then optional.
-
-        Raises:
-            InvalidOperationError: if the topic already has a dataframe.
-            ConfigurationError: if no topic is given.
-
-        Example:
-            ```python
-            sdf = app.dataframe(app.topic("flights"))
-            ```
-        """
-        if source is not None:
-            topic = self.add_source(source, topic)
-        if not isinstance(topic, Topic):
-            raise ArgumentTypeError(
-                f"dataframe() needs a topic made by Application.topic() or a source, got {type(topic).__name__}"
-            )
-        self._definition.topics.register(topic)
-        builder = self._definition.builder
-        node = builder.add_source(SourceOperator(topic))
-        return StreamingDataFrame(Branch(builder, node, (node,), self._definition.topics))
-
     def get_producer(self, transactional: bool = False) -> Producer:
         """Return a producer with the application's settings, for use outside of dataframes.
 
@@ -478,37 +454,6 @@ class Application(CollectingApplication):
         """
         return forget_store(self._environment.admin, self._config, topic, store)
 
-    def add_source(self, source: BaseSource, topic: Topic | None = None, instances: Instances | None = None) -> Topic:
-        """Add a source: a separate process that produces to a topic while the application runs.
-
-        Args:
-            source: the source.
-            topic: the topic to produce to; by default one that the source chooses, with the prefix "source__".
-            instances: where it runs if the application runs several times in one consumer group: in "each" instance, or in
-                "one", and another one takes over when that one ends. None for the choice of the source: sources with state
-                run in one, all others in each.
-
-        Returns:
-            The topic, to make a dataframe from.
-
-        Raises:
-            ConfigurationError: if `source` is not a source, or cannot run in these instances.
-            InvalidOperationError: if this source, or another source for the topic, was added before.
-
-        Example:
-            ```python
-            prices = app.add_source(CSVSource("prices.csv", name="prices"))
-            sdf = app.dataframe(prices)
-            ```
-        """
-        if not isinstance(source, BaseSource):
-            raise ArgumentTypeError(f"add_source() needs a source derived from BaseSource, got {type(source).__name__}")
-        if topic is not None and not isinstance(topic, Topic):
-            raise ArgumentTypeError(f"add_source(topic=...) must be a Topic, got {type(topic).__name__}")
-        chosen = self._definition.topics.register(source_topic(source) if topic is None else topic)
-        self._definition.sources.register(source, chosen, instances)
-        return chosen
-
     def run(
         self,
         dataframe: StreamingDataFrame | None = None,
@@ -573,7 +518,7 @@ class Application(CollectingApplication):
         self, timeout: float = 0.0, count: int = 0, *, collect: bool = False, restart: RestartPolicy | None = None
     ) -> list[Output]:
         collected = collect and (timeout > 0 or count > 0 or self._until is not None)
-        with log_context({"group": self._config.consumer_group}):
+        with self._noting_usage(), log_context({"group": self._config.consumer_group}):
             if not self.topology.sources:
                 self._attempts(restart, self._run_sources)
                 return []

@@ -1,4 +1,4 @@
-"""What tests with kill -9 share: a program that counts by key, by state and in windows, records for it, and a judge."""
+"""What tests with kill -9 share: a program that counts by key, with timers and in windows, records for it, and a judge."""
 
 import json
 import random
@@ -16,13 +16,18 @@ from tests.support import LONG, RunningProgram, unique, wait_until
 from tests.unit.window_model import Model, Record, Window
 
 PROGRAM = """
-from streamrt import Application
+from streamrt import Application, ProcessFunction
 
 
-def number(value, state):
-    n = state.get("n", 0) + 1
-    state.set("n", n)
-    return {{"id": value["id"], "n": n}}
+class Number(ProcessFunction):
+    def process_element(self, value, ctx):
+        count = ctx.state.value("n", default=0)
+        count.update(count.value() + 1)
+        ctx.register_event_time_timer(ctx.timestamp + {timer_ms})
+        yield {{"id": value["id"], "n": count.value()}}
+
+    def on_timer(self, timestamp, ctx):
+        yield {{"window": "timers", "at": timestamp, "n": ctx.state.value("n").value()}}
 
 
 def name(window):
@@ -44,7 +49,7 @@ tumbling = sdf.tumbling_window(1_000, grace_ms=20).collect().final(closing_strat
 tumbling.apply(name("tumbling")).to_topic(target)
 hopping = sdf.hopping_window(2_000, 500).count().final()
 hopping.apply(name("hopping")).to_topic(target)
-sdf.apply(number, stateful=True).to_topic(target)
+sdf.process(Number(), clock="partition").to_topic(target)
 
 if __name__ == "__main__":
     app.run()
@@ -53,6 +58,8 @@ WINDOWS = {
     "tumbling": Window("tumbling", 1_000, grace=20, aggregation="collect", closing="partition"),
     "hopping": Window("hopping", 2_000, 500, aggregation="count"),
 }
+TIMER_MS = 25
+"""How long after a record its timer is due: some are due at once, because records come late."""
 KEYS = 100
 MOST_AHEAD = 3_000 if LONG else 1_000
 """Records that lie before an application, which is killed now and then."""
@@ -130,7 +137,26 @@ class Flow:
             for record in self.records:
                 for output in models[partition_for(record.key or b"", partitions)].record(record):
                     windows.setdefault((name, output.key), []).append(output.value)
-        return windows
+        return {**windows, **self._timers(partitions)}
+
+    def _timers(self, partitions: int) -> dict[tuple[str, bytes], list[dict[str, Any]]]:
+        """Return what timers must put out, by key, as `windows` does: each of them once, with the count of that moment."""
+        found: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
+        counts: dict[bytes, int] = {}
+        clocks = [0] * partitions
+        waiting: list[set[tuple[int, bytes]]] = [set() for _ in range(partitions)]
+        for record in self.records:
+            key = record.key or b""
+            partition = partition_for(key, partitions)
+            counts[key] = counts.get(key, 0) + 1
+            clocks[partition] = max(clocks[partition], record.timestamp)
+            timers = waiting[partition]
+            timers.add((record.timestamp + TIMER_MS, key))
+            for timer in sorted(each for each in timers if each[0] < clocks[partition]):
+                timers.remove(timer)
+                time, owner = timer
+                found.setdefault(("timers", owner), []).append({"at": time, "n": counts[owner]})
+        return found
 
     @contextmanager
     def running(self, outputs: "Outputs", per_step: int, pause_s: float) -> Iterator[None]:
@@ -230,4 +256,5 @@ def program_source(
         source=source,
         target=target,
         consumer=consumer or {},
+        timer_ms=TIMER_MS,
     )

@@ -1,3 +1,4 @@
+import gc
 import logging
 import signal
 import sys
@@ -48,6 +49,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("programs")
         if isinstance(item, pytest.Function) and not LONG and is_left_to_long_runs(item):
             item.add_marker(pytest.mark.skip(reason="some of the modes and guarantees; make test-long runs them all"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Have collections of garbage pass over what lives until the end: modules, and thousands of tests."""
+    gc.disable()
+    yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter free at its end what was kept: some libraries tell of what they find."""
+    gc.unfreeze()
 
 
 def is_left_to_long_runs(item: pytest.Function) -> bool:

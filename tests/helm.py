@@ -1,11 +1,16 @@
 """Helm for tests, and the plain manifests: `python -m tests.helm` renders them anew.
 
 Helm comes as a library, from Maven Central as other Java libraries do. A library written in Go stays in its process for good,
-so it is loaded into a process of its own: `python -m tests.helm template CHART NAME VALUES` and `... lint CHART`.
+so it is loaded into a process of its own: `python -m tests.helm template CHART NAME VALUES` and `... lint CHART`. It takes
+longer to unpack than Helm works, so the caller unpacks it once.
 """
 
+import atexit
 import ctypes
+import functools
+import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,6 +45,8 @@ LIBRARIES = {
         "a01b3a7a746e67ac9541d147dabcea0b295ea1cbb0c456a3f2f5b911ce75bf7a",
     ),
 }
+_VARIABLE = "STREAMRT_TEST_HELM"
+"""The library, where it is unpacked."""
 AVAILABLE = platform.system() == "Linux" and platform.machine() in LIBRARIES
 _TEMPLATE = (
     *("name", "version", "chart", "namespace", "kubeVersion", "-dependencyUpdate", "-skipCRDs", "values", "setFiles"),
@@ -80,10 +87,25 @@ def plain(kind: str) -> str:
 
 def _apart(*arguments: str) -> str:
     command = [sys.executable, "-m", "tests.helm", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    environment = {**os.environ, _VARIABLE: _library()}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise HelmError(done.stderr.strip() or f"exit code {done.returncode}")
     return done.stdout
+
+
+@functools.cache
+def _library() -> str:
+    """Unpack the library until this process ends, unless another one has done so; return its path."""
+    given = os.environ.get(_VARIABLE)
+    if given:
+        return given
+    [jar] = provide_jars([LIBRARIES[platform.machine()]])
+    directory = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    with zipfile.ZipFile(jar) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".so")]
+        return archive.extract(name, directory)
 
 
 class _Result(ctypes.Structure):
@@ -98,11 +120,7 @@ def _options(names: tuple[str, ...], **given: str) -> Any:
 
 
 def _run(command: str, chart: str, *rest: str) -> int:
-    [jar] = provide_jars([LIBRARIES[platform.machine()]])
-    # Unpacked each time: it takes less than a second, and leaves nothing that could be broken.
-    with tempfile.TemporaryDirectory() as directory, zipfile.ZipFile(jar) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(".so")]
-        library = ctypes.CDLL(archive.extract(name, directory))
+    library = ctypes.CDLL(_library())
     if command == "lint":
         function, options = library.Lint, _options(("path", "-strict", "-quiet"), path=chart)
     else:

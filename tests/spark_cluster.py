@@ -11,7 +11,10 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from streamrt.jvm.archive import class_archive
+from streamrt.jvm.jars import fetch_jars
 from streamrt.jvm.java import find_java
+from streamrt.spark.gateway import archive_kind, spark_class_path
 from tests.support import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,14 +22,13 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 EXECUTOR_MB = 512
 ENVIRONMENT = {
     "JAVA_HOME": str(find_java().home),
-    # Many Javas start at a time. They need not verify Spark's classes.
-    "JAVA_TOOL_OPTIONS": (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-    ),
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_SCALA_VERSION": "2.13",
 }
 """What all of Spark's processes need, the driver included."""
+# Many Javas start at a time. They need not verify Spark's classes. The driver chooses its options itself: with others,
+# it would not find the archive of classes.
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 
 def free_port() -> int:
@@ -66,19 +68,30 @@ class Daemon:
     def __init__(self, directory: Path, main: str, *arguments: str, **environment: str) -> None:
         directory.mkdir(parents=True)
         home = Path(pyspark.__file__).parent
+        # Those of drivers, whose archive of classes it uses.
+        class_path = spark_class_path(fetch_jars("spark"))
+        archive = class_archive(archive_kind("resident"), find_java(), class_path, writes=False)
         self._log = directory / "log"
         with self._log.open("wb") as log:
             self.process = psutil.Popen(
                 [
                     str(find_java().executable),
-                    *("-Xmx128m", "-cp", str(home / "jars" / "*"), f"org.apache.spark.deploy.{main}"),
+                    *("-Xmx128m", *archive.options, "-cp", os.pathsep.join(map(str, class_path))),
+                    f"org.apache.spark.deploy.{main}",
                     *arguments,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=directory,
-                env={**os.environ, **ENVIRONMENT, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT), **environment},
+                env={
+                    **os.environ,
+                    **ENVIRONMENT,
+                    "JAVA_TOOL_OPTIONS": _QUICK,
+                    "SPARK_HOME": str(home),
+                    "PYTHONPATH": str(ROOT),
+                    **environment,
+                },
             )
 
     def wait_for(self, text: str) -> None:

@@ -114,7 +114,7 @@ class CompactedLinks(MemoryLinks):
 
     def feed(self, options: Mapping[str, Any] | None = None) -> RecordFeed:
         """Return a reader."""
-        return _CompactedFeed(super().feed(options), self.gone)  # type: ignore[return-value]
+        return _CompactedFeed(super().feed(options), self.gone)
 
 
 class _CompactedFeed:

@@ -51,7 +51,7 @@ class Delivery(NamedTuple):
     message_id: str
     handle: str
     value: bytes
-    key: str | None
+    key: str | bytes | None
     headers: list[tuple[str, bytes]]
     timestamp: int
 

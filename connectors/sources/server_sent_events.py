@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamrt.connectors.argument_checks import checked_function, checked_seconds
+from streamrt.connectors.argument_checks import checked_flag, checked_function, checked_seconds
 from streamrt.connectors.background import Interrupts
 from streamrt.connectors.clients import ClientConnectFailureCallback, ClientConnectSuccessCallback
 from streamrt.connectors.credentials import CredentialInput
@@ -14,7 +14,7 @@ from streamrt.connectors.http import HTTPSettings, checked_url, may_pass, origin
 from streamrt.connectors.libraries import require_library
 from streamrt.connectors.sources.reading import FlushPace, Waits, call_while_running, read_while_running
 from streamrt.connectors.sources.stateful import StatefulSource
-from streamrt.errors import ArgumentTypeError, SourceError
+from streamrt.errors import ArgumentTypeError, ArgumentValueError, SourceError
 from streamrt.secret import Secret
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class ServerSentEventsSource(StatefulSource):
         flush_interval: seconds after which records are flushed, and the id of the last one is stored.
         verify: whether certificates are verified, or the path of a file of certificates to trust.
         shutdown_timeout: seconds that the source has to end when the application stops.
+        resume: whether the source asks for the events after the last one. Without it, each connection begins as the server
+            likes, and events may be lost or come again.
         on_client_connect_success: called without arguments after the first connection is open.
         on_client_connect_failure: called with the exception when the first connection fails.
 
@@ -91,6 +93,7 @@ class ServerSentEventsSource(StatefulSource):
         flush_interval: float = 1.0,
         verify: bool | str = True,
         shutdown_timeout: float = 10,
+        resume: bool = True,
         on_client_connect_success: ClientConnectSuccessCallback | None = None,
         on_client_connect_failure: ClientConnectFailureCallback | None = None,
     ) -> None:
@@ -110,6 +113,9 @@ class ServerSentEventsSource(StatefulSource):
         self._first_event_id = last_event_id
         self._idle_timeout = None if idle_timeout is None else checked_seconds(_OWNER, "idle_timeout", idle_timeout)
         self._flush_interval = checked_seconds(_OWNER, "flush_interval", flush_interval, least=0)
+        self._resumes = checked_flag(_OWNER, "resume", resume)
+        if last_event_id is not None and not resume:
+            raise ArgumentValueError(f"{_OWNER}(resume=False) asks for no event, so last_event_id has no effect")
         self._last_event_id = ""
         self._response: httpx.Response | None = None
         self._transport: httpx.HTTPTransport | None = None
@@ -122,7 +128,8 @@ class ServerSentEventsSource(StatefulSource):
         Raises:
             SourceError: if it cannot be opened.
         """
-        self._last_event_id = self.state.get("last_event_id", self._first_event_id or "")
+        if self._resumes:
+            self._last_event_id = self.state.get("last_event_id", self._first_event_id or "")
         try:
             self._response = call_while_running(self, self._open)
         except _NoMoreEventsError:
@@ -228,7 +235,8 @@ class ServerSentEventsSource(StatefulSource):
             self._waits.first_s = min(max(event.retry / 1000, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
         if event.data and (self._events is None or event.event in self._events):
             self._produce_data(event)
-        self._last_event_id = event.id or self._last_event_id
+        if self._resumes:
+            self._last_event_id = event.id or self._last_event_id
 
     def _produce_data(self, event: "httpx_sse.ServerSentEvent") -> None:
         try:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from streamrt.cli import (
+    catalogs,
     consume,
     control,
     dev,
@@ -20,6 +21,8 @@ from streamrt.cli import (
     reset,
     savepoint,
     state,
+    table_copy,
+    tables,
     topics,
 )
 from streamrt.cli.output import examples
@@ -34,11 +37,14 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 failed, with one sentence on stderr; 2 wrong options or arguments.",
     pretty_exceptions_enable=False,
 )
+app.add_typer(catalogs.app, name="catalog")
 app.add_typer(dev.app, name="dev")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(plan.app, name="plan")
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
+table_copy.register(tables.app)
+app.add_typer(tables.app, name="table")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.command("init", epilog=init.EXAMPLES)(init.init)

@@ -1,7 +1,6 @@
 """`streamrt consume`: prints records of a topic."""
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ import orjson
 import typer
 
 from streamrt.cli.broker import BrokerOption, Cluster, ConfigOption, TimeoutOption, open_cluster
-from streamrt.cli.output import examples, note, time_text
+from streamrt.cli.output import examples, note, quiet_pipe, time_text
 from streamrt.cli.schemas import Decoder, decoders
 from streamrt.cli.values import ReadFormat, decode, json_form, parse_time_ms, readable
 from streamrt.errors import SerializationError
@@ -131,7 +130,7 @@ def consume(
     show = _Printer(
         _show("value", value_format, value_decoder), _show("key", key_format, key_decoder), values_only, as_json
     )
-    with contextlib.suppress(KeyboardInterrupt), _quiet_pipe(), open_cluster(broker, config, timeout) as cluster:
+    with contextlib.suppress(KeyboardInterrupt), quiet_pipe(), open_cluster(broker, config, timeout) as cluster:
         chosen = _range(cluster, topic, partition or (), start, until, isolation)
         printed = 0
         for record in _read(cluster, chosen, isolation):
@@ -236,17 +235,6 @@ def _header_text(data: bytes) -> tuple[str, str]:
         return decode(data, ReadFormat.string)
     except SerializationError:
         return decode(data, ReadFormat.hex)
-
-
-@contextlib.contextmanager
-def _quiet_pipe() -> Iterator[None]:
-    """End without an error if the reader of the output has gone, as `head` does."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes stdout at its end, and would report the same error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _range(

@@ -1,14 +1,16 @@
 """What commands print: tables, JSON, and examples in help texts."""
 
+import contextlib
 import io
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
 
-__all__ = ["JsonOption", "examples", "note", "plural", "print_json", "print_table", "time_text"]
+__all__ = ["JsonOption", "examples", "note", "plural", "print_json", "print_table", "quiet_pipe", "time_text"]
 
 _WIDE = 100_000
 """Columns of output that is not a terminal: nothing is cut there."""
@@ -94,3 +96,14 @@ def time_text(milliseconds: int) -> str:
         # Kafka accepts timestamps of any year.
         return f"{milliseconds} ms"
     return f"{moment.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+
+
+@contextlib.contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End without an error if the reader of the output has gone, as `head` does."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout at its end, and would report the same error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

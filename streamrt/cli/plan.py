@@ -76,7 +76,12 @@ def show(
         f"{outline.group} at {outline.brokers}: {outline.processing_guarantee}, {outline.processing_mode}\n\n"
         f"{outline.text}\n"
     )
-    print_table(["TOPIC", "ROLE", "SETTINGS"], [[each.name, each.role, each.settings] for each in outline.topics])
+    heads = ["TOPIC", "ROLE", "SETTINGS"]
+    rows = [[each.name, each.role, each.settings] for each in outline.topics]
+    if any(each.table for each in outline.topics):
+        heads.append("TABLE")
+        rows = [[*row, each.table or ""] for row, each in zip(rows, outline.topics, strict=True)]
+    print_table(heads, rows)
     typer.echo("\n" + "\n".join(outline.guarantees))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamrt.serializers import Deserializer, MessageField
     from streamrt.serializers.registry import SchemaRegistryClientConfig
 
-__all__ = ["Decoder", "decoders"]
+__all__ = ["Decoder", "decoders", "registry_of"]
 
 Decoder = Callable[[bytes, Sequence[tuple[str, bytes | None]]], tuple[str, str]]
 """Function of bytes and the headers of their record that returns a text and its format."""
@@ -48,7 +48,7 @@ def decoders(
 
     registry = None
     if value_format.needs_schema or key_format.needs_schema:
-        registry = _registry(url, config)
+        registry = registry_of(url, config)
     elif url is not None:
         raise typer.BadParameter("it is for the formats avro, json-schema and protobuf alone", param_hint="--registry")
     if message is not None and ReadFormat.protobuf not in (value_format, key_format):
@@ -64,7 +64,7 @@ def decoders(
     return decoder(value_format, MessageField.VALUE), decoder(key_format, MessageField.KEY)
 
 
-def _registry(url: str | None, config: Path | None) -> "SchemaRegistryClientConfig | None":
+def registry_of(url: str | None, config: Path | None) -> "SchemaRegistryClientConfig | None":
     """Return the connection to a schema registry that the options describe, or None if they describe none.
 
     Args:

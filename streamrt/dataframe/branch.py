@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from typing_extensions import Self
 
@@ -27,6 +27,9 @@ from streamrt.topology import (
     stream_id,
 )
 
+if TYPE_CHECKING:
+    from streamrt.tables import Table
+
 
 @dataclass(frozen=True, eq=False)
 class Branch:
@@ -39,6 +42,7 @@ class Branch:
         topic_manager: declares the topics that operators need.
         groups: names of the groupings upstream.
         keyed: whether all records of a key are in one partition; not below a `rebalance`.
+        tables: returns a table of the application's catalogue by its name.
     """
 
     builder: TopologyBuilder
@@ -47,6 +51,7 @@ class Branch:
     topic_manager: TopicManager
     groups: tuple[str, ...] = ()
     keyed: bool = True
+    tables: Callable[[str], Table] | None = None
 
     @property
     def topics(self) -> tuple[Topic, ...]:

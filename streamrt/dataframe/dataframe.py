@@ -18,6 +18,7 @@ from streamrt.dataframe import (
     output,
     processing,
     reducing,
+    tables,
     windowing,
 )
 from streamrt.dataframe.branch import Branch
@@ -59,9 +60,9 @@ class StreamingDataFrame:
 
     `apply`, `apply_async`, `filter`, `sdf[condition]`, `sdf[["a", "b"]]`, `set_timestamp`, `set_headers`, `group_by`,
     `rebalance`, `reduce`, `process`, `side_output`, `concat`, `join_asof`, `join_interval` and windows return a new frame:
-    assign it. `update`, `to_topic`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...` change the
-    frame in place and return it. `sink` ends a branch. Two operations on the same frame make two branches; each branch works
-    on its own copy of the value.
+    assign it. `update`, `to_topic`, `to_table`, `drop`, `fill`, `print`, `print_table`, `join_lookup` and `sdf["x"] = ...`
+    change the frame in place and return it. `sink` ends a branch. Two operations on the same frame make two branches; each
+    branch works on its own copy of the value.
 
     Example:
         ```python
@@ -269,6 +270,7 @@ class StreamingDataFrame:
     # -- Output --------------------------------------------------------------------------------------------------
 
     to_topic = output.to_topic
+    to_table = tables.to_table
 
     def set_timestamp(self, func: Callable[[Any, Any, int, Any], int]) -> StreamingDataFrame:
         """Replace the timestamp of each record.

@@ -124,6 +124,10 @@ class TrialContext:
         transaction = self._stores.transaction(self.source, store)
         return lambda: transaction
 
+    def follow(self, store: StoreSpec, changed: Callable[[Transaction], None]) -> None:
+        """Pass on the only transaction of a store."""
+        changed(self._stores.transaction(self.source, store))
+
     def access(self, store: StoreSpec) -> TaskAccess:
         """Return the access to a task that does not exist."""
         return TaskAccess.of_test(store.name)

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from streamrt.errors import InvalidOperationError, StateError
 from streamrt.operators.calls import checked_timer_time, side_output_of
@@ -15,10 +15,18 @@ from streamrt.state.process import ProcessTransaction
 from streamrt.state.timers import Timers
 from streamrt.topology import Metrics, RecordHandler, TaskAccess
 
-__all__ = ["AFTER_ALL", "BEFORE_ALL", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]
+__all__ = ["AFTER_ALL", "BEFORE_ALL", "ENDED", "Call", "Context", "TaskContext", "TimeDomain", "TimerContext"]
 
 AFTER_ALL: Final = (1 << 63) - 1
 """The watermark at the end of a bounded run."""
+
+
+class _Ended(enum.Enum):
+    ENDED = enum.auto()
+
+
+ENDED: Final = _Ended.ENDED
+"""Stands for the state of a context between two calls."""
 
 
 class TimeDomain(enum.Enum):
@@ -110,21 +118,20 @@ class Context:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        # Set for each call, by the operator; None between two calls.
+        # The operator sets all that follows, and the attributes of a call: the running transaction when it changes.
         self._transaction: ProcessTransaction | None = None
-        # Made when it is needed.
-        self._state: State | None = None
+        # None at the beginning of a call: it is made when it is needed.
+        self._state: State | Literal[_Ended.ENDED] | None = ENDED
 
     @property
     def state(self) -> State:
         """The state of the key."""
         state = self._state
-        if state is None:
+        if state is None and self._transaction is not None:
             # No call that can be saved: most records come here.
-            transaction = self._transaction
-            if transaction is None:
-                transaction = self._running()
-            state = self._state = transaction.state_of(self.key, self.timestamp)
+            state = self._state = self._transaction.state_of(self.key, self.timestamp)
+        elif state is None or state is ENDED:
+            raise self._used_late()
         return state
 
     @property
@@ -217,12 +224,15 @@ class Context:
 
     def _running(self) -> ProcessTransaction:
         transaction = self._transaction
-        if transaction is None:
-            raise StateError(
-                f"the context of {self._call.function} was used after its call: it is valid only during "
-                "process_element or on_timer; do not keep it"
-            )
+        if transaction is None or self._state is ENDED:
+            raise self._used_late()
         return transaction
+
+    def _used_late(self) -> StateError:
+        return StateError(
+            f"the context of {self._call.function} was used after its call: it is valid only during "
+            "process_element or on_timer; do not keep it"
+        )
 
 
 class TimerContext(Context):
@@ -243,7 +253,7 @@ class TimerContext(Context):
     def state(self) -> State:
         """The state of the key."""
         state = self._state
-        if state is None:
+        if state is None or state is ENDED:
             state = self._state = self._running().state_at(self._timer_prefix, self.timestamp)
         return state
 

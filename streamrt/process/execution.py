@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import GeneratorType
 from typing import Any, ClassVar, Final, cast
 
 from streamrt.operators.endings import Endings
-from streamrt.process.context import Call, Context, TaskContext, TimeDomain, TimerContext
+from streamrt.process.context import ENDED, Call, Context, TaskContext, TimeDomain, TimerContext
 from streamrt.process.function import TimedFunction
 from streamrt.records import Headers, Tick
+from streamrt.state.base import Transaction
 from streamrt.state.process import ProcessTransaction
 from streamrt.state.spec import ProcessStoreSpec
 from streamrt.state.timers import NEVER, Timers
@@ -96,7 +98,6 @@ class Execution:
         self._by_partition = operator.watermark is None
         self._strategy = operator.watermark
         self._delay = operator.delay_ms
-        self._running = cast("Callable[[], ProcessTransaction]", context.store(operator.store))
         self._begin_portion = context.begin_portion
         outputs: Mapping[str, RecordHandler | None] = {
             tag: context.side_output(tag) for tag in operator.function.outputs
@@ -106,7 +107,12 @@ class Execution:
         self._access = context.access(operator.store)
         self._call = Call(name, self._delay, operator.has_timers, outputs, self._access.metrics)
         self._timer_context = operator.timer_context
+        self._follow = partial(context.follow, operator.store)
+        # Set before the first record and tick.
+        self._transaction: ProcessTransaction
         self._opened = False
+        # Whether something must be done before the next record: `open`, or the timers that were interrupted.
+        self._hindered = True
         # Whether the portion was over with timers of event time left, which the rest of the record must find fired.
         self._interrupted = False
         context.on_close(self.close)
@@ -115,12 +121,13 @@ class Execution:
 
     def running(self) -> ProcessTransaction:
         """Return the running transaction of the store."""
-        return self._running()
+        return self._transaction
 
     def close(self) -> None:
         """Close the function, if it is open."""
         if self._opened:
             self._opened = False
+            self._hindered = True
             self._function.close()
 
     def handler(self, method: str, node: Node, context_class: type[Context] = Context) -> RecordHandler:
@@ -131,36 +138,36 @@ class Execution:
             node: the node, for errors; it may name the input.
             context_class: the class of the context.
         """
-        call, running, child, function = self._call, self._running, self._child, getattr(self._function, method)
+        call, child, function = self._call, self._child, getattr(self._function, method)
         by_partition, has_timers, delay = self._by_partition, self._call.has_timers, self._delay
         # One object for all records: one for each would double the time of a call without state.
         context = context_class(call)
 
+        def use(transaction: Transaction) -> None:
+            self._transaction = context._transaction = cast("ProcessTransaction", transaction)
+
+        self._follow(use)
+
         def process(value: Any, key: Any, timestamp: int, headers: Headers | None, *, _node: Node = node) -> None:
-            if not self._opened:
-                self._open()
-            transaction = running()
-            if self._interrupted:
-                self._interrupted = False
-                self._fire(
-                    transaction, transaction.event_timers, transaction.event_time - delay, _EVENT_TIME, whole=True
-                )
+            if self._hindered:
+                self._prepare()
+            transaction = self._transaction
             if timestamp > transaction.clock:
                 transaction.clock = timestamp
-            context._transaction = transaction
             context.key = key
             context.timestamp = timestamp
             context.headers = headers
+            context._state = None
             try:
                 results = function(value, context)
                 if results is not None:
                     kind = type(results)
-                    if kind is not GeneratorType and kind is not list and kind is not tuple:
+                    if kind is not list and kind is not GeneratorType and kind is not tuple:
                         _check(results, call.function, method)
                     for result in results:
                         child(result, key, timestamp, headers)
             finally:
-                context._transaction = context._state = None
+                context._state = ENDED
             if by_partition:
                 if timestamp > transaction.event_time:
                     transaction.event_time = timestamp
@@ -181,7 +188,7 @@ class Execution:
             # First: if the generator fails, the record has no effect.
             mark = marks(value, timestamp)
             process(value, key, timestamp, headers)
-            transaction = self._running()
+            transaction = self._transaction
             if transaction.note_mark(mark) and self._call.has_timers:
                 self._fire_due(transaction)
 
@@ -191,7 +198,7 @@ class Execution:
         _node = self._node
         if not self._opened:
             self._open()
-        transaction = self._running()
+        transaction = self._transaction
         if moment.final:
             self._end(transaction)
             return
@@ -200,14 +207,15 @@ class Execution:
             transaction.hear(others, watermark, still=moment.still)
         if self._call.has_timers:
             bound = transaction.event_time - self._delay
-            self._interrupted = False
+            self._continue()
             if self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
                 self._fire(transaction, transaction.processing_timers, moment.now, TimeDomain.PROCESSING_TIME)
 
     def _fire_due(self, transaction: ProcessTransaction) -> None:
         """Fire the timers of event time that a record has made due."""
         bound = transaction.event_time - self._delay
-        self._interrupted = not self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME)
+        if not self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME):
+            self._interrupted = self._hindered = True
 
     def _fire(
         self, transaction: ProcessTransaction, timers: Timers, bound: int, domain: TimeDomain, *, whole: bool = False
@@ -227,7 +235,7 @@ class Execution:
         _node = self._node
         must_stop: Callable[[], bool] | None = None
         context = self._timer_context(self._call)
-        context.headers, context.time_domain = None, domain
+        context.headers, context.time_domain, context._transaction = None, domain, transaction
         while (timer := timers.due(bound)) is not None:
             if whole:
                 pass
@@ -239,7 +247,7 @@ class Execution:
             time, prefix = timer
             context.key = key = transaction.key_of(prefix)
             context.timestamp = time
-            context._transaction, context._timer_prefix = transaction, prefix
+            context._timer_prefix, context._state = prefix, None
             registered = self._call.registered
             try:
                 results = self._function.on_timer(time, context)
@@ -249,14 +257,14 @@ class Execution:
                     for result in results:
                         self._child(result, key, time, None)
             finally:
-                context._transaction = context._state = None
+                context._state = ENDED
             if self._call.at_end and self._call.registered > registered:
                 self._endings.note(timers, prefix, key)
         return True
 
     def _end(self, transaction: ProcessTransaction) -> None:
         """Fire all timers of event time, and drop those of processing time; no clock moves."""
-        self._interrupted = False
+        self._continue()
         self._call.at_end = True
         try:
             over = self._fire(transaction, transaction.event_timers, NEVER, _EVENT_TIME)
@@ -268,6 +276,21 @@ class Execution:
     def _open(self) -> None:
         self._function.open(TaskContext(self._store, self._topics, self._access))
         self._opened = True
+        self._hindered = self._interrupted
+
+    def _prepare(self) -> None:
+        """Do what must be done before the next record."""
+        if not self._opened:
+            self._open()
+        if self._interrupted:
+            self._continue()
+            transaction = self._transaction
+            bound = transaction.event_time - self._delay
+            self._fire(transaction, transaction.event_timers, bound, _EVENT_TIME, whole=True)
+
+    def _continue(self) -> None:
+        """Note that what was interrupted continues now."""
+        self._interrupted = self._hindered = False
 
 
 def _check(results: Any, function: str, method: str) -> None:

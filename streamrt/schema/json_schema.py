@@ -169,9 +169,9 @@ def _type_of(given: Any, where: str, depth: int) -> tuple[pa.DataType, bool]:
     only = [kind for kind in kinds if kind != "null"]
     if len(only) != 1:
         raise SchemaError(f"{where} cannot be a column: it may have several types, or none but null")
-    word = given.get(_WORD)
-    scalar = isinstance(word, str) and only[0] not in ("array", "object")
-    dtype = parse_type(str(word), where)[0] if scalar else _one_type(only[0], given, where, depth)
+    named = given.get(_WORD)
+    scalar = isinstance(named, str) and only[0] not in ("array", "object")
+    dtype = parse_type(str(named), where)[0] if scalar else _one_type(only[0], given, where, depth)
     return dtype, len(kinds) > 1
 
 
@@ -194,9 +194,9 @@ def _one_type(kind: Any, given: Mapping[str, Any], where: str, depth: int) -> pa
         dtype, nullable = _type_of(given.get("additionalProperties"), where, depth + 1)
         return pa.map_(_key_type(given, where), pa.field("value", dtype, nullable))
     fields = []
-    for name, each in properties.items():
-        dtype, nullable = _type_of(each, f"{where}, {name!r}", depth + 1)
-        fields.append(pa.field(name, dtype, nullable or name not in given.get("required", [])))
+    for part, each in properties.items():
+        dtype, nullable = _type_of(each, f"{where}, {part!r}", depth + 1)
+        fields.append(pa.field(part, dtype, nullable or part not in given.get("required", [])))
     return pa.struct(fields)
 
 

@@ -4,24 +4,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamrt.secret import SecretRef
     from streamrt.tables.catalog import Catalog
     from streamrt.tables.catalog_store import CatalogStore, FileCatalog, MemoryCatalog
+    from streamrt.tables.changes import ChangeListener
     from streamrt.tables.connections import AWSConnection, Connection
     from streamrt.tables.connectors import HTTPSSE, Connector, KafkaTopic, SourceTable, SQSQueue
+    from streamrt.tables.delivery import BatchResult, RecordPosition, WriteResult
+    from streamrt.tables.detection import Detected
     from streamrt.tables.info import DatabaseInfo, TableInfo
     from streamrt.tables.kafka_catalog import KafkaCatalog
+    from streamrt.tables.rows import ChangeType, RecordBatch, ScanRecord, ScanRecords
+    from streamrt.tables.scan import TableScan
+    from streamrt.tables.stream import TableStream
     from streamrt.tables.table import Table
     from streamrt.tables.usages import ApplicationInfo, Lineage, LineageNode, Usage
+    from streamrt.tables.writer import TableWriter
 
 # Imported on first use: `streamrt.tables.catalog` needs them all.
 _HOMES = {
     "AWSConnection": "connections",
     "ApplicationInfo": "usages",
+    "BatchResult": "delivery",
     "Catalog": "catalog",
     "CatalogStore": "catalog_store",
+    "ChangeListener": "changes",
+    "ChangeType": "rows",
     "Connection": "connections",
     "Connector": "connectors",
     "DatabaseInfo": "info",
+    "Detected": "detection",
     "FileCatalog": "catalog_store",
     "HTTPSSE": "connectors",
     "KafkaCatalog": "kafka_catalog",
@@ -29,33 +41,55 @@ _HOMES = {
     "Lineage": "usages",
     "LineageNode": "usages",
     "MemoryCatalog": "catalog_store",
+    "RecordBatch": "rows",
+    "RecordPosition": "delivery",
     "SQSQueue": "connectors",
+    "ScanRecord": "rows",
+    "ScanRecords": "rows",
+    "SecretRef": "connectors",
     "SourceTable": "connectors",
     "Table": "table",
     "TableInfo": "info",
+    "TableScan": "scan",
+    "TableStream": "stream",
+    "TableWriter": "writer",
     "Usage": "usages",
+    "WriteResult": "delivery",
 }
 
 __all__ = [
     "HTTPSSE",
     "AWSConnection",
     "ApplicationInfo",
+    "BatchResult",
     "Catalog",
     "CatalogStore",
+    "ChangeListener",
+    "ChangeType",
     "Connection",
     "Connector",
     "DatabaseInfo",
+    "Detected",
     "FileCatalog",
     "KafkaCatalog",
     "KafkaTopic",
     "Lineage",
     "LineageNode",
     "MemoryCatalog",
+    "RecordBatch",
+    "RecordPosition",
     "SQSQueue",
+    "ScanRecord",
+    "ScanRecords",
+    "SecretRef",
     "SourceTable",
     "Table",
     "TableInfo",
+    "TableScan",
+    "TableStream",
+    "TableWriter",
     "Usage",
+    "WriteResult",
 ]
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from streamrt.errors import (
+    ArgumentValueError,
     CatalogConflictError,
     CatalogError,
     ConfigurationError,
@@ -18,6 +19,7 @@ from streamrt.tables.alteration import altered, changed_schema
 from streamrt.tables.catalog_base import DEFAULT_DATABASE
 from streamrt.tables.catalog_connections import CatalogConnections
 from streamrt.tables.catalog_databases import CatalogDatabases
+from streamrt.tables.catalog_transfer import CatalogTransfer
 from streamrt.tables.catalog_usages import CatalogUsages
 from streamrt.tables.connectors import Connector, table_connector
 from streamrt.tables.creation import (
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_DATABASE", "Catalog"]
 
 
-class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages):
+class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages, CatalogTransfer):
     """Databases and tables by name. It may be used in any thread, and with `with`.
 
     Names of tables are `<database>.<table>`, or those of the default database alone.
@@ -328,7 +330,13 @@ class Catalog(CatalogDatabases, CatalogConnections, CatalogUsages):
         return [self._resolved(info, strict=False) for info in self._objects.all(self._objects.tables, prefix).values()]
 
     def __contains__(self, name: object) -> bool:
-        return self._objects.store.get(self._objects.tables.key(self._full(name))) is not None
+        self._require_open()
+        try:
+            full = self._full(name)
+        except ArgumentValueError:
+            # No table can have such a name.
+            return False
+        return self._objects.store.get(self._objects.tables.key(full)) is not None
 
     def row_format(self, info: TableInfo) -> RowFormat:
         """Return the format of the rows of a table that has a schema."""

@@ -131,6 +131,10 @@ class CatalogBase(ABC):
         """Return the names of tables."""
 
     @abstractmethod
+    def databases(self) -> list[str]:
+        """Return the names of databases."""
+
+    @abstractmethod
     def infos(self, database: str | None = None) -> list[TableInfo]:
         """Return what is known of tables."""
 

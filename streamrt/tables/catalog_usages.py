@@ -48,7 +48,8 @@ class CatalogUsages(CatalogBase):
             TableNotFoundError: if there is no such table.
         """
         name = self._full(name)
-        self.load(name)
+        if self._objects.store.get(self._objects.tables.key(name)) is None:
+            raise self._no_table(name)
         return [usage for each in self.applications() for usage in each.usages() if usage.table == name]
 
     def lineage(self) -> Lineage:

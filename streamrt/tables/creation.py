@@ -259,7 +259,7 @@ def _connection(given: str | None, of_connector: str | None, is_kafka: bool) -> 
 def _check_external(schema: Schema | None, given: TableArguments) -> None:
     if schema is not None and schema.primary_key:
         raise ConfigurationError("a table in another system cannot have a primary key")
-    for name in ("key", "num_partitions", "replication_factor", "config"):
+    for name in ("num_partitions", "replication_factor", "config"):
         if getattr(given, name):
             raise ConfigurationError(f"create_table({name}=...) concerns topics, and this table is in another system")
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from streamrt.errors import ArgumentValueError, SchemaError, SerializationError
 from streamrt.kafka.inputs import InputBatch
 from streamrt.schema import Schema
+from streamrt.serializers.base import MessageField
 from streamrt.serializers.row_formats import RowFormat
 from streamrt.tables.rows import ChangeType, ScanRecord
 
@@ -59,6 +60,7 @@ class RowReader:
         schema = row_format.schema
         self.schema: Schema = schema.project(columns) if columns else schema
         self._format = row_format
+        self._decode_one = row_format.deserializer.bind(topic, MessageField.VALUE)
         self._topic = topic
         self._names = self.schema.names if columns else None
         self._is_skipping = on_error == "skip"
@@ -97,7 +99,7 @@ class RowReader:
         try:
             if value is None:
                 raise SerializationError("the record has no value")
-            row = self._format.decode(value, self._topic)
+            row = self._decode_one(value, None)
         except SerializationError as error:
             self._refuse(partition, offset, error)
             return None
@@ -127,7 +129,7 @@ class RowReader:
         if value is None:
             return SerializationError("the record has no value")
         try:
-            self._format.decode(value, self._topic)
+            self._decode_one(value, None)
         except SerializationError as error:
             return error
         return None

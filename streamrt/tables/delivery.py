@@ -70,7 +70,9 @@ class Deliveries:
         self._accepted = 0
         self._settled = 0
         self._closed = False
-        self._lost: dict[str, list[int]] = {}
+        # By reason, how many rows, and the numbers of the first ones.
+        self._lost: dict[str, int] = {}
+        self._lost_first: list[int] = []
 
     def accept(self, outcome: _Outcome) -> Delivered:
         """Count a row; return what to call with its outcome."""
@@ -115,15 +117,16 @@ class Deliveries:
         """
         with self._lock:
             lost, self._lost = self._lost, {}
+            numbers, self._lost_first = sorted(self._lost_first), []
             outstanding = self._accepted - self._settled
         if not lost:
             return
-        numbers = sorted(number for several in lost.values() for number in several)
-        named = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
-        reasons = "; ".join(f"{len(several)} because {reason}" for reason, several in lost.items())
+        count = sum(lost.values())
+        named = ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")
+        reasons = "; ".join(f"{several} because {reason}" for reason, several in lost.items())
         still = f"; {outstanding} more are still on their way" if outstanding else ""
         raise ProducerError(
-            f"{_rows(len(numbers))} of table {self._table!r} {_were(len(numbers))} not delivered (of the rows of this "
+            f"{_rows(count)} of table {self._table!r} {_were(count)} not delivered (of the rows of this "
             f"writer, counted from 0: {named}): {reasons}{still}",
             self.topic,
         )
@@ -167,7 +170,9 @@ class Deliveries:
         with self._lock:
             self._settled += 1
             if error is not None:
-                self._lost.setdefault(str(error), []).append(number)
+                self._lost[str(error)] = self._lost.get(str(error), 0) + 1
+                if len(self._lost_first) < _NAMED:
+                    self._lost_first.append(number)
             else:
                 self._next[partition] = max(self._next.get(partition, 0), offset + 1)
         outcome.settle(error, partition, offset, timestamp)

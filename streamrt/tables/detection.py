@@ -2,19 +2,20 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from streamrt.kafka.client import KafkaRequestError
 from streamrt.kafka.inputs import InputBatch
 from streamrt.records import TopicPartition
 from streamrt.schema import Schema
 from streamrt.tables.links import TableLinks
 from streamrt.tables.positions import Positions, Start, TopicPositions
 
-__all__ = ["Detected", "detect"]
+__all__ = ["Detected", "described", "detect"]
 
 _POLL_S = 0.1
 _GROWTH = 8
@@ -77,46 +78,54 @@ def detect(
     bounds = positions.look(positions.chosen(None, *([] if start is None else [start])))
     if start is None:
         ends = positions.ends("latest", bounds)
-        samples = _last(links, bounds.low, ends, limit)
+        samples = _last(links, bounds.low, ends, limit, positions.timeout)
     else:
         ends = positions.starts(start, bounds)
         samples = []
     if not samples:
         samples = _next(links, ends, limit, deadline)
-    return _described([sample.value for sample in samples], known, types)
+    return described([sample.value for sample in samples], known, types)
 
 
-def _last(links: TableLinks, low: Mapping[int, int], ends: Positions, limit: int) -> list[_Sample]:
+def _last(links: TableLinks, low: Mapping[int, int], ends: Positions, limit: int, timeout_s: float) -> list[_Sample]:
     """Return the last records of all partitions together, oldest first."""
     found = [
-        each for number, end in ends.at.items() for each in _last_of(links, ends.topic, number, low[number], end, limit)
+        each
+        for number, end in ends.at.items()
+        for each in _last_of(links, TopicPartition(ends.topic, number), low[number], end, limit, timeout_s)
     ]
     found.sort(key=lambda each: (each.timestamp, each.partition, each.offset))
     return found[-limit:]
 
 
-def _last_of(links: TableLinks, topic: str, number: int, low: int, end: int, limit: int) -> list[_Sample]:
+def _last_of(
+    links: TableLinks, partition: TopicPartition, low: int, end: int, limit: int, timeout_s: float
+) -> list[_Sample]:
     reach = limit
     while True:
         start = max(low, end - reach)
-        found = list(_range(links, topic, number, start, end))
+        found = list(_range(links, partition, start, end, timeout_s))
         # Markers of transactions and aborted records have offsets, too.
         if len(found) >= limit or start <= low:
             return found[-limit:]
         reach *= _GROWTH
 
 
-def _range(links: TableLinks, topic: str, number: int, start: int, end: int) -> Iterator[_Sample]:
+def _range(links: TableLinks, partition: TopicPartition, start: int, end: int, timeout_s: float) -> Iterator[_Sample]:
     if start >= end:
         return
-    partition = TopicPartition(topic, number)
     with _feed(links, {partition: start}) as feed:
-        while True:
+        moved_at = time.monotonic()
+        while max(start, feed.ends().get(partition, 0)) < end:
             for _, records in feed.poll(_POLL_S, 1_000):
-                yield from (each for each in _samples(number, records) if each.offset < end)
-                start = records.offsets[-1] + 1
-            if max(start, feed.ends().get(partition, 0)) >= end:
-                return
+                yield from (each for each in _samples(partition.partition, records) if each.offset < end)
+                start, moved_at = records.offsets[-1] + 1, time.monotonic()
+            if time.monotonic() - moved_at > timeout_s:
+                raise KafkaRequestError(
+                    f"{partition} was read up to offset {start} of {end}, and no further for {timeout_s:g} s: its broker "
+                    "sends no records; look at the logs of the brokers",
+                    retriable=True,
+                )
 
 
 def _next(links: TableLinks, starts: Positions, limit: int, deadline: float) -> list[_Sample]:
@@ -148,7 +157,14 @@ def _samples(number: int, records: InputBatch) -> Iterator[_Sample]:
         yield _Sample(timestamp, number, offset, value)
 
 
-def _described(values: list[bytes | None], known: Schema | None, types: bool) -> Detected:
+def described(values: Sequence[bytes | None], known: Schema | None, types: bool) -> Detected:
+    """Return what values look like.
+
+    Args:
+        values: the values, oldest first.
+        known: the schema of the table, if it has one.
+        types: whether types are inferred.
+    """
     rows = []
     others = []
     for value in values:

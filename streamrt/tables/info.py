@@ -123,6 +123,10 @@ class TableInfo:
 
 
 def _secret_of(value: Any, sensitive: bool) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _secret_of(each, sensitive) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_secret_of(each, sensitive) for each in value]
     if not isinstance(value, SecretRef):
         return value
     return value.resolve().reveal() if sensitive else str(value)

@@ -120,6 +120,7 @@ class KafkaCatalog(CatalogStore):
         with self._lock:
             self._drop_cache()
             self._drop_sender()
+            self._links = None
 
     # -- Reading -------------------------------------------------------------------------------------------------
 

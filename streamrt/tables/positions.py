@@ -79,6 +79,11 @@ class TopicPositions:
         self._table = table
         self._timeout = timeout
 
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for each answer."""
+        return self._timeout
+
     def topic_id(self) -> str | None:
         """Return Kafka's id of the topic.
 

@@ -204,7 +204,8 @@ class ReadableTable:
     ) -> Detected:
         """Look at records of the topic, and return a schema that fits them. The table is not changed.
 
-        It looks at the last records; if there are none, it waits for the first ones. They must be JSON objects.
+        It looks at the last records; if there are none, it waits for the first ones. They must be JSON objects. Of an HTTP
+        stream, it takes the events that arrive, until there are `limit` of them or `timeout` is over.
 
         Args:
             limit: most records.
@@ -216,7 +217,8 @@ class ReadableTable:
             ArgumentValueError: if `limit` is below 1, or `timeout` below 0.
             OffsetOutOfRangeError: if an offset is no longer, or not yet, in the topic.
             TopicNotFoundError: if the topic does not exist.
-            InvalidOperationError: if the table has no topic.
+            InvalidOperationError: if the table has no topic, and is no HTTP stream.
+            SourceError: if the server of an HTTP stream refuses.
 
         Example:
             ```python
@@ -228,6 +230,10 @@ class ReadableTable:
             raise ArgumentValueError(f"limit must be 1 or more records, got {limit!r}")
         if not timeout >= 0:
             raise ArgumentValueError(f"timeout must be 0 or more seconds, got {timeout!r}")
+        if self._info.kind == "external":
+            from streamrt.tables.event_detection import detect_events
+
+            return detect_events(self._info, limit=limit, timeout=timeout, types=types, start=start)
         return detect(
             self._home.links,
             self._positions(),

@@ -62,7 +62,8 @@ class RowEncoder:
         self._keys_as = keys_as
         self._max_bytes = max_bytes
         self._given = schema if columns is None else _projected(schema, columns)
-        self._left_out = {} if columns is None else _defaults(schema, self._given.names, table)
+        keys = () if keys_as is None else keys_as.columns
+        self._left_out = {} if columns is None else _defaults(schema, self._given.names, keys, table)
         self._time = next((each for each in schema.fields if each.name == schema.time), None)
         self._milliseconds = None if self._time is None else _milliseconds(self._time)
 
@@ -175,11 +176,12 @@ def _projected(schema: Schema, columns: Sequence[str | int]) -> Schema:
     return schema.project(columns)
 
 
-def _defaults(schema: Schema, given: Sequence[str], table: str) -> dict[str, Any]:
+def _defaults(schema: Schema, given: Sequence[str], keys: Sequence[str], table: str) -> dict[str, Any]:
     """Return the values of the columns that rows do not give."""
     left_out = [each for each in schema.fields if each.name not in given]
     for each in left_out:
-        if not each.nullable and each.default is NO_DEFAULT:
+        must_be_there = each.name in keys or not each.nullable
+        if must_be_there and each.default in (NO_DEFAULT, None):
             raise SchemaError(
                 f"writer(columns=...) leaves out the column {each.name!r} of table {table!r}, which must not be null and "
                 "has no default"

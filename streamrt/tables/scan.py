@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamrt.common.collection import collection_paused
 from streamrt.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError, ResultTooLargeError
 from streamrt.extras import install_command
 from streamrt.kafka.client import KafkaRequestError
@@ -32,7 +33,8 @@ __all__ = ["MAX_BYTES", "RowReaderFactory", "TableScan"]
 MAX_BYTES = 1024**3
 """Size of a result in memory that is not exceeded unless somebody asks for it: 1 GiB."""
 
-_RECORDS = 20_000
+_RECORDS = 5_000
+"""Records of a poll: more of them do not fit into the caches of a processor, and are slower."""
 _POLL_S = 0.2
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _FETCHING = {
@@ -167,7 +169,8 @@ class TableScan:
                 while index < len(records.offsets):
                     part = records if left is None else slice_of(records, index, index + left)
                     index += len(part.offsets)
-                    rows = reader.batch(partition, part)
+                    with collection_paused():
+                        rows = reader.batch(partition, part)
                     if rows.num_rows:
                         yield RecordBatch(rows, partition, part.offsets[0], part.offsets[-1])
                     if left is not None:
@@ -306,7 +309,8 @@ class TableScan:
             feed.resume(ends)
             moved_at = time.monotonic()
             while ends:
-                found = feed.poll(_POLL_S, most)
+                with collection_paused():
+                    found = feed.poll(_POLL_S, most)
                 for partition, records in found:
                     yield from _within(partition, records, ends.get(partition, 0))
                     position[partition] = records.offsets[-1] + 1

@@ -94,7 +94,11 @@ class TableStream:
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._feed = links.feed()
-        self._add(self._at)
+        try:
+            self._add(self._at)
+        except BaseException:
+            self._feed.close()
+            raise
 
     # -- Rows ----------------------------------------------------------------------------------------------------
 
@@ -192,6 +196,11 @@ class TableStream:
     def schema(self) -> Schema:
         """The columns of rows."""
         return self._reader.schema
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of batches, with those that `metadata` adds."""
+        return self._reader.arrow
 
     @property
     def skipped(self) -> int:
@@ -296,11 +305,14 @@ class TableStream:
     def _fetch(self, timeout_s: float) -> None:
         try:
             found = self._feed.poll(timeout_s, self._max_records)
+            self._pending.extend(_Part(partition.partition, records) for partition, records in found)
         except (OffsetOutOfRangeError, KafkaRequestError):
             self._require_same_topic()
             raise
-        for partition, records in found:
-            self._pending.append(_Part(partition.partition, records))
+        except BaseException:
+            # Records that an interrupt, such as Ctrl+C, has cut off are fetched again.
+            self._move(self._at.copy())
+            raise
         if not found:
             # Only markers of transactions, or records that are gone, are before such an end.
             for partition, end in self._feed.ends().items():

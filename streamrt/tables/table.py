@@ -4,45 +4,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from streamrt.errors import InvalidOperationError, SchemaError
+from streamrt.kafka import Consumer, Producer
 from streamrt.kafka.token import Offsets
 from streamrt.schema import Schema
-from streamrt.serializers.row_formats import KeyFormat, RowFormat
+from streamrt.tables.home import TableHome
 from streamrt.tables.info import TableInfo, TableKind
-from streamrt.tables.links import TableLinks
 from streamrt.tables.opening import open_writer
 from streamrt.tables.reads import ReadableTable
-from streamrt.tables.topic_of_table import topic_of
+from streamrt.tables.topics import TableTopic, table_topic
 from streamrt.tables.usages import Usage
 from streamrt.tables.writer import TableWriter
-from streamrt.topics import Topic
 
 __all__ = ["CatalogHome", "Table", "TableHome"]
 
 
-class TableHome(Protocol):
-    """What a table knows the rest of the world by; a `Catalog` is one."""
-
-    @property
-    def links(self) -> TableLinks:
-        """How topics are reached."""
-
-    @property
-    def timeout(self) -> float:
-        """Seconds to wait for answers."""
-
-    def load(self, name: str) -> TableInfo:
-        """Return what is known of a table now; raises TableNotFoundError."""
-
-    def row_format(self, info: TableInfo) -> RowFormat:
-        """Return the format of the rows of a table that has a schema."""
-
-    def key_format(self, info: TableInfo) -> KeyFormat | None:
-        """Return the format of the keys, or None if records have none."""
-
-
 @runtime_checkable
-class CatalogHome(TableHome, Protocol):
-    """A home in which tables are changed, too."""
+class CatalogHome(Protocol):
+    """What a home is, beside this, in which tables are changed."""
 
     def usages(self, name: str) -> list[Usage]:
         """Return which applications use a table."""
@@ -59,6 +37,11 @@ class Table(ReadableTable):
     def __init__(self, info: TableInfo, home: TableHome) -> None:
         self._info = info
         self._home = home
+
+    @property
+    def home(self) -> TableHome:
+        """The catalogue of the table."""
+        return self._home
 
     @property
     def name(self) -> str:
@@ -87,14 +70,18 @@ class Table(ReadableTable):
         return self._info
 
     @property
-    def topic(self) -> Topic:
+    def topic(self) -> TableTopic:
         """The topic, with serializers for rows and keys: it stands wherever a topic does in an application.
 
         Raises:
             SchemaError: if the table has no schema.
             InvalidOperationError: if it is in another system.
         """
-        return topic_of(self._info, self._home.row_format(self._info), self._home.key_format(self._info))
+        if self._info.topic is None:
+            raise InvalidOperationError(
+                f"table {self.name!r} is in another system ({self._info.connector}), and has no topic of its own"
+            )
+        return table_topic(self._info, self._home)
 
     def refresh(self) -> TableInfo:
         """Return what the catalogue knows of the table now, which this handle knows from then on.
@@ -121,11 +108,53 @@ class Table(ReadableTable):
         """
         self._info = self._catalog.set_schema(self.name, schema, force)
 
+    def consumer(self, group: str, **options: Any) -> Consumer:
+        """Return a consumer that has subscribed to the topic of the table; it yields keys and values as bytes.
+
+        Args:
+            group: its consumer group.
+            **options: more options of librdkafka, with `_` for `.`; without `auto_offset_reset`, it begins at "earliest".
+
+        Raises:
+            InvalidOperationError: if the table is in another system.
+        """
+        from streamrt.tables.native import consumer_of
+
+        return consumer_of(self._info, self._home, group, options)
+
+    def producer(self, **options: Any) -> Producer:
+        """Return a producer for the cluster of the table; what it sends is not checked. See `writer` for rows.
+
+        Args:
+            **options: more options of librdkafka, with `_` for `.`.
+
+        Raises:
+            InvalidOperationError: if the table is in another system.
+        """
+        from streamrt.tables.native import producer_of
+
+        return producer_of(self._info, self._home, options)
+
+    def native(self) -> Any:
+        """Return the client of another library for an external table.
+
+        Returns:
+            For HTTP streams, an `httpx_sse.EventSource`, whose `response` is to be closed; for SQS, a queue of boto3.
+
+        Raises:
+            InvalidOperationError: if the table is a topic of Kafka, or there is no such library.
+            SourceError: if a server refuses.
+        """
+        from streamrt.tables.native import native_of
+
+        return native_of(self._info, self._home)
+
     @property
     def _catalog(self) -> CatalogHome:
-        if not isinstance(self._home, CatalogHome):
+        home: object = self._home
+        if not isinstance(home, CatalogHome):
             raise InvalidOperationError(f"table {self.name!r} belongs to no catalogue that can be changed")
-        return self._home
+        return home
 
     def writer(
         self,

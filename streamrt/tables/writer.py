@@ -73,6 +73,18 @@ class TableWriter:
         topic_id: Kafka's id of the topic, if known.
         timeout: seconds to wait for brokers when it is closed.
         transactions: what commits, for a writer with an id.
+
+    Example:
+        >>> from streamrt.tables import Catalog, MemoryCatalog
+        >>> from streamrt.testing.memory_topics import MemoryLinks
+        >>> catalog = Catalog(store=MemoryCatalog(), links=MemoryLinks())
+        >>> orders = catalog.create_table("orders", "id BIGINT, customer STRING")
+        >>> with orders.writer() as writer:
+        ...     result = writer.append({"id": 1, "customer": "ann"})
+        ...     writer.flush().partition_map("default.orders")
+        {0: 1}
+        >>> result.wait().offset
+        0
     """
 
     def __init__(
@@ -290,8 +302,8 @@ class TableWriter:
         with self._working():
             # Before anything is sent, so that a state that is refused changes nothing.
             transactions.state_record(state, Offsets({}))
-            token = self._flush(transactions.timeout_s)
             self._renew(transactions)
+            token = self._flush(transactions.timeout_s)
             record = transactions.state_record(state, token or self._deliveries.offsets({0: 0}))
             try:
                 transactions.commit(self._sender, record, state, token)
@@ -412,8 +424,10 @@ class TableWriter:
         else:
             # The sender's own flush would wait as long as the transaction may last.
             deadline = time.monotonic() + timeout
-            while self._deliveries.outstanding > 0 and time.monotonic() < deadline:
+            while self._deliveries.outstanding > 0:
                 self._sender.poll(min(_SERVE_S, timeout))
+                if time.monotonic() >= deadline:
+                    break
         try:
             self._deliveries.raise_losses()
         except ProducerError as error:

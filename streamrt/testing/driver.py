@@ -38,10 +38,13 @@ from streamrt.runtime.tasks.sinks import DriverSinks
 from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.watchdog import Watchdog
 from streamrt.serializers import MessageField
+from streamrt.tables.table import Table
+from streamrt.tables.topics import TableTopic
 from streamrt.testing.cluster import MemoryCluster
 from streamrt.testing.driver_state import DriverState
 from streamrt.testing.feeding import feeding_of
 from streamrt.testing.memory import MemoryClients, WrittenRecord
+from streamrt.testing.tables import Arrived, DriverTables
 from streamrt.testing.views import ReadableStores
 from streamrt.topics import Topic
 from streamrt.topology import Measured
@@ -162,6 +165,11 @@ class TopologyTestDriver(DriverState):
         self._repartitioned: dict[str, int] = {}
         self._outputs: list[Output] = []
         self._on_message_processed = definition.on_message_processed
+        counts = {name: number for name, number in self._partitions.items() if name not in topology.exchanges}
+        self._tables = DriverTables(
+            lambda: app.catalog, counts, self._clients.written, self._process_appended, lambda: self._now
+        )
+        self._tables.follow(topic for topic in definition.topics.topics.values() if isinstance(topic, TableTopic))
 
     @property
     def now(self) -> int:
@@ -323,6 +331,31 @@ class TopologyTestDriver(DriverState):
         self._read[known.name] = len(written)
         return [_test_record(known, record) for record in written[start:]]
 
+    @property
+    def catalog(self) -> DriverTables:
+        """The tables of the application's catalogue, in memory: `driver.catalog.table(name)` is `driver.table(name)`."""
+        return self._tables
+
+    def table(self, table: Table | str) -> Table:
+        """Return a table in memory, with the methods that tables have everywhere.
+
+        It has the rows that were piped to its topic, and those that the application has appended. Rows that are appended
+        through it are processed when their writer is flushed, or commits; an error of the application is raised there.
+
+        Args:
+            table: name of the table in the catalogue of the application, or a handle of it.
+
+        Raises:
+            TableNotFoundError: if the catalogue has no table of this name.
+
+        Example:
+            ```python
+            driver.table("shop.orders").append([{"id": 1, "total": 2_000}])
+            assert driver.table("shop.large_orders").scan().rows() == [{"id": 1, "total": 2_000}]
+            ```
+        """
+        return self._tables.of(table)
+
     def metrics(self, operator: str) -> dict[str, float | Measured]:
         """Return what the metrics of a process function have measured, by name.
 
@@ -408,7 +441,17 @@ class TopologyTestDriver(DriverState):
         )
 
     def _process(self, partition: TopicPartition, *records: WrittenRecord) -> None:
-        offset = self._offsets.get(partition, 0)
+        offset = self._tables.end_of(partition, self._offsets.get(partition, 0))
+        self._process_at(offset, partition, *records)
+        self._tables.arrived(partition, records)
+
+    def _process_appended(self, arrived: Iterable[Arrived]) -> None:
+        for partition, offset, record in arrived:
+            self._process_at(offset, partition, record)
+            self._process_all(self._repartition())
+        self._tick()
+
+    def _process_at(self, offset: int, partition: TopicPartition, *records: WrittenRecord) -> None:
         end = offset + len(records)
         chunk = Chunk(
             topic=partition.topic,
@@ -453,6 +496,7 @@ class TopologyTestDriver(DriverState):
         for trouble in (*report.interrupted.values(), *report.locked.values()):
             raise RunnerError(trouble)
         self._outputs += report.collected
+        self._tables.publish()
         self._display.show(report.shown)
         if self._on_message_processed is not None:
             for partition, offsets in report.processed.items():

@@ -104,6 +104,9 @@ class _NodeContext:
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         return self._context.store(self._own(store))
 
+    def follow(self, store: "StoreSpec", changed: "Callable[[Transaction], None]") -> None:
+        self._context.follow(self._own(store), changed)
+
     def access(self, store: "StoreSpec") -> TaskAccess:
         return self._context.access(self._own(store))
 

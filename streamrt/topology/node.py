@@ -73,6 +73,9 @@ class TaskContext(Protocol):
     def store(self, store: "StoreSpec") -> "Callable[[], Transaction]":
         """Return the function that returns the running transaction of a store; call it for each record."""
 
+    def follow(self, store: "StoreSpec", changed: "Callable[[Transaction], None]") -> None:
+        """Have a function called with the running transaction of a store, before the first record and tick of each one."""
+
     def access(self, store: "StoreSpec") -> TaskAccess:
         """Return what the operator with a store can learn of its tasks, and its metrics."""
 

@@ -21,3 +21,43 @@ class TestAvroRows(RowFormatConformance):
 
     def make(self, schema: Schema) -> RowFormat:
         return row_format("avro", schema)
+
+
+class TestRowsOfOneColumn(RowFormatConformance):
+    max_columns = 1
+    nullable = False
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("single", schema)
+
+
+class TestRowsOfOneColumnInJSON(RowFormatConformance):
+    max_columns = 1
+    refused = (b"", b"null", b"{", b"1 2", b"\xff", b"NaN")
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("single", schema, {"serializer": "json"})
+
+
+class TestTexts(RowFormatConformance):
+    types = ("STRING", "VARCHAR(8)")
+    max_columns = 1
+    nullable = False
+    refused = (b"\xff", b"a\xed\xa0\x80")
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("string", schema)
+
+
+class TestProtobufRows(RowFormatConformance):
+    nullable = False
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("protobuf", schema)
+
+
+class TestProtobufRowsWithNulls(RowFormatConformance):
+    types = tuple(word for word in ROW_VALUES if not word.startswith(("ARRAY", "MAP")))
+
+    def make(self, schema: Schema) -> RowFormat:
+        return row_format("protobuf", schema)

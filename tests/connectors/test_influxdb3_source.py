@@ -165,7 +165,7 @@ def test_an_interval_is_read_when_it_is_over(double: InfluxFlightDouble) -> None
     now = datetime.now(timezone.utc)
     store = MemorySourceStore()
     with Run(source(double, start_date=None, end_date=None), store) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         assert run.running
     assert len(double.queries) == 1
     # The begin of the interval is remembered, though it was not read.
@@ -179,7 +179,7 @@ def test_an_interval_is_read_when_it_is_over(double: InfluxFlightDouble) -> None
 
 def test_failures_that_may_pass_are_repeated(double: InfluxFlightDouble) -> None:
     with Run(source(double, end_date=BEGIN + timedelta(minutes=5), max_retries=1)) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         run.to_end()
     with Run(source(double, max_retries=1)) as run:
         double.problems = [flight.FlightUnavailableError("busy")]
@@ -220,7 +220,7 @@ def test_a_database_without_measurements(double: InfluxFlightDouble) -> None:
 
 def test_it_stops_while_the_server_hangs(double: InfluxFlightDouble) -> None:
     with Run(source(double)) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         double.hang.clear()
     double.hang.set()
 

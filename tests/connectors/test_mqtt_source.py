@@ -89,7 +89,7 @@ class TestMQTTSourceOfVersion311(TestMQTTSource):
 @pytest.mark.parametrize("qos", [0, 1])
 def test_messages_become_records(broker: Mosquitto, root: str, peer: Peer, version: Any, qos: Any) -> None:
     with Run(source(broker, root, version=version, qos=qos)) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         peer.publish(f"{root}/a/größe", *numbers(0, 50), "", qos=qos)
         assert run.wait_for(51) == [*range(50), None]
     first = run.producer.records[0]
@@ -107,7 +107,7 @@ def test_setters_and_deserializer(broker: Mosquitto, root: str, peer: Peer) -> N
         payload_deserializer=bytes.decode,
     )
     with Run(made) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         peer.publish(f"{root}/x", "no json {")
         assert run.wait_for(1) == [{"text": "no json {", "qos": 1}]
     assert (run.producer.records[0].key, run.producer.records[0].timestamp) == (b"x", 1_009)
@@ -116,7 +116,7 @@ def test_setters_and_deserializer(broker: Mosquitto, root: str, peer: Peer) -> N
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_comes_while_it_is_away_is_not_lost(broker: Mosquitto, root: str, peer: Peer, version: Any) -> None:
     with Run(source(broker, root, version=version)) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         peer.publish(f"{root}/a", *numbers(0, 5))
         run.wait_for(5)
     peer.publish(f"{root}/a", *numbers(5, 40))
@@ -128,7 +128,7 @@ def test_what_comes_while_it_is_away_is_not_lost(broker: Mosquitto, root: str, p
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_was_not_flushed_comes_again(broker: Mosquitto, root: str, peer: Peer, version: Any) -> None:
     with Run(source(broker, root, version=version), producer=DyingProducer()) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         peer.publish(f"{root}/a", *numbers(0, 30))
         assert "the process dies" in str(run.failure())
     with Run(source(broker, root, version=version)) as run:
@@ -138,7 +138,7 @@ def test_what_was_not_flushed_comes_again(broker: Mosquitto, root: str, peer: Pe
 @pytest.mark.slow
 def test_a_broker_that_restarts_is_found_again() -> None:
     with mosquitto() as broker, Run(source(broker, "shop/a")) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         peer = Peer(broker)
         peer.publish("shop/a/b", *numbers(0, 5))
         run.wait_for(5)
@@ -156,7 +156,7 @@ def test_a_payload_that_is_not_json_ends_the_source_and_is_not_acknowledged(
     broker: Mosquitto, root: str, peer: Peer
 ) -> None:
     with Run(source(broker, root)) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         peer.publish(f"{root}/a", "1", "sesame {", "3")
         error = str(run.failure())
     assert "JSONDecodeError; pass payload_deserializer=None" in error
@@ -167,15 +167,15 @@ def test_a_payload_that_is_not_json_ends_the_source_and_is_not_acknowledged(
 
 def test_another_client_with_its_id_is_told(broker: Mosquitto, root: str, caplog: pytest.LogCaptureFixture) -> None:
     with Run(source(broker, root)) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         with Run(source(broker, root)) as other:
-            assert other.connected.wait(10)
+            assert other.connected.wait(60)
             wait_until(lambda: "another client may use the same client_id" in caplog.text)
 
 
 def test_a_session_that_was_taken_over_ends_the_source(broker: Mosquitto, root: str) -> None:
     with Run(source(broker, root, version="5")) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
         connection = next(item for item in gc.get_objects() if isinstance(item, MQTTConnection) and item.lost is None)
         connection._on_disconnect(None, None, None, ReasonCode(PacketTypes.DISCONNECT, "Session taken over"), None)
         assert "another client uses the same client_id" in str(run.failure())
@@ -211,7 +211,7 @@ def test_it_stops_while_a_connected_broker_hangs(root: str) -> None:
     with mosquitto() as broker:
         try:
             with Run(source(broker, root)) as run:
-                assert run.connected.wait(10)
+                assert run.connected.wait(60)
                 broker.freeze()
         finally:
             broker.thaw()
@@ -223,7 +223,7 @@ def test_secrets_of_the_source_are_nowhere(broker: Mosquitto, root: str, caplog:
     assert PASSWORD not in repr(vars(made))
     assert PASSWORD.encode() not in cloudpickle.dumps(made)
     with Run(made) as run:
-        assert run.connected.wait(10)
+        assert run.connected.wait(60)
     assert PASSWORD not in caplog.text
 
 

@@ -151,7 +151,7 @@ def test_deadlines_are_extended_while_kafka_is_slow(pubsub: PubSubServer, topic:
 
     source.check, source.extend = checking, looking  # type: ignore[method-assign]
     with running(source, producer):
-        assert flushing.wait(10)
+        assert flushing.wait(60)
         wait_until(lambda: len(extended) >= 3)
         release.set()
     assert set(extended) == {1}
@@ -239,7 +239,7 @@ def test_a_subscription_is_created_if_wanted(pubsub: PubSubServer) -> None:
             on_client_connect_success=connected.set,
         )
         with running(source, producer):
-            assert connected.wait(10)
+            assert connected.wait(60)
             pubsub.publish(topic, count, ordering_key="a")
             wait_until(lambda: len(producer.records) == count)  # noqa: B023 - called here
     found = pubsub.client("Subscriber").get_subscription(subscription=pubsub.path(topic))

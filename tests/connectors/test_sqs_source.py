@@ -160,7 +160,7 @@ def test_messages_stay_hidden_while_kafka_is_slow(aws: AWSServer, queue: Queue) 
     producer.flush = slow  # type: ignore[method-assign]
     other = RecordingProducer()
     with running(source_of(aws, queue.name, visibility_timeout=1), producer):
-        assert flushing.wait(10)
+        assert flushing.wait(60)
         aws.operations.clear()
         with running(source_of(aws, queue.name), other):
             wait_until(lambda: aws.operations.count("ChangeMessageVisibilityBatch") > 6)

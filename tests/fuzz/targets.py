@@ -16,6 +16,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.struct_pb2 import Value
 
 from streamrt.models import Headers
+from streamrt.schema import Schema
 from streamrt.serializers import (
     BytesDeserializer,
     Deserializer,
@@ -31,6 +32,7 @@ from streamrt.serializers import (
 )
 from streamrt.serializers.avro import AvroDeserializer
 from streamrt.serializers.registry import SchemaRegistryClientConfig
+from streamrt.serializers.row_formats import RowFormat, row_format
 from tests.fuzz import inputs
 from tests.fuzz.inputs import Source
 from tests.messages import message_class
@@ -184,6 +186,33 @@ def _quix_headers(rng: random.Random, codecs: Sequence[bytes | None], kinds: Seq
 _KINDS = (b"TimeseriesData", b"ParameterData", b"EventData", b"EventData[]", b"StreamEnd")
 
 
+class _Rows(Deserializer):
+    """Reads rows, some of them as batches, too."""
+
+    def __init__(self, made: RowFormat) -> None:
+        self._made = made
+
+    def __call__(self, value: bytes, ctx: SerializationContext) -> Any:
+        if len(value) % 4 == 0:
+            (row,) = self._made.decode_batch([value], ctx.topic).to_pylist()
+            return row
+        return self._made.decode(value, ctx.topic)
+
+
+_ROWS = Schema(
+    "id BIGINT NOT NULL, day DATE, at TIMESTAMP_LTZ, price DECIMAL(10, 2), mac BINARY(2), tags ARRAY<STRING>, "
+    "lines ARRAY<STRUCT<n: TINYINT, t: TIME>>, counts MAP<STRING, DOUBLE>"
+)
+
+
+def _rows(name: str, *sources: Source, bombs: Sequence[Source]) -> Target:
+    made = row_format(name, _ROWS)
+    row = {"id": 7, "day": "2026-03-29", "at": "2026-03-29T08:00:00Z", "price": "9.50", "mac": b"ab"}
+    lists = {"tags": ["a", ""], "lines": [{"n": -1, "t": "08:00:00.005"}], "counts": {"x": 0.5}}
+    valid = [made.encode({**row, **lists}, "t"), made.encode({"id": 1, "tags": [], "lines": [], "counts": {}}, "t")]
+    return Target(f"rows of {name}", _Rows(made), valid, sources, bombs)
+
+
 def _avro(name: str, schema: Any, *valid: bytes, **options: Any) -> Target:
     return Target(
         f"avro {name}",
@@ -212,6 +241,9 @@ def targets(registry_url: str) -> list[Target]:
     registry: Any = {"schema_registry_client_config": SchemaRegistryClientConfig(url=registry_url, max_retries=0)}
     by_id = partial(_prefixes, list(REGISTERED))
     return [
+        _rows("json", inputs.json_text, bombs=[inputs.json_bomb]),
+        _rows("avro", inputs.avro_numbers, bombs=[inputs.avro_bomb]),
+        _rows("protobuf", inputs.protobuf_fields, bombs=[inputs.protobuf_bomb]),
         Target("bytes", BytesDeserializer(), [b"abc"]),
         Target("string", StringDeserializer(), ["aä€\U0001f600".encode()]),
         Target("utf-16", StringDeserializer("utf-16"), ["aä€\U0001f600".encode("utf-16")]),

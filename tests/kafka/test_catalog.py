@@ -1,8 +1,15 @@
 """The catalogue over a broker."""
 
 import contextlib
+import json
 import logging
+import os
+import random
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +18,7 @@ from streamrt.errors import KafkaBrokerUnavailableError, TopicConfigurationError
 from streamrt.tables import CatalogStore, KafkaCatalog
 from streamrt.tables.kafka_links import KafkaLinks
 from streamrt.testing.catalogs import CatalogStoreConformance
-from tests.support import Kafka, unique
+from tests.support import LONG, ROOT, Kafka, unique
 
 
 class TestKafkaCatalog(CatalogStoreConformance):
@@ -76,3 +83,38 @@ def test_tables_have_topics(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> N
 def test_a_broker_that_does_not_answer_is_named_at_once() -> None:
     with pytest.raises(KafkaBrokerUnavailableError):
         Catalog("localhost:1", connect=True, timeout=0.3)
+
+
+@pytest.mark.skipif(not LONG, reason="set STREAMRT_LONG_TESTS=1")
+def test_programs_that_are_killed_lose_and_repeat_no_change(kafka: Kafka, tmp_path: Path) -> None:
+    topic, programs, changes, kills = unique("catalog"), 3, 12, 6
+    seed = random.SystemRandom().randrange(1 << 32)
+    chance = random.Random(seed)
+    logs = [tmp_path / str(number) for number in range(programs)]
+
+    def start(number: int) -> "subprocess.Popen[bytes]":
+        program = Path(__file__).with_name("catalog_writer.py")
+        left = changes - len(noted(logs[number]))
+        command = [sys.executable, str(program), kafka.address, topic, str(logs[number]), str(left)]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    running = [start(number) for number in range(programs)]
+    for _ in range(kills):
+        time.sleep(chance.uniform(0.5, 3.0))
+        victim = chance.randrange(programs)
+        running[victim].kill()
+        running[victim].wait()
+        running[victim] = start(victim)
+    assert [each.wait(300) for each in running] == [0] * programs, f"seed {seed}"
+    with contextlib.closing(KafkaLinks(kafka.address)) as links, contextlib.closing(KafkaCatalog(topic)) as store:
+        store.connect(links, 60.0)
+        stored = store.get("table/shop.number")
+    assert stored is not None
+    numbers = [number for log in logs for number in noted(log)]
+    # Each number was written by one program; one that was killed may have written one that it did not note.
+    assert len(numbers) == len(set(numbers)), f"seed {seed}"
+    assert len(numbers) <= json.loads(stored.value)["n"] <= len(numbers) + kills, f"seed {seed}"
+
+
+def noted(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().split()] if log.exists() else []

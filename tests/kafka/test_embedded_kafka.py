@@ -249,7 +249,7 @@ def test_an_owner_that_ends_without_stopping_leaves_no_broker(
 ) -> None:
     owner = processes("-c", OWNER.format(fork=False, then=""))
     broker, directory, _ = line_of(owner).split()
-    assert owner.wait(20) == 0
+    assert owner.wait(120) == 0
     assert is_gone(int(broker))
     assert not Path(directory).exists()
 
@@ -279,7 +279,7 @@ def test_dev_kafka_runs_until_a_signal(
     ]
     assert partitions_of(address, "orders") == 3
     command.send_signal(number)
-    _, errors = command.communicate(timeout=30)
+    _, errors = command.communicate(timeout=120)
     assert (command.returncode, lines_of(errors)) == (0, [])
     assert not accepts_connections(address)
 
@@ -289,7 +289,7 @@ def test_dev_kafka_tells_of_a_taken_port_in_one_sentence(
 ) -> None:
     port = broker.bootstrap_servers.rpartition(":")[2]
     command = processes("-m", "streamrt.cli", "dev", "kafka", "--port", port)
-    output, errors = command.communicate(timeout=30)
+    output, errors = command.communicate(timeout=120)
     assert (command.returncode, output) == (1, "")
     (line,) = lines_of(errors)
     assert line.startswith(f"streamrt: port {port} of 127.0.0.1 is taken")
@@ -306,7 +306,7 @@ def test_dev_kafka_tells_when_the_broker_ends_by_itself(
     line_of(command)
     for child in psutil.Process(command.pid).children():
         child.kill()
-    _, errors = command.communicate(timeout=30)
+    _, errors = command.communicate(timeout=120)
     assert command.returncode == 1
     (line,) = lines_of(errors)
     assert line.startswith("streamrt: the embedded Kafka broker ended unexpectedly")
@@ -359,5 +359,5 @@ def test_an_interrupt_during_the_start_leaves_no_broker(
     with contextlib.suppress(psutil.NoSuchProcess):
         children = psutil.Process(command.pid).children(recursive=True)
     command.send_signal(signal.SIGINT)
-    assert command.wait(30) == 0
+    assert command.wait(120) == 0
     assert eventually(lambda: all(is_gone(child.pid) for child in children))

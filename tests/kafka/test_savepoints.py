@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import json
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from streamrt import Application, State
+from streamrt import Application, Context, ProcessFunction, State, StreamingDataFrame, TimerContext
 from streamrt.app import definition_of, environment_of
 from streamrt.cli import app as command_line
 from streamrt.config import ProcessingGuarantee
@@ -33,11 +34,13 @@ from streamrt.runtime.driver.repartition import Repartitioning
 from streamrt.runtime.driver.savepoint import find_savepoint
 from streamrt.runtime.driver.savepoint_restore import GroupState
 from streamrt.topics import repartition_topic_name
+from streamrt.windows import CountTrigger
 from tests.kafka.test_deployments import Version, World
 from tests.support import LONG, Kafka, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
+DAY_MS = 24 * 60 * 60 * 1_000
 KEYS = [f"customer-{number}" for number in range(8)]
 
 
@@ -60,6 +63,8 @@ class Shop:
         self.source = kafka.topic("orders", 2)
         self.group, self.output = unique("group"), kafka.topic("out")
         self.written = 0
+        # In the middle of a day, so that none ends meanwhile; brokers take no times that are to come.
+        self.now = int(time.time() * 1_000) // DAY_MS * DAY_MS - 4 * DAY_MS + DAY_MS // 2
         self._runs = 0
 
     def fork(self, group: str) -> "Shop":
@@ -69,13 +74,19 @@ class Shop:
         other.group, other.output = group, self.kafka.topic("out")
         return other
 
-    def produce(self, number: int) -> None:
+    def produce(self, number: int, later_ms: int = 0) -> None:
         partitions = self.kafka.admin.inspect_topics([self.source])[self.source].num_partitions  # type: ignore[union-attr]
         with Producer(self.kafka.address, extra_config={"enable.idempotence": False}) as producer:
             for _ in range(number):
                 key = KEYS[self.written % len(KEYS)].encode()
                 value = json.dumps({"i": self.written, "c": f"c-{self.written % 5}"}).encode()
-                producer.produce(self.source, value, key=key, partition=partition_for(key, partitions or 0))
+                producer.produce(
+                    self.source,
+                    value,
+                    key=key,
+                    partition=partition_for(key, partitions or 0),
+                    timestamp=self.now + self.written + later_ms,
+                )
                 self.written += 1
 
     def app(self, group: str | None = None) -> Application:
@@ -85,9 +96,13 @@ class Shop:
 
     def build(self, app: Application) -> None:
         frame = app.dataframe(app.topic(self.source, key_deserializer="str"))
+        self.branch(app, frame)
         frame = frame.apply(partial(count, "n"), stateful=True)
         frame = frame.group_by("c", partitioner=by_number).apply(partial(count, "m"), stateful=True)
         frame.to_topic(app.topic(self.output))
+
+    def branch(self, app: Application, frame: StreamingDataFrame) -> None:
+        """Have no more operators."""
 
     def commit(self, *arguments: Any) -> None:
         World.commit(self, *arguments)  # type: ignore[arg-type]
@@ -100,6 +115,35 @@ class Shop:
     def outputs(self, number: int) -> dict[int, dict[str, Any]]:
         found = [json.loads(record.value or b"") for record in self.kafka.receive_exactly(self.output, number, 60)]
         return {each["i"]: each for each in found}
+
+
+class Remind(ProcessFunction):
+    """Has a timer for each record, which fires long after it."""
+
+    def process_element(self, value: Any, ctx: Context) -> None:
+        ctx.state.list("all").add(value["i"])
+        ctx.register_event_time_timer(ctx.timestamp + DAY_MS)
+
+    def on_timer(self, timestamp: int, ctx: TimerContext) -> Iterator[Any]:
+        yield {"all": list(ctx.state.list("all"))}
+        ctx.state.clear()
+
+
+class TimedShop(Shop):
+    """One with timers, a triggered window and a closed one for each key, too."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.alarms, self.panes, self.days = (self.kafka.topic(name) for name in ("alarms", "panes", "days"))
+
+    def branch(self, app: Application, frame: StreamingDataFrame) -> None:
+        to = partial(app.topic, key_serializer="str")
+        frame.process(Remind(), clock="partition").to_topic(to(self.alarms))
+        values = frame.apply(lambda value: value["i"])
+        of_all = values.tumbling_window(1_000 * 365 * DAY_MS, name="all")
+        of_all.collect().trigger(CountTrigger(3)).to_topic(to(self.panes))
+        closed = values.tumbling_window(DAY_MS, name="days").collect().final(closing_strategy="partition")
+        closed.to_topic(to(self.days))
 
 
 class _Instance(Version):
@@ -205,6 +249,36 @@ def test_a_repartitioned_application_goes_on(
         shop.app().repartition(5)
     with pytest.raises(TopicConfigurationError, match="has 5 partitions: Kafka cannot take any away"):
         shop.app().repartition(3)
+
+
+def test_timers_and_windows_are_where_their_keys_are_after_a_repartition(
+    kafka: Kafka, stack: contextlib.ExitStack
+) -> None:
+    shop = TimedShop(kafka, stack, "exactly-once")
+    shop.produce(12)
+    shop.work()
+    stores = {store for _, store in shop.app().repartition(5).stores}
+    assert len(stores) == 5
+    shop.produce(12)
+    shop.work()
+    # All timers are due in each partition, and the windows of the day before are closed.
+    shop.produce(8, later_ms=2 * DAY_MS)
+    shop.work()
+    of_key = {key.encode(): list(range(number, 24, len(KEYS))) for number, key in enumerate(KEYS)}
+    panes = kafka.receive_exactly(shop.panes, len(KEYS), 60)
+    found = {record.key: json.loads(record.value or b"")["value"] for record in panes}
+    # Both the elements and the count of the trigger: two or one of the three records were before.
+    assert found == {key: each[:3] for key, each in of_key.items()}
+    days: dict[bytes | None, list[int]] = {}
+    for record in kafka.receive_exactly(shop.days, len(KEYS), 60):
+        days.setdefault(record.key, []).extend(json.loads(record.value or b"")["value"])
+    assert days == of_key
+    alarms = [
+        (record.key, json.loads(record.value or b"")["all"])
+        for record in kafka.receive_exactly(shop.alarms, 3 * len(KEYS), 60)
+    ]
+    # The first timer of a key clears its list, and all are due: a timer that stayed behind would have put nothing out.
+    assert {key: each[:3] for key, each in alarms if each} == of_key
 
 
 @pytest.mark.parametrize("steps", range(6) if LONG else (3,))

@@ -23,9 +23,12 @@ from streamrt.runtime.driver.sources import SourceManager
 from streamrt.testing.kafka import EmbeddedKafka
 from streamrt.topics import Topic
 from tests.processes import freeze, process_tree, thaw
-from tests.support import Kafka, Program, unique, wait_until
+from tests.support import LONG, Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+KILLS = 5 if LONG else 2
+"""After two, a source has gone on with what it restored, and with what it wrote after that."""
 
 
 class Numbers(Source):
@@ -330,7 +333,7 @@ class TestState:
     def test_it_goes_on_after_a_stop(self, kafka: Kafka, make: Make) -> None:
         topic, group = kafka.topic(), unique("group")
         ends = [0]
-        for _ in range(3):
+        for _ in range(KILLS):
             manager = make((Counter("counter"), topic), group=group)
             start(kafka, manager)
             wait_for(manager, lambda: kafka.end(topic) > ends[-1] + 20)
@@ -342,7 +345,7 @@ class TestState:
 
     def test_it_loses_nothing_after_kill_9(self, kafka: Kafka, make: Make) -> None:
         topic, group = kafka.topic(), unique("group")
-        for _ in range(3):
+        for _ in range(KILLS):
             # In one instance, the next one would wait for the end of a session.
             manager = make((Counter("counter"), topic), group=group, instances="each")
             changelog = start(kafka, manager)
@@ -353,7 +356,7 @@ class TestState:
         numbers = kafka.values(topic, kafka.end(topic))
         assert sorted(set(numbers)) == list(range(max(numbers) + 1))
         # What was flushed does not repeat: each time less than what lies between two flushes does.
-        assert len(numbers) - len(set(numbers)) <= 3 * 10
+        assert len(numbers) - len(set(numbers)) <= KILLS * 10
         assert numbers[0] == 0
         assert numbers.count(0) == 1
 
@@ -400,7 +403,7 @@ def committed(kafka: Kafka, topic: str) -> list[int]:
 class TestExactlyOnce:
     def test_nothing_repeats_after_kill_9(self, kafka: Kafka, make: Make) -> None:
         topic, group = kafka.topic(), unique("group")
-        for _ in range(5):
+        for _ in range(KILLS):
             manager = make((Counter("counter"), topic), group=group, instances="each", exactly_once=True)
             changelog = start(kafka, manager)
             before = kafka.end(changelog)
@@ -415,7 +418,8 @@ class TestExactlyOnce:
         manager.check()
         numbers = committed(kafka, topic)
         assert numbers == list(range(len(numbers)))
-        assert len(numbers) > 60
+        # Five flushes each time, of ten numbers each; a transaction may have been open.
+        assert len(numbers) > 20 * KILLS
 
     def test_what_was_produced_before_a_failure_is_not_committed(self, kafka: Kafka, make: Make) -> None:
         class Forgetful(StatefulSource):
@@ -448,7 +452,7 @@ class TestExactlyOnce:
         numbers = committed(kafka, topic)
         assert numbers == list(range(len(numbers)))
 
-    def test_brokers_may_restart(self, tmp_path: Path, make: Make) -> None:
+    def test_a_broker_may_restart(self, tmp_path: Path, make: Make) -> None:
         with EmbeddedKafka() as broker:
             kafka = Kafka(broker.bootstrap_servers, tmp_path)
             topic = kafka.topic()
@@ -456,7 +460,7 @@ class TestExactlyOnce:
             manager.register(Counter("counter"), Topic(topic))
             changelog = start(kafka, manager, run=False)
             with manager.running():
-                for _ in range(3):
+                for _ in range(3 if LONG else 1):
                     wait_for(manager, lambda: kafka.end(changelog) > 5)
                     broker.kill()
                     broker.start()

@@ -12,6 +12,7 @@ from streamrt.errors import DeliveryTimeoutError, ProducerError, TransactionErro
 from streamrt.records import TopicPartition
 from streamrt.tables.kafka_links import KafkaLinks
 from streamrt.tables.table import Table
+from streamrt.tables.writer import TableWriter
 from tests.kafka.table_loader import PARTITIONS, POINTS, loaded
 from tests.support import LONG, ROOT, Kafka, unique, wait_until
 from tests.tables import Home, committed, create, info_of
@@ -31,10 +32,17 @@ def ids_in(links: KafkaLinks, table: Table) -> list[int]:
     return sorted(stored.row["id"] for stored in committed(links, table))
 
 
+def append_and_flush(writer: TableWriter) -> None:
+    """Either of the two may notice first that another writer has the id."""
+    writer.append({"id": 6})
+    writer.flush(60)
+
+
 @pytest.mark.rows("FL-070", "FL-074", "FL-078", "DK-024")
 def test_rows_are_with_the_brokers_after_a_flush(kafka: Kafka, links: KafkaLinks) -> None:
     table = create(links, info_of(EVENTS, unique("shop.orders"), partitions=3, key=["name"]))
-    with table.writer(options={"linger.ms": 1}) as writer:
+    # More rows than the buffer takes, so that append() waits.
+    with table.writer(options={"linger.ms": 1, "queue.buffering.max.messages": 20}) as writer:
         results = [writer.append({"id": number, "name": f"n{number}"}) for number in range(100)]
         batch = writer.append_rows([{"id": 100, "name": "a"}])
         token = writer.flush(60)
@@ -79,7 +87,7 @@ def test_rows_that_brokers_refuse_are_told(links: KafkaLinks, kafka: Kafka) -> N
 
 def test_brokers_that_do_not_answer(links: KafkaLinks) -> None:
     table = create(links, info_of(EVENTS, unique("shop.orders")))
-    writer = table.writer(options={"linger.ms": 20_000, "enable.idempotence": False})
+    writer = table.writer(options={"linger.ms": 200_000, "enable.idempotence": False})
     result = writer.append({"id": 1})
     with pytest.raises(DeliveryTimeoutError, match=r"1 row of table .* was not delivered within 0.01 s"):
         result.wait(0.01)
@@ -111,9 +119,8 @@ def test_one_of_two_writers_with_an_id_is_fenced(links: KafkaLinks) -> None:
         other.checkpoint("of the other")
     with table.writer(id="second") as other:
         other.append({"id": 5})
-        second.append({"id": 6})
         with pytest.raises(WriterFencedError, match=r"another writer 'second' of table"):
-            second.flush(60)
+            append_and_flush(second)
         other.checkpoint("of the other")
     for writer in (idle, busy, second):
         writer.close()

@@ -44,11 +44,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1_000, help="how many seeds to run")
     parser.add_argument("--base", type=int, help="the first seed; by default a random one")
     parser.add_argument("--processing", choices=GUARANTEES, help="with a process function; not with all modes")
+    parser.add_argument("--asynchronous", choices=GUARANTEES, help="with asynchronous calls; not with all modes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     options = parser.parse_args()
     setup = None
     if options.processing is not None:
         setup = Setup(options.processing == "exactly-once", True, False, False, processing=True)
+    if options.asynchronous is not None:
+        setup = Setup(options.asynchronous == "exactly-once", True, False, False, asynchronous=True)
     if options.seed is not None:
         simulation = simulate(options.mode, options.seed, setup)
         print(f"seed {options.seed} is right: {simulation.setup}, {simulation.counts}")

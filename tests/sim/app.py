@@ -24,6 +24,7 @@ from streamrt.state.layout import BYTES_KEY, DATA_SPACE, JSON_KEY, Expiring, dec
 from streamrt.state.spec import StoreSpec
 from streamrt.topics import changelog_topic_name
 from tests.sim.broker import TOMBSTONES_KEPT_MS, Entry
+from tests.sim.calls import CAPACITY, later
 from tests.sim.processing import KEPT_SPACES, Remind, RemindModel
 
 GROUP = "sim"
@@ -167,6 +168,7 @@ class Setup:
         grouped: whether there is a second stage behind a `group_by`.
         regrouped: whether there is a third stage behind a second `group_by`.
         processing: whether the first stage is a process function, and all there is.
+        asynchronous: whether asynchronous calls are above the first stage.
         second: whether the first stage has a second store.
         merged: whether the first stage reads two topics; then there is no second one.
         sink: class of the sink of the first stage; None for none.
@@ -180,6 +182,7 @@ class Setup:
     sink: type[SimSink] | type[TransactionalSimSink] | None = None
     regrouped: bool = False
     processing: bool = False
+    asynchronous: bool = False
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -215,6 +218,7 @@ def specification(setup: Setup, partitions: int) -> TaskSpec:
     app = Application("unused.invalid:9092", consumer_group=GROUP, processing_guarantee=guarantee, loglevel=None)
     sdf = app.dataframe(app.topic(SOURCE))
     sdf = sdf.concat(app.dataframe(app.topic(OTHER))) if setup.merged else sdf
+    sdf = sdf.apply_async(later, timeout=60_000, capacity=CAPACITY) if setup.asynchronous else sdf
     sdf = sdf.process(Remind(), clock="partition") if setup.processing else _first_stage(sdf, setup)
     sdf.to_topic(app.topic(OUT))
     if setup.sink is not None:

@@ -33,6 +33,7 @@ from streamrt.runtime.tasks.task_executor import TaskExecutor
 from streamrt.runtime.tasks.work_cycle import WorkCycle
 from streamrt.state.changelog import POSITION_KEY
 from tests.sim.app import Setup, TransactionalSimSink
+from tests.sim.call_mutants import ASYNCHRONOUS, CALL_MUTANTS
 from tests.sim.clients import SimClients, SimTransaction
 from tests.sim.deployments import DeploymentSimulation
 from tests.sim.process_mutants import PROCESS_MUTANTS, PROCESSING
@@ -521,6 +522,7 @@ MUTANTS: Mapping[str, tuple[str, bool, tuple[Patch, ...]]] = {
     **SINK_MUTANTS,
     **TOKEN_MUTANTS,
     **PROCESS_MUTANTS,
+    **CALL_MUTANTS,
 }
 """By what is wrong: the mistake of the simulated clients, the guarantee, and what is replaced in the code."""
 
@@ -532,10 +534,13 @@ def simulation_of(name: str, seed: int) -> Simulation:
         "resident": ResidentSimulation,
         "deployed": DeploymentSimulation,
         f"resident {PROCESSING}": ResidentSimulation,
+        f"resident {ASYNCHRONOUS}": ResidentSimulation,
         "tokens": TokenSimulation,
         "resident tokens": ResidentTokenSimulation,
     }
     kind = kinds.get(name.partition(",")[0], Simulation)
+    if ASYNCHRONOUS in name:
+        return kind(seed, Setup(transactional, True, False, False, asynchronous=True), mutant=mistake)
     if PROCESSING in name:
         return kind(seed, Setup(transactional, True, False, False, processing=True), mutant=mistake)
     if kind is ResidentSimulation and SINK not in name:

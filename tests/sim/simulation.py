@@ -32,6 +32,7 @@ from tests.sim.app import (
     specification,
 )
 from tests.sim.broker import Broker
+from tests.sim.calls import simulated_calls
 from tests.sim.checks import Checks
 from tests.sim.clients import Crash, SimClients
 from tests.sim.driver import Attempt, Driver, Wrong
@@ -96,6 +97,7 @@ class Counts:
 
     steps: int = 0
     attempts: int = 0
+    waits: int = 0
     events: dict[str, int] = field(default_factory=dict)
 
 
@@ -203,12 +205,15 @@ class Simulation:
                 replaced(Paced, "pause", self.pause),
                 # No time limit stops timers that are due: time passes here in jumps.
                 replaced(collector_module, "_PORTION_S", float("inf")),
+                simulated_calls(self) if self.setup.asynchronous else contextlib.nullcontext(),
             ):
                 self._run()
         except (Exception, Wrong) as error:
             kind = "exactly-once" if self.setup.transactional else "at-least-once"
             trace = "\n".join(self.trace[-_TRACED:])
             replay = f"python -m tests.sim --mode {self.mode} --seed {self.seed}"
+            if self.setup.asynchronous:
+                replay += f" --asynchronous {kind}"
             if self.setup.processing:
                 replay += f" --processing {kind}"
             raise Violation(
@@ -425,6 +430,11 @@ class Simulation:
                 raise Crash
         elif kind == "world":
             self.surroundings(often=True)
+
+    def wait_for_call(self) -> None:
+        """Let something go wrong while a task waits for an asynchronous call."""
+        self.counts.waits += 1
+        self.step(self._stack[-1][0], "wait for a call")
 
     def pause(self, value: dict[str, Any]) -> None:
         """Take the time that a function needs for a record; the world goes on meanwhile."""

@@ -16,7 +16,7 @@ from tests.sim.simulation import Faults, Process
 from tests.support import LONG
 
 LONG_SEEDS = {"micro-batch": 10_000, "resident": 6_000, "deployments": 4_000, "tokens": 5_000, "resident-tokens": 5_000}
-SEEDS = LONG_SEEDS if LONG else {mode: 40 if "tokens" in mode else 120 for mode in MODES}
+SEEDS = LONG_SEEDS if LONG else {mode: 30 if "tokens" in mode else 80 for mode in MODES}
 """The same ones in each ordinary run, and new ones in a long one. Some of the resident ones are mixed: one member of the
 group runs micro-batches."""
 

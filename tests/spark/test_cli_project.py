@@ -4,10 +4,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.command_line import streamrt
-from tests.spark.test_dev import dev, write
+from tests.spark.test_dev import dev, jvms, write
 from tests.support import Kafka, Program, unique, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -43,5 +44,8 @@ def test_a_new_project_runs_and_a_change_is_seen(
     running.wait_for("app.py changed: restarting app.py", 100)
     streamrt("produce", texts, "not to be")
     assert read(9)[6:] == [["NOT", 1], ["TO", 1], ["BE", 1]]
+    started = jvms(running)
+    assert len(started) == 1
     code, _ = running.end(signal.SIGINT)
     assert code == 0
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in started), what="the JVM ends")

@@ -160,8 +160,11 @@ def test_workers_that_die_raise_or_hang_at_any_point_do_no_harm(
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.kill()
             app.kill()
-            # The system hangs up on what is suspended and has no parents left, so the state is free.
-            assert not psutil.wait_procs([zombie], timeout=10)[1]
+            # The system hangs up on what is suspended and has no parents left, so the state is free. Where the process that
+            # adopts it is of the same session, as the first one of a container may be, it does not.
+            if psutil.wait_procs([zombie], timeout=10)[1]:
+                zombie.kill()
+                zombie.wait(60)
             app = hosted(text)
             outputs.wait_for(flow.count + 1)
         outputs.wait_for(flow.count)

@@ -12,7 +12,7 @@ import pytest
 
 from streamrt.kafka import Producer
 from tests.spark_cluster import free_port
-from tests.support import Kafka, Program, unique, wait_until
+from tests.support import Program, unique, wait_until
 
 pytestmark = [pytest.mark.usefixtures("processing_mode"), pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -84,20 +84,22 @@ def jvms(program: Program) -> set[int]:
     return {process for process, parent in found if parent not in known}
 
 
-def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words: Path, tmp_path: Path) -> None:
-    topic = kafka.topic("words")
+def test_a_change_is_at_work_on_the_same_jvm_and_broker(program: Start, words: Path) -> None:
+    """How it ends by Ctrl+C, with a broker that is given, is shown with a new project."""
+    topic, port = "texts", free_port()
+    address = f"127.0.0.1:{port}"
     text = textwrap.dedent(WORDS).format(group=unique("group"), topic=topic)
     write(words, text)
-    state = {"STREAMRT_STATE_DIR": str(tmp_path / "state")}
-    running = program(dev("--broker-address", kafka.address, words, "--loud"), **state)
-    send(kafka.address, topic, "a")
+    running = program(dev("run", "--port", port, "--topic", f"{topic}:1", words, "--loud"))
+    running.wait_for(f"Kafka is ready at {address}; topics and state are deleted at the end")
+    send(address, topic, "a")
     running.wait_for("{'value': ['A', 'version 1', '--loud', 0, None]}")
     first = jvms(running)
     assert len(first) == 1
     # The program is stopped at a boundary, and goes on where it was. Workers have its environment.
     write(words, text.replace("version 1", "version 2"))
     running.wait_for("words.py changed: restarting words.py")
-    send(kafka.address, topic, "b")
+    send(address, topic, "b")
     running.wait_for("{'value': ['B', 'version 2', '--loud', 1, None]}")
     # A file beside it counts, too; what is wrong is shown, as Python shows it.
     write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n\nraise OSError('no luck')\n")
@@ -105,30 +107,17 @@ def test_a_change_is_at_work_on_the_same_jvm(kafka: Kafka, program: Start, words
     running.wait_for("words.py ended with exit code 1; it restarts when a file changes")
     assert not any("runpy" in line for line in running.err)
     write(words.parent / "beside.py", "def shout(word):\n    return word + '!'\n")
-    send(kafka.address, topic, "c")
+    send(address, topic, "c")
     running.wait_for("{'value': ['c!', 'version 2', '--loud', 2, None]}")
     # A program that is killed leaves its Spark context behind; the next one does without it.
     last = [line for line in running.out if line.startswith("process ")][-1]
     os.kill(int(last.split()[1]), signal.SIGKILL)
     running.wait_for("words.py was ended by SIGKILL")
     write(words, text.replace("version 1", "version 3"))
-    send(kafka.address, topic, "d")
+    send(address, topic, "d")
     # At least once: what was not committed comes again before it.
     running.wait_for("['d!', 'version 3', '--loud', ")
     assert jvms(running) == first
-    code, _ = running.end(signal.SIGINT)
-    assert code == 0
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in first), what="the JVM ends")
-
-
-@pytest.mark.only_mode("resident", reason="the broker is started before any mode begins")
-def test_a_broker_is_started_where_none_is_given(program: Start, words: Path) -> None:
-    port = free_port()
-    write(words, textwrap.dedent(WORDS).format(group=unique("group"), topic="texts"))
-    running = program(dev("run", "--port", port, "--topic", "texts:2", words))
-    running.wait_for(f"Kafka is ready at 127.0.0.1:{port}; topics and state are deleted at the end")
-    send(f"127.0.0.1:{port}", "texts", "a")
-    running.wait_for("{'value': ['A', 'version 1', 0, None]}")
     # The state is not left beside the program.
     assert not (words.parent / ".streamrt").exists()
     children = psutil.Process(running.process.pid).children(recursive=True)

@@ -60,6 +60,9 @@ class Joined:
     def store(self, store: StoreSpec) -> Callable[[], TimedTransaction]:
         return lambda: self.transaction
 
+    def follow(self, store: StoreSpec, changed: Any) -> None:
+        raise AssertionError("joins ask for their transaction")
+
     def state(self, store: StoreSpec) -> Callable[[Any, int], State]:
         raise AssertionError("joins have no State")
 

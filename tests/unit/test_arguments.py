@@ -77,7 +77,7 @@ CALLS: list[tuple[Call, Call]] = [
     (lambda sdf: application(commit_every=True), lambda sdf: application(processing_mode="no")),
     (lambda sdf: application(state_dir=7), lambda sdf: application(loglevel="no")),
     (lambda sdf: application(on_consumer_error=7), lambda sdf: application(auto_offset_reset="first")),
-    (lambda sdf: application().dataframe("in"), lambda sdf: application().run(frame())),  # type: ignore[arg-type]
+    (lambda sdf: application().dataframe("in"), lambda sdf: application().run(frame())),
     (lambda sdf: application().run(timeout="1"), lambda sdf: application().run(timeout=-1)),  # type: ignore[arg-type]
     (lambda sdf: application().add_source("in"), lambda sdf: application().run(count=-1)),  # type: ignore[arg-type]
     (lambda sdf: application().run(7), lambda sdf: application(commit_interval="soon")),  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ CALLS: list[tuple[Call, Call]] = [
     (lambda sdf: sdf.test({}, topic="in"), lambda sdf: sdf.drop("a", errors="")),
     (lambda sdf: sdf.print_table(column_widths=7), lambda sdf: sdf.print_table(timeout=-1)),
     (
-        lambda sdf: application().add_source(CSVSource("a", "a"), "in"),  # type: ignore[arg-type]
+        lambda sdf: application().add_source(CSVSource("a", "a"), "in"),
         lambda sdf: Topic("a", config=TopicConfig(1, 1), create_config=TopicConfig(1, 1)),
     ),
     (lambda sdf: driver().advance("1"), lambda sdf: driver().advance(-1)),  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
 """Stores of catalogues."""
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,14 @@ from streamrt.errors import (
     ConfigurationError,
     InvalidOperationError,
     TopicConfigurationError,
+    TransactionError,
 )
 from streamrt.kafka import KafkaError, KafkaRequestError, TopicConfig
-from streamrt.tables import CatalogStore, FileCatalog, KafkaCatalog, MemoryCatalog
+from streamrt.kafka.inputs import InputBatch
+from streamrt.records import TopicPartition
+from streamrt.tables import CatalogStore, FileCatalog, KafkaCatalog, MemoryCatalog, kafka_catalog
 from streamrt.tables.kafka_catalog import CATALOG_TOPIC
+from streamrt.tables.links import RecordSender
 from streamrt.testing.catalogs import CatalogStoreConformance
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -166,3 +172,90 @@ def test_a_store_in_kafka_needs_a_cluster() -> None:
         KafkaCatalog().connect(None, 30.0)
     with pytest.raises(InvalidOperationError, match="is not connected"):
         KafkaCatalog().get(KEY)
+    store = connected(MemoryLinks())
+    with pytest.raises(InvalidOperationError, match="belongs to another Catalog"):
+        store.connect(MemoryLinks(), 30.0)
+    store.close()
+    store.connect(MemoryLinks(), 30.0)
+    assert store.list() == {}
+
+
+class _Interfering(MemoryLinks):
+    """Topics in memory, in which something happens at a commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_commit: list[Callable[[RecordSender], None]] = []
+
+    def sender(self, options: Mapping[str, Any] | None = None, transactional_id: str | None = None) -> RecordSender:
+        made = super().sender(options, transactional_id)
+        commit = made.commit
+
+        def committing() -> None:
+            if self.at_commit:
+                self.at_commit.pop()(made)
+            commit()
+
+        made.commit = committing  # type: ignore[method-assign]
+        return made
+
+
+def test_a_change_between_the_look_and_the_commit_is_not_overwritten() -> None:
+    links = _Interfering()
+    store, other = connected(links), connected(links)
+    version = store.put(KEY, b'{"n":1}', None)
+    # It is fenced by a change of the same object, and loses.
+    links.at_commit = [lambda _: void(other.put(KEY, b'{"n":2}', version))]
+    with pytest.raises(CatalogConflictError):
+        store.put(KEY, b'{"n":3}', version)
+    stored = store.get(KEY)
+    assert stored is not None
+    assert stored.value == b'{"n":2}'
+    # By a change of another object, it is not held up.
+    links.at_commit = [lambda _: void(other.put("database/a", b"{}", None))]
+    assert store.put(KEY, b'{"n":3}', stored.version) != stored.version
+    assert {key: each.value for key, each in store.list().items()} == {KEY: b'{"n":3}', "database/a": b"{}"}
+
+
+def test_a_commit_whose_answer_was_lost_counts_once() -> None:
+    links = _Interfering()
+    store = connected(links)
+
+    def lose_the_answer(sender: RecordSender) -> None:
+        type(sender).commit(sender)
+        raise TransactionError("the outcome is not known")
+
+    links.at_commit = [lose_the_answer]
+    version = store.put(KEY, b'{"n":1}', None)
+    links.at_commit = [lose_the_answer]
+    second = store.put(KEY, b'{"n":2}', version)
+    links.at_commit = [lose_the_answer]
+    store.delete(KEY, second)
+    assert store.get(KEY) is None
+    values = [value for _, batch in everything(links) for value in batch.values]
+    assert values == [b'{"n":1}', b'{"n":2}', None]
+
+
+def test_a_writer_that_died_holds_readers_up_for_a_moment_and_writers_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_catalog, "_OPEN_TRANSACTION_S", 0.05)
+    links = MemoryLinks()
+    store = connected(links)
+    version = store.put(KEY, b'{"n":1}', None)
+    died = links.sender(transactional_id="streamrt.catalog")
+    died.produce(CATALOG_TOPIC, b'{"n":9}', KEY.encode(), partition=0)
+    stored = connected(links).get(KEY)
+    assert stored is not None
+    assert stored.value == b'{"n":1}'
+    store.put(KEY, b'{"n":2}', version)
+    assert [each.value for each in connected(links).list().values()] == [b'{"n":2}']
+
+
+def everything(links: MemoryLinks) -> list[tuple[TopicPartition, InputBatch]]:
+    feed = links.feed()
+    feed.add({TopicPartition(CATALOG_TOPIC, 0): 0})
+    feed.resume([TopicPartition(CATALOG_TOPIC, 0)])
+    return feed.poll(0, 100)
+
+
+def void(_: object) -> None:
+    """Drop a result."""

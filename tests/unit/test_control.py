@@ -192,7 +192,7 @@ def test_the_server_does_not_delay_the_end_of_its_process() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "asked\n"
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=30) == ("stopped\n", "")
+        assert process.communicate(timeout=120) == ("stopped\n", "")
     assert process.returncode == 0
 
 

@@ -30,7 +30,7 @@ from streamrt.topology.describe import as_text
 pytestmark = pytest.mark.usefixtures("processing_mode")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NOT_APPLICATIONS = {"demo"}
+NOT_APPLICATIONS = {"demo", "endpoints", "tables_log"}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in NOT_APPLICATIONS)
 
 
@@ -604,3 +604,12 @@ def test_demo_reads_the_flights() -> None:
     assert cancelled
     assert all(flight["dep_delay"] is None for flight in cancelled)
     assert not any(isinstance(value, float) for flight in flights for value in flight.values())
+
+
+def test_endpoints_sse(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app(load("endpoints_sse"))
+    load("endpoints_sse").build(app)
+    assert "to_table-3 (ops.jobs)" in app.describe()
+    assert list(app.topology.sources) == ["source__city.rides"]
+    (process,) = definition_of(app).sources.processes
+    assert process.name == "city.rides"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from streamrt.runtime.driver.exits import StoppedError, unless_stopped
+from streamrt.runtime.driver.exits import SignalSafeEvent, StoppedError, StopRequest, unless_stopped
 from streamrt.spark.gateway import Boot
 
 
@@ -79,3 +79,63 @@ def test_a_signal_that_comes_inside_of_a_wait_for_the_stop_does_not_lock_the_pro
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=True, capture_output=True, text=True)
     assert done.stdout == "interrupted\n"
+
+
+def test_handlers_of_users_may_stop_an_application_whatever_the_main_thread_does() -> None:
+    # The main thread holds the locks of all three events when the signal comes, as inside of `wait` and `set`.
+    code = (
+        "import contextlib, signal\n"
+        "from streamrt import Application\n"
+        "app = Application('unused.invalid:9092', consumer_group='handler', loglevel=None)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: app.stop(fail=True))\n"
+        "events = app._stop, app._stop_request, app._discard\n"
+        "with contextlib.ExitStack() as held:\n"
+        "    for event in events:\n"
+        "        held.enter_context(event._cond)\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "    assert all(event.is_set() and event.wait(60) for event in events)\n"
+        "print('stopped')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=True, capture_output=True, text=True)
+    assert done.stdout == "stopped\n"
+
+
+def test_signals_that_come_while_the_main_thread_waits_again_and_again_end_each_wait() -> None:
+    # Signals come some microseconds later each time, so that many come where the thread holds the lock.
+    code = (
+        "import signal\n"
+        "from streamrt.runtime.driver.exits import SignalSafeEvent\n"
+        "event = SignalSafeEvent()\n"
+        "signal.signal(signal.SIGALRM, lambda *_: event.set())\n"
+        "for each in range(2_000):\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.000001 * (1 + each % 100))\n"
+        # Python itself may handle a signal only after a wait that begins at the same moment.
+        "    while not event.wait(0.01):\n"
+        "        pass\n"
+        "    event.clear()\n"
+        "print('done')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=120, check=True, capture_output=True, text=True)
+    assert done.stdout == "done\n"
+
+
+def test_an_event_that_the_main_thread_sets_wakes_other_threads_and_can_be_taken_back() -> None:
+    run = SignalSafeEvent()
+    request = StopRequest(run)
+    woken = [threading.Event(), threading.Event()]
+
+    def wait(event: threading.Event, then: threading.Event) -> None:
+        if event.wait(60):
+            then.set()
+
+    for event, then in zip((run, request), woken, strict=True):
+        threading.Thread(target=wait, args=(event, then)).start()
+    request.set()
+    assert all(each.wait(60) for each in woken)
+    request.clear()
+    assert not any((request.is_set(), run.is_set(), request.wait(0)))
+    run.set()
+    assert not request.is_set()
+    request.set()
+    request.renew()
+    assert run.is_set()

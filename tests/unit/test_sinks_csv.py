@@ -261,7 +261,7 @@ def test_a_writer_waits_for_the_other(path: Path, monkeypatch: pytest.MonkeyPatc
         lock(other.fileno(), fcntl.LOCK_EX)
         monkeypatch.setattr(fcntl, "flock", told)
         flush = pool.submit(sink.flush)
-        assert asks.wait(10)
+        assert asks.wait(60)
         with pytest.raises(FutureTimeout):
             flush.result(0.05)
         assert rows(path) == []

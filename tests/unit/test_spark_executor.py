@@ -33,7 +33,7 @@ class _Value:
 @pytest.fixture(autouse=True)
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A worker that keeps nothing yet, and does not keep what this process has."""
-    for function in ("freeze", "set_threshold"):
+    for function in ("freeze", "unfreeze", "set_threshold"):
         monkeypatch.setattr(gc, function, lambda *_: None)
     level = logging.getLogger("streamrt").level
     yield

@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from streamrt.tables.detection import Detected
 from streamrt.tables.table import Table
 from tests.table_home import Home, info_of, table, write
 
-COUNTERS = [{"counter": 1, "city": "Lyon"}, {"counter": 2}, {"counter": 3, "ok": True}]
+COUNTERS: list[dict[str, Any]] = [{"counter": 1, "city": "Lyon"}, {"counter": 2}, {"counter": 3, "ok": True}]
 
 
 @pytest.mark.rows("DK-046", "DK-049", "DK-050")

@@ -354,13 +354,18 @@ def test_parquet_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_reading_ends_with_the_loop() -> None:
-    closed = []
+    closed: list[bool] = []
 
     class Links(MemoryLinks):
         def feed(self, options: Any = None) -> Any:
-            feed = super().feed(options)
+            feed: Any = super().feed(options)
             close = feed.close
-            feed.close = lambda: (closed.append(True), close())  # type: ignore[method-assign, return-value]
+
+            def noted() -> None:
+                closed.append(True)
+                close()
+
+            feed.close = noted
             return feed
 
     events = table(home=Home(Links()))
@@ -376,7 +381,7 @@ def test_arrow_and_python_agree() -> None:
     events = table(
         schema=Schema("a BIGINT, b DECIMAL(10, 2), c DATE, d TIMESTAMP, e ARRAY<INT>, f STRUCT<x: INT>, g BINARY")
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"a": 1, "b": "12.30", "c": "2026-01-02", "d": "2026-01-02T03:04:05.000006", "e": [1, None], "f": {"x": 1}},
         {"g": "AP8="},
         {},

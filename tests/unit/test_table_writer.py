@@ -1,5 +1,6 @@
 """Writers of tables over topics in memory: what is checked, what comes back, and what is told of it."""
 
+import contextlib
 import datetime
 import decimal
 import json
@@ -36,10 +37,13 @@ from streamrt.errors import (
 )
 from streamrt.kafka import TopicConfig
 from streamrt.kafka.partitioner import partition_for
+from streamrt.kafka.sender import Delivered
+from streamrt.records import Headers
 from streamrt.schema import Schema
 from streamrt.tables.delivery import Deliveries, RecordPosition, WriteResult
 from streamrt.tables.links import RecordSender
 from streamrt.tables.table import Table
+from streamrt.tables.writer import TableWriter
 from streamrt.tables.writer_states import WRITERS_TOPIC
 from streamrt.testing.memory_topics import MemoryLinks
 from streamrt.topics import Topic
@@ -65,7 +69,12 @@ def rows_in(links: MemoryLinks, table: Table) -> list[dict[str, Any]]:
     return [stored.row for stored in committed(links, table)]
 
 
-@pytest.mark.rows("FL-064", "FL-070", "FL-072", "FL-073", "FL-074", "FL-078", "DK-007", "DK-020", "DK-024")
+def state_of(writer: TableWriter) -> str | None:
+    """Return the state; unlike of a property, type checkers expect it to change."""
+    return writer.state
+
+
+@pytest.mark.rows("FL-064", "FL-070", "FL-072", "FL-073", "FL-074", "FL-078", "DK-007", "DK-020", "DK-024", "DK-029")
 def test_rows_of_each_form_are_written(links: MemoryLinks, events: Table) -> None:
     with events.writer() as writer:
         assert writer.schema == events.schema
@@ -138,6 +147,9 @@ class TestColumns:
         table = create(links, info_of("id INT NOT NULL, name STRING"))
         with pytest.raises(SchemaError, match=r"leaves out the column 'id' of table 'shop.orders'"):
             table.writer(columns=["name"])
+        keyed = create(links, info_of("id INT NOT NULL, name STRING", "shop.keyed", key=["name"]))
+        with pytest.raises(SchemaError, match=r"leaves out the column 'name' of table 'shop.keyed'"):
+            keyed.writer(columns=["id"])
         with pytest.raises(SchemaError, match=r"there is no column 'x'"):
             table.writer(columns=["x"])
         with pytest.raises(ArgumentTypeError, match=r"must be a list of names or numbers"):
@@ -267,7 +279,8 @@ class TestFrames:
             getattr(writer, method)(given)
 
     def test_frames_without_rows(self, links: MemoryLinks, table: Table) -> None:
-        for empty in (pa.table({}), pd.DataFrame(), pd.DataFrame({"n": []}), []):
+        frames: list[Any] = [pa.table({}), pd.DataFrame(), pd.DataFrame({"n": []}), []]
+        for empty in frames:
             assert table.append(empty) == Offsets({})
         with table.writer() as writer:
             assert writer.append_arrow(pa.table({})).done()
@@ -489,10 +502,26 @@ class Unreliable:
         self.inner = inner
         self.usable = True
         self.held: list[Callable[[], None]] = []
+        self.told: Delivered | None = None
 
-    def produce(self, *args: Any, on_delivery: Any, **kwargs: Any) -> None:
-        self.held.append(lambda: self.inner.produce(*args, on_delivery=on_delivery, **kwargs))
-        self.lose = lambda reason: on_delivery(ProducerError(reason), -1, -1, -1)
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        on_delivery: Delivered | None = None,
+    ) -> None:
+        self.told = on_delivery
+        self.held.append(lambda: self.inner.produce(topic, value, key, timestamp, headers, partition, on_delivery))
+
+    def lose(self) -> None:
+        """Lose the record that came last."""
+        self.held.clear()
+        assert self.told is not None
+        self.told(ProducerError("the topic is gone"), -1, -1, -1)
 
     def poll(self, timeout: float = 0.0) -> None:
         self.inner.poll(timeout)
@@ -549,11 +578,9 @@ class TestOutcomes:
         writer.append(LATEST)
         sender.deliver()
         lost = writer.append(LATEST)
-        sender.held.clear()
-        sender.lose("the topic is gone")
+        sender.lose()
         batch = writer.append_rows([LATEST])
-        sender.held.clear()
-        sender.lose("the topic is gone")
+        sender.lose()
         why = (
             r"2 rows of table 'demo.events' were not delivered \(of the rows of this writer, counted from 0: 1, 2\): 2 "
             "because the topic is gone"
@@ -567,8 +594,7 @@ class TestOutcomes:
         # They were told, and the writer goes on.
         assert writer.flush().partition_map("demo.events") == {0: 1}
         writer.append(LATEST)
-        sender.held.clear()
-        sender.lose("the topic is gone")
+        sender.lose()
         with pytest.raises(ProducerError, match=r"1 row of table 'demo.events' was not delivered .*: 3\)"):
             writer.close()
         writer.close()
@@ -604,14 +630,14 @@ class TestCheckpoints:
 
     def test_rows_are_visible_with_their_state(self, links: MemoryLinks, events: Table) -> None:
         with events.writer(id="copier") as writer:
-            assert writer.state is None
+            assert state_of(writer) is None
             result = writer.append({"id": 1})
             assert result.wait(10).offset == 0
             assert writer.flush().partition_map("demo.events") == {0: 1}
             assert rows_in(links, events) == []
             assert writer.checkpoint("page 1").partition_map("demo.events") == {0: 1}
             assert [row["id"] for row in rows_in(links, events)] == [1]
-            assert writer.state == "page 1"
+            assert state_of(writer) == "page 1"
             writer.append({"id": 2})
         with events.writer(id="copier") as writer, events.writer(id="other") as other:
             assert (writer.state, other.state) == ("page 1", None)
@@ -811,6 +837,96 @@ def test_any_row_of_any_schema_comes_back(data: st.DataObject) -> None:
         table = create(links, info_of(schema, f"shop.rows{number}"))
         table.append(given_rows)
         assert rows_in(links, table) == expected
+
+
+@pytest.mark.rows("DK-018", "DK-025", "DK-026")
+def test_copy_that_breaks_off_anywhere_copies_each_row_once(links: MemoryLinks) -> None:
+    source, copy = (create(links, info_of(EVENTS, name, partitions=2)) for name in ("shop.source", "shop.copy"))
+    with source.writer(options={"assigner": "round-robin"}) as writer:
+        writer.append_rows([{"id": number} for number in range(25)])
+    for after in (1, 3, 7, 8, 25):
+        with contextlib.suppress(InterruptedError):
+            copy_rows(source, copy, after)
+    assert sorted(row["id"] for row in rows_in(links, copy)) == list(range(25))
+
+
+def copy_rows(source: Table, copy: Table, breaks_after: int) -> None:
+    """Copy rows, and break off after so many; each second row is in a checkpoint."""
+    with copy.writer(id="copier") as writer, source.subscribe(start=writer.state or "earliest") as stream:
+        number = 0
+        while not stream.position.covers(source.offsets()):
+            writer.append({"id": next(stream).row["id"]})
+            number += 1
+            if number == breaks_after:
+                raise InterruptedError
+            if number % 2 == 0:
+                writer.checkpoint(str(stream.position))
+        writer.checkpoint(str(stream.position))
+
+
+_ACTIONS = (
+    "append",
+    "append",
+    "frame",
+    "flush",
+    "checkpoint",
+    "checkpoint",
+    "takeover",
+    "close",
+    "lose-before",
+    "lose-after",
+)
+
+
+@settings(max_examples=2_000 if LONG else 60)
+@given(st.lists(st.tuples(st.sampled_from(_ACTIONS), st.integers(0, 3)), max_size=25))
+def test_rows_and_state_agree_whatever_happens(actions: list[tuple[str, int]]) -> None:
+    """Writers with one id, of which all but the last are zombies that go on; answers of brokers that are lost."""
+    links = MemoryLinks()
+    table = create(links, info_of("n BIGINT", partitions=2))
+    writers = [table.writer(id="loader")]
+    number = {0: 0}
+    for action, which in actions:
+        chosen = which % len(writers)
+        writer = writers[chosen]
+        if action == "takeover":
+            writers.append(table.writer(id="loader"))
+            number[len(writers) - 1] = int(writers[-1].state or 0)
+            continue
+        try:
+            if action == "append":
+                writer.append([number[chosen]])
+                number[chosen] += 1
+            elif action == "frame":
+                writer.append_arrow(pa.table({"n": [number[chosen], number[chosen] + 1]}))
+                number[chosen] += 2
+            elif action == "flush":
+                writer.flush()
+            elif action == "close":
+                writer.close(failed=bool(which % 2))
+            else:
+                with pytest.MonkeyPatch.context() as patch:
+                    lose_answer(patch, writer._sender, action)
+                    writer.checkpoint(str(number[chosen]))
+        except (TransactionError, InvalidOperationError):
+            # Of a zombie, of a writer that is closed, or of one that does not know what became of its checkpoint.
+            assert chosen < len(writers) - 1 or action.startswith("lose") or writer._life.value != "open"
+    with table.writer(id="loader") as last:
+        state = int(last.state or 0)
+    assert sorted(row["n"] for row in rows_in(links, table)) == list(range(state))
+
+
+def lose_answer(patch: pytest.MonkeyPatch, sender: RecordSender, action: str) -> None:
+    """Have the answer to a commit be lost, before or after it has happened."""
+    commit = type(sender).commit
+
+    def lost(sender: RecordSender) -> None:
+        if action == "lose-after":
+            commit(sender)
+        raise TransactionError("no answer")
+
+    if action.startswith("lose"):
+        patch.setattr(type(sender), "commit", lost)
 
 
 def test_position_of_a_row_does_not_wait_for_a_closed_writer() -> None:

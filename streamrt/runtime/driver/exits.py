@@ -27,7 +27,64 @@ class StoppedError(Exception):
     """The application was stopped during its start. `run()` never raises this."""
 
 
-class StopRequest(threading.Event):
+class SignalSafeEvent(threading.Event):
+    """An event that handlers of signals may set.
+
+    A handler runs in the main thread, between any two instructions of it: also where that thread holds the lock of the event,
+    at the beginning and the end of `wait`. `Event.set` would wait there for a lock that is never released. So the main thread
+    only notes that the event is set, and another one wakes those who wait.
+
+    Example:
+        >>> event = SignalSafeEvent()
+        >>> event.set()
+        >>> event.is_set(), event.wait(60)
+        (True, True)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._noted = False
+
+    def is_set(self) -> bool:
+        """Return whether the event is set."""
+        return self._noted
+
+    def set(self) -> None:
+        """Set the event."""
+        self._noted = True
+        if threading.get_ident() != threading.main_thread().ident:
+            self._wake()
+            return
+        try:
+            # No lock of Python's own, which `threading.Thread` would take.
+            _thread.start_new_thread(self._wake, ())
+        except RuntimeError:
+            # The interpreter ends, or there are too many threads.
+            self._wake()
+
+    def clear(self) -> None:
+        """Take it back."""
+        self._noted = False
+        self._unwake()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the event is set, for a number of seconds, and return whether it is; None for no limit."""
+        return self._noted or super().wait(timeout) or self._noted
+
+    def _wake(self) -> None:
+        super().set()
+        if not self._noted:
+            # It was taken back meanwhile.
+            self._unwake()
+
+    def _unwake(self) -> None:
+        super().clear()
+        if self._noted:
+            # It was set again meanwhile, and who did so may have been faster.
+            super().set()
+
+
+class StopRequest(SignalSafeEvent):
     """The request of callers, or of a signal, to stop. A run also stops by itself, as after a failure.
 
     Args:

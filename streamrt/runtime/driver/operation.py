@@ -19,7 +19,7 @@ from streamrt.errors import (
 from streamrt.kafka.token import Offsets
 from streamrt.runtime.driver.checkpoints import Checkpoint, Checkpoints
 from streamrt.runtime.driver.definition import ApplicationDefinition, Environment
-from streamrt.runtime.driver.exits import StoppedError, StopRequest, stop_on_signals
+from streamrt.runtime.driver.exits import SignalSafeEvent, StoppedError, StopRequest, stop_on_signals
 from streamrt.runtime.driver.lifecycle import ApplicationStatus, LifeCycle, RunControl
 from streamrt.runtime.driver.progress import Progress
 from streamrt.runtime.driver.restart import Failures, RestartPolicy, require_policy
@@ -47,9 +47,9 @@ class OperatedApplication(abc.ABC):
 
     def __init__(self) -> None:
         # The run ends itself by the first one, too; only callers and signals set the second one.
-        self._stop = threading.Event()
+        self._stop = SignalSafeEvent()
         self._stop_request = StopRequest(self._stop)
-        self._discard = threading.Event()
+        self._discard = SignalSafeEvent()
         self._progress = Progress()
         self._life = LifeCycle()
         self._control = RunControl(self._life, lambda: self.topology.sources)
@@ -209,7 +209,7 @@ class OperatedApplication(abc.ABC):
     def stop(self, fail: bool = False, wait: bool = False, timeout: float | None = None) -> None:
         """Stop the application at the next boundary, with outputs durable and offsets committed.
 
-        A stop before `run()` ends that run at once. Without `wait`, it returns at once.
+        A stop before `run()` ends that run at once. Without `wait`, it returns at once, and handlers of signals may call it.
 
         Args:
             fail: do not commit; the next run processes all records since the last commit again.

@@ -6,8 +6,10 @@ from typing import Any, get_args
 
 from streamrt.config import ApplicationConfig
 from streamrt.connectors import TransactionalSink
+from streamrt.operators.to_table import TableSinkOperator
 from streamrt.runtime.driver.definition import ApplicationDefinition
 from streamrt.runtime.tasks.sink_positions import causes_of_time
+from streamrt.tables.topics import TableTopic
 from streamrt.topics.dead_letters import ErrorStage
 from streamrt.topics.internal import changelog_topic_name
 from streamrt.topics.settings import declared_config
@@ -27,11 +29,13 @@ class TopicData:
         name: its name.
         role: "input", "output", "dead letters", "repartition", "changelog" or "source".
         settings: what is declared about it, or from which topic it gets its partitions; may be empty.
+        table: name of the table whose rows it has, or None.
     """
 
     name: str
     role: str
     settings: str
+    table: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ def _topics(definition: ApplicationDefinition, topology: Topology) -> Iterator[T
     letters = set(definition.policies.topics.values())
     for name, topic in definition.topics.topics.items():
         role = "input" if name in topology.sources else "dead letters" if name in letters else "output"
-        yield TopicData(name, role, _settings(declared_config(topic.config)))
+        table = topic.table if isinstance(topic, TableTopic) else None
+        yield TopicData(name, role, _settings(declared_config(topic.config)), table)
     for name in topology.exchanges:
         origin = topology.origin(name)
         inputs = dict.fromkeys((origin, topology.origin(topic_of(topology.source_of(topology.exchanges[name])))))
@@ -128,11 +133,14 @@ def _guarantees(definition: ApplicationDefinition, topology: Topology) -> Iterat
     elif stateful:
         yield "state: on the disk of one machine alone; a lost disk loses it (use_changelog_topics=False)"
     causes = causes_of_time(topology)
+    operators = [node.operator for node in topology.nodes]
+    tables = {id(each.sink): each.table for each in operators if isinstance(each, TableSinkOperator)}
     for sink in topology.sinks.values():
         if isinstance(sink, TransactionalSink) and sink.keeps_positions and id(sink) not in causes:
             yield f"sink {sink.name}: each value once, by the positions that are stored beside the values"
         else:
             name = sink.name if isinstance(sink, TransactionalSink) else type(sink).__name__
+            name = f"of table {tables[id(sink)]}" if id(sink) in tables else name
             yield f"sink {name}: each value at least once; after a crash, values may come again"
     yield _errors(definition)
 

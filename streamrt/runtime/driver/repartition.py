@@ -40,6 +40,7 @@ from streamrt.state.changelog import POSITION_KEY, Position, epoch_of
 from streamrt.state.encoding import loads_of
 from streamrt.state.layout import (
     ARRIVAL_KEY,
+    BROADCAST_KEY,
     BYTES_KEY,
     DATA_SPACE,
     HEAD_SPACE,
@@ -47,8 +48,10 @@ from streamrt.state.layout import (
     JSON_KEY,
     LIST_SPACE,
     MAP_SPACE,
+    PANE_KEY,
     TIMER_SPACE,
     owner_of,
+    split_pane,
     split_prefix,
 )
 from streamrt.topology import Topology
@@ -402,6 +405,8 @@ class KeyPlaces:
         if not key or key[0] not in _KEYED:
             raise SavepointError(f"{self._what} has entries that belong to no key, and cannot be distributed")
         prefix = owner_of(key)
+        if prefix[0] == PANE_KEY:
+            prefix = split_pane(prefix)[0]
         found = self._known.get((prefix, count))
         if found is None:
             if len(self._known) >= _KNOWN_KEYS:
@@ -411,6 +416,11 @@ class KeyPlaces:
 
     def _partition(self, prefix: bytes, count: int) -> int:
         tag, data = split_prefix(prefix)
+        if tag == BROADCAST_KEY:
+            raise SavepointError(
+                f"{self._what} has broadcast state, of which each partition has a copy, and cannot be given more partitions; "
+                "nothing was changed: use another consumer group, which reads the broadcast records again"
+            )
         if tag not in (BYTES_KEY, JSON_KEY):
             raise SavepointError(
                 f"{self._what} has state of records without a key, which belongs to one partition and no other; nothing "

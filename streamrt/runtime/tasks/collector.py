@@ -102,6 +102,7 @@ class OutputCollector:
         self._clock = clock
         self.states: dict[str, StateAccess] = {}
         self.transactions: dict[str, Transaction] = {}
+        self._followers: list[tuple[str, Callable[[Transaction], None]]] = []
         self.ticks: list[tuple[Node, Callable[[Tick], None]]] = []
         self.asynchronous: Callable[[Node, AsyncCalls], RecordHandler] = _refuse_calls
         self.closing: list[Callable[[], None]] = []
@@ -211,6 +212,10 @@ class OutputCollector:
         """Return a function that returns the open transaction of a store; each commit interval has a new one."""
         return partial(self.transactions.__getitem__, store.name)
 
+    def follow(self, store: StoreSpec, changed: Callable[[Transaction], None]) -> None:
+        """Have a function called with the transaction of a store of each task that becomes active."""
+        self._followers.append((store.name, changed))
+
     def access(self, store: StoreSpec) -> TaskAccess:
         """Return the access to the active task, and the metrics of the operator with a store."""
         name, spec = store.name, self._spec
@@ -234,6 +239,8 @@ class OutputCollector:
     def use(self, transactions: Mapping[str, Transaction]) -> None:
         """Use the transactions of a task, given by store name, for operators."""
         self.transactions.update(transactions)
+        for name, changed in self._followers:
+            changed(transactions[name])
         self.states.update(
             {
                 name: transaction.state

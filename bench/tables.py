@@ -1,0 +1,152 @@
+"""Rows per second of scans of tables, beside a consumer and the underlying libraries in the same run; writes; latency.
+
+Seconds are processor time of the process, its threads that fetch included, so other programs on the machine have little
+effect. A scan takes less than that if a second core fetches.
+
+Scans read a topic of rows of about 100 bytes (50 in Avro) into a table of Arrow and a DataFrame of pandas. By hand, that is a
+consumer of confluent-kafka, orjson or fastavro for each value, and `pandas.DataFrame` over the dicts. Both sides run in turn;
+medians count, and the ratio is that of the medians.
+
+    python -m bench.tables
+    python -m bench.tables --rows 1000000 --format json
+"""
+
+import argparse
+import io
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka
+import fastavro
+import orjson
+import pandas as pd
+import pyarrow as pa
+
+from bench import common
+from streamrt import Catalog
+from streamrt.tables import MemoryCatalog, Table
+
+COLUMNS = "id BIGINT NOT NULL, key BIGINT NOT NULL, value DOUBLE NOT NULL, padding STRING NOT NULL"
+FORMATS = ("json", "avro")
+PROBES = 200
+Decode = Callable[[bytes], Any]
+
+
+def frame(rows: int) -> pd.DataFrame:
+    """Return rows to write."""
+    numbers = range(rows)
+    return pd.DataFrame(
+        {"id": numbers, "key": [n % 1000 for n in numbers], "value": [n / 2 for n in numbers], "padding": "x" * 40}
+    )
+
+
+def decoder(table: Table, row_format: str) -> Decode:
+    """Return what one writes by hand to read a value."""
+    if row_format == "json":
+        return orjson.loads
+    schema = fastavro.parse_schema(table.schema.to_avro(table.name.replace(".", "_")))
+    return lambda value: fastavro.schemaless_reader(io.BytesIO(value), schema, None)
+
+
+def by_hand(address: str, topic: str, rows: int, decode: Decode) -> list[Any]:
+    """Return all values of a topic, as a consumer reads them."""
+    options = {"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer({**options, "queued.min.messages": 100_000, "fetch.queue.backoff.ms": 2})
+    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(common.PARTITIONS)])
+    found: list[Any] = []
+    while len(found) < rows:
+        found += [decode(message.value() or b"") for message in consumer.consume(5_000, 1.0)]
+    consumer.close()
+    return found
+
+
+def timed(function: Callable[[], Any], rows: int) -> float:
+    """Return rows per second of processor time."""
+    begun = time.process_time()
+    function()
+    return rows / (time.process_time() - begun)
+
+
+def scans(catalog: Catalog, address: str, row_format: str, rows: int, runs: int) -> list[list[object]]:
+    """Return the lines of one format."""
+    table = catalog.create_table(
+        f"default.{common.unique(row_format).replace('-', '_')}",
+        COLUMNS,
+        format=row_format,
+        num_partitions=common.PARTITIONS,
+    )
+    with table.writer(options={"assigner": "round-robin"}) as writer:
+        data = frame(rows)
+        begun = time.process_time()
+        writer.append_pandas(data)
+        writer.flush(600)
+        written = rows / (time.process_time() - begun)
+    decode, topic = decoder(table, row_format), str(table.info.topic)
+    sides: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "to Arrow": (
+            lambda: table.scan().to_arrow(),
+            lambda: pa.Table.from_pylist(by_hand(address, topic, rows, decode)),
+        ),
+        "to pandas": (
+            lambda: table.scan().to_pandas(),
+            lambda: pd.DataFrame(by_hand(address, topic, rows, decode)),
+        ),
+        "to dicts": (lambda: list(table.scan().rows()), lambda: by_hand(address, topic, rows, decode)),
+    }
+    lines: list[list[object]] = [[row_format, "append_pandas", written, "", ""]]
+    for what, (ours, theirs) in sides.items():
+        pairs = [(timed(ours, rows), timed(theirs, rows)) for _ in range(runs)]
+        mine, hand = (common.median([pair[side] for pair in pairs]) for side in (0, 1))
+        lines.append([row_format, what, mine, hand, round(mine / hand, 2)])
+    return lines
+
+
+def latency(catalog: Catalog) -> list[float]:
+    """Return milliseconds from `append` to the row in the loop of a subscription."""
+    table = catalog.create_table(f"default.{common.unique('latency').replace('-', '_')}", "sent BIGINT")
+    found: list[float] = []
+    ready = threading.Semaphore(0)
+    with table.subscribe(start="earliest") as stream:
+
+        def follow() -> None:
+            for record in stream:
+                found.append((time.perf_counter_ns() - record.row["sent"]) / 1e6)
+                ready.release()
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        with table.writer(options={"linger.ms": 0}) as writer:
+            for _ in range(PROBES):
+                writer.append([time.perf_counter_ns()])
+                writer.flush()
+                ready.acquire(timeout=60)
+                time.sleep(0.005)
+    thread.join()
+    return found[PROBES // 10 :]
+
+
+def main() -> None:
+    """Run the benchmark."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--runs", type=int, default=3, help="measured runs, of which medians are shown")
+    options.add_argument("--rows", type=int, default=400_000)
+    options.add_argument("--format", choices=FORMATS, action="append")
+    chosen = options.parse_args()
+    with common.broker() as address, Catalog(address, store=MemoryCatalog()) as catalog:
+        lines = [
+            line
+            for each in chosen.format or FORMATS
+            for line in scans(catalog, address, each, chosen.rows, chosen.runs)
+        ]
+        common.show(
+            "Tables, rows per second of processor time", ["format", "what", "StreamRT", "by hand", "ratio"], lines
+        )
+        times = latency(catalog)
+        shown = [common.percentile(times, share) for share in (0.5, 0.99)]
+        common.show("Append to subscription, ms", ["p50", "p99"], [shown])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""`streamrt table`: lists, shows, creates, changes and drops tables."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamrt.cli import table_rows
+from streamrt.cli.broker import BrokerOption, ConfigOption, TimeoutOption
+from streamrt.cli.catalogs import CatalogOption, IfExistsChoice, IfExistsOption, open_catalog
+from streamrt.cli.output import JsonOption, examples, print_json, print_table
+
+if TYPE_CHECKING:
+    from streamrt.tables import TableInfo, Usage
+
+__all__ = ["app"]
+
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="DATABASE.TABLE, or the name of a table in the database 'default'.")
+]
+app = typer.Typer(no_args_is_help=True, help="List, show, create, change and drop tables.")
+
+
+@app.callback()
+def _group() -> None:
+    """List, show, create, change and drop tables."""
+
+
+@app.command(
+    "list",
+    epilog=examples("streamrt table list shop", "streamrt table list --json | jq -r '.tables[].name'"),
+)
+def list_tables(
+    database: Annotated[str | None, typer.Argument(help="Only tables of this database.")] = None,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    catalog: CatalogOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the tables of the catalogue."""
+    with open_catalog(broker, config, timeout, catalog) as opened:
+        found = opened.infos(database)
+    if as_json:
+        print_json({"tables": [info.as_dict() for info in found]})
+        return
+    rows = [
+        [info.name, info.kind, info.topic or info.connector, info.num_partitions, info.format, info.comment]
+        for info in found
+    ]
+    print_table(["TABLE", "KIND", "TOPIC", "PARTITIONS", "FORMAT", "COMMENT"], rows)
+
+
+@app.command(
+    "show",
+    epilog=examples("streamrt table show shop.orders", "streamrt table show shop.orders --json | jq .schema.columns"),
+)
+def show(
+    table: TableArgument,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    catalog: CatalogOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a table: columns, topic, formats, and the applications that use it."""
+    with open_catalog(broker, config, timeout, catalog) as opened:
+        info = opened.load(table)
+        usages = opened.usages(table)
+    if as_json:
+        used = [{"kind": usage.kind, "application": usage.application, "since": _since(usage)} for usage in usages]
+        print_json({**info.as_dict(), "usages": used})
+        return
+    print_table(["PROPERTY", "VALUE"], [[name, value] for name, value in _properties(info).items() if value])
+    if info.schema is not None:
+        typer.echo("")
+        rows = [
+            [each.name, each.word, "" if each.nullable else "NOT NULL", each.comment] for each in info.schema.fields
+        ]
+        print_table(["COLUMN", "TYPE", "NULL", "COMMENT"], rows)
+    if usages:
+        typer.echo("")
+        print_table(
+            ["APPLICATION", "USE", "SINCE"], [[usage.application, usage.kind, _since(usage)] for usage in usages]
+        )
+
+
+@app.command(
+    "create",
+    epilog=examples(
+        'streamrt table create shop.orders "id BIGINT NOT NULL, customer STRING" --key customer --partitions 4',
+        "streamrt table create orders --topic orders-v1",
+        'streamrt table create shop.orders "id BIGINT" --format avro --set retention.ms=604800000 --if-exists ignore',
+    ),
+)
+def create(
+    table: TableArgument,
+    columns: Annotated[
+        str | None,
+        typer.Argument(metavar="COLUMNS", help='Such as "id BIGINT NOT NULL, name STRING"; none for no schema.'),
+    ] = None,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    catalog: CatalogOption = None,
+    topic: Annotated[str | None, typer.Option(help="Topic; by default the name of the table.")] = None,
+    row_format: Annotated[str, typer.Option("--format", help="Format of the rows.")] = "json",
+    key: Annotated[list[str] | None, typer.Option(help="Column of the key; may be repeated.")] = None,
+    event_time: Annotated[str | None, typer.Option("--time", help="Column with the event time.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of a new topic.")] = None,
+    replication_factor: Annotated[int | None, typer.Option(min=1, help="Replicas of a new topic.")] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Option of a new topic; may be repeated.")
+    ] = None,
+    comment: Annotated[str | None, typer.Option(help="What a row means.")] = None,
+    if_exists: IfExistsOption = IfExistsChoice.error,
+    create_database: Annotated[
+        bool, typer.Option("--create-database", help="Create the database, too, if it does not exist.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and create nothing.")] = False,
+) -> None:
+    """Create a table, and its topic if it does not exist."""
+    with open_catalog(broker, config, timeout, catalog) as opened:
+        if create_database and "." in table and not dry_run:
+            opened.create_database(table.partition(".")[0], if_exists="ignore")
+        made = opened.create_table(
+            table,
+            columns,
+            topic=topic,
+            format=row_format,
+            key=key,
+            time=event_time,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            config=dict(_option(text) for text in options or ()),
+            comment=comment,
+            if_exists=if_exists.value,
+            dry_run=dry_run,
+        )
+    typer.echo(f"{'would create' if dry_run else 'created'} {made.name}: topic {made.info.topic}")
+
+
+@app.command(
+    "alter",
+    epilog=examples(
+        "streamrt table alter shop.orders --add \"voucher STRING COMMENT 'code'\"",
+        "streamrt table alter shop.orders --drop voucher --expect 3",
+        "streamrt table alter shop.orders --widen amount=BIGINT --comment 'paid orders'",
+    ),
+)
+def alter(
+    table: TableArgument,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    catalog: CatalogOption = None,
+    add: Annotated[str | None, typer.Option(metavar="COLUMNS", help='Such as "name STRING".')] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to drop; may be repeated.")] = None,
+    widen: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=TYPE", help="A wider type; may be repeated.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Another topic.")] = None,
+    url: Annotated[str | None, typer.Option(help="Another URL, of a table in another system.")] = None,
+    comment: Annotated[str | None, typer.Option(help="Another comment; an empty one removes it.")] = None,
+    expect: Annotated[
+        int | None, typer.Option(metavar="VERSION", help="Refuse if the table has another version.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Change the schema although rows that exist do not fit it.")
+    ] = False,
+) -> None:
+    """Change a table. Rows that exist stay readable, or the change is refused."""
+    changes: dict[str, Any] = {"add": add, "topic": topic, "url": url, "comment": comment}
+    with open_catalog(broker, config, timeout, catalog) as opened:
+        info = opened.alter_table(
+            table,
+            drop=drop or (),
+            widen=dict(_option(text, "COLUMN=TYPE", "--widen") for text in widen or ()),
+            expect=expect,
+            force=force,
+            **changes,
+        )
+    typer.echo(f"{info.name} has version {info.version}, with schema version {info.schema_version}")
+
+
+@app.command(
+    "drop",
+    epilog=examples("streamrt table drop shop.orders", "streamrt table drop shop.orders --delete-data --yes"),
+)
+def drop(
+    table: TableArgument,
+    broker: BrokerOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+    catalog: CatalogOption = None,
+    delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete the topic with all records, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Drop it although a running application uses it.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if there is no such table.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Drop a table; its topic and its records stay, unless --delete-data says otherwise."""
+    if delete_data and not yes:
+        typer.confirm(f"Delete {table} with all records?", abort=True)
+    with open_catalog(broker, config, timeout, catalog, need_broker=delete_data) as opened:
+        if if_exists and table not in opened:
+            typer.echo(f"there is no table {table}")
+            return
+        opened.drop_table(table, delete_data=delete_data, force=force)
+    typer.echo(f"dropped {table}")
+
+
+table_rows.register(app)
+
+
+def _properties(info: "TableInfo") -> dict[str, object]:
+    where = {name: value for name, value in info.location().items() if name not in ("table", "connection", "connector")}
+    return {
+        "name": info.name,
+        "kind": info.kind,
+        "connector": info.connector,
+        "connection": info.connection,
+        **where,
+        "partitions": info.num_partitions,
+        "format": info.format,
+        "key": ", ".join(info.key),
+        "time": None if info.schema is None else info.schema.time,
+        "comment": info.comment,
+        "version": info.version,
+        "schema version": info.schema_version,
+        "modified": info.modified_at.isoformat().replace("+00:00", "Z"),
+        **dict(info.properties),
+    }
+
+
+def _since(usage: "Usage") -> str:
+    return usage.since.isoformat().replace("+00:00", "Z")
+
+
+def _option(text: str, form: str = "OPTION=VALUE", hint: str = "--set") -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r} is not {form}", param_hint=hint)
+    return name, value

@@ -1,0 +1,295 @@
+"""External tables in applications: the source that brings their rows to a topic, and the sink that takes rows there."""
+
+import functools
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamrt.connectors import BaseSink, BaseSource, ServerSentEventsSource, SQSSink, SQSSource
+from streamrt.connectors.sinks.batch import SinkBatch, SinkItem
+from streamrt.connectors.sinks.serializing import Serializers, decode_key
+from streamrt.connectors.sources.acknowledging import Delivery
+from streamrt.errors import ConfigurationError, InvalidOperationError, SerializationError
+from streamrt.secret import Secret, SecretRef
+from streamrt.serializers import MessageField, SerializationContext
+from streamrt.serializers.row_formats import RowFormat
+from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue, table_connector
+from streamrt.tables.home import ConnectedHome, TableHome
+from streamrt.tables.info import TableInfo
+from streamrt.tables.keys import RowKey
+from streamrt.tables.topics import TableTopic, endpoint_topic_name, table_topic
+
+if TYPE_CHECKING:
+    import httpx_sse
+
+__all__ = [
+    "TableSQSSink",
+    "connected",
+    "credential",
+    "endpoint_sink",
+    "endpoint_source",
+    "endpoint_topic",
+    "queue_name",
+    "sqs_settings",
+]
+
+_BINARY = ("avro", "protobuf")
+
+
+def endpoint_topic(info: TableInfo, home: TableHome) -> TableTopic:
+    """Return the topic to which the source of an external table produces: `source__<table>`.
+
+    Args:
+        info: the table.
+        home: the catalogue.
+
+    Raises:
+        SchemaError: if the table has no schema.
+    """
+    return table_topic(info, home, endpoint_topic_name(info.name))
+
+
+def endpoint_source(info: TableInfo, home: TableHome) -> BaseSource:
+    """Return the source of an external table. Its values are rows.
+
+    Args:
+        info: the table.
+        home: the catalogue.
+
+    Raises:
+        ConfigurationError: if a setting cannot be used, or a variable or a secret is missing.
+    """
+    connector = connected(info)
+    topic = endpoint_topic(info, home)
+    rows = home.row_format(info)
+    if isinstance(connector, HTTPSSE):
+        return ServerSentEventsSource(
+            connector.url,
+            info.name,
+            value_setter=functools.partial(_row_of_event, rows, topic.name),
+            events=None if connector.event is None else [connector.event],
+            headers=connector.headers,
+            auth_token=credential(connector.auth),
+            resume=connector.last_event_id,
+        )
+    if isinstance(connector, SQSQueue):
+        return TableSQSSource(
+            queue_name(connector),
+            RowReader(rows, topic.name),
+            topic.row_key,
+            wait_time_seconds=connector.wait_time_s,
+            visibility_timeout=connector.visibility_timeout_s,
+            name=info.name,
+            **sqs_settings(info, connector, home),
+        )
+    if isinstance(connector, SourceTable):
+        return _named_source(info, connector)
+    raise InvalidOperationError(f"table {info.name} cannot be read: there is no source for {info.connector!r}")
+
+
+def endpoint_sink(info: TableInfo, home: TableHome) -> BaseSink:
+    """Return the sink of an external table.
+
+    Args:
+        info: the table.
+        home: the catalogue.
+
+    Raises:
+        InvalidOperationError: if its system is only read.
+        ConfigurationError: if a setting cannot be used, or a variable or a secret is missing.
+    """
+    connector = connected(info)
+    if not isinstance(connector, SQSQueue):
+        raise InvalidOperationError(
+            f"table {info.name} ({info.connector}) can be read alone, so to_table() cannot append rows to it: choose a table "
+            "with a topic or a queue"
+        )
+    if info.format in _BINARY:
+        raise ConfigurationError(
+            f"table {info.name} has the format {info.format!r}, whose bytes are no text, as messages of SQS are: alter the "
+            "table to 'json'"
+        )
+    rows = home.row_format(info)
+    return TableSQSSink(queue_name(connector), info.name, rows, **sqs_settings(info, connector, home))
+
+
+def connected(info: TableInfo) -> Connector:
+    """Return the connector of an external table, with the values of variables.
+
+    Args:
+        info: the table.
+
+    Raises:
+        ConfigurationError: if a variable is not set.
+    """
+    return table_connector(info).resolved()
+
+
+def sqs_settings(info: TableInfo, connector: SQSQueue, home: TableHome) -> dict[str, Any]:
+    """Return the region and the credentials of a queue, as connectors of AWS take them.
+
+    Args:
+        info: the table.
+        connector: the queue.
+        home: the catalogue.
+
+    Raises:
+        ConfigurationError: if there is no such connection, or a variable or a secret is missing.
+    """
+    name = connector.connection or info.connection
+    if name is None:
+        return {}
+    if not isinstance(home, ConnectedHome):
+        raise InvalidOperationError(
+            f"table {info.name} needs the connection {name!r}, and there is no catalogue with it"
+        )
+    words = {
+        "access_key_id": "aws_access_key_id",
+        "secret_access_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+        "region": "region_name",
+        "endpoint_url": "aws_endpoint_url",
+    }
+    given = home.connection(name).resolve()
+    return {
+        words[each]: value.reveal() if isinstance(value, Secret) else value
+        for each, value in given.items()
+        if each in words
+    }
+
+
+class RowReader:
+    """Reads the rows of one topic. It is picklable.
+
+    Args:
+        rows: their format.
+        topic: name of the topic.
+    """
+
+    def __init__(self, rows: RowFormat, topic: str) -> None:
+        self.rows = rows
+        self.topic = topic
+
+    def __call__(self, value: bytes) -> dict[str, Any]:
+        """Return the row in the bytes."""
+        return self.rows.decode(value, self.topic)
+
+
+class TableSQSSource(SQSSource):
+    """Produces the messages of a queue as rows; bodies stay as they are, and key columns become the key.
+
+    A body that is no row keeps the message group as its key: the application refuses it, by its policies.
+
+    Args:
+        queue: name or URL of the queue.
+        read: reads rows.
+        key: function from a row to its key; None if the table has no key columns.
+        **settings: see `SQSSource`.
+    """
+
+    def __init__(self, queue: str, read: RowReader, key: RowKey | None, **settings: Any) -> None:
+        super().__init__(queue, **settings)
+        self._read = read
+        self._key = key
+
+    def receive(self, limit: int, wait_s: float) -> Sequence[Delivery]:
+        """Receive messages; see `AcknowledgingSource`."""
+        found = super().receive(limit, wait_s)
+        return found if self._key is None else [self._keyed(each, self._key) for each in found]
+
+    def _keyed(self, delivery: Delivery, key: RowKey) -> Delivery:
+        try:
+            row_key = key(self._read(delivery.value))
+            made = self.producer_topic.key_serializer(row_key, SerializationContext(self._read.topic, MessageField.KEY))
+        except SerializationError:
+            return delivery
+        return delivery._replace(key=made)
+
+
+class TableSQSSink(SQSSink):
+    """Writes rows of a table to a queue, in the format of the table.
+
+    Args:
+        queue: name or URL of the queue.
+        table: name of the table.
+        rows: the format.
+        **settings: see `SQSSink`.
+    """
+
+    def __init__(self, queue: str, table: str, rows: RowFormat, **settings: Any) -> None:
+        super().__init__(queue, **settings)
+        self.table = table
+        self._serializers = _RowSerializers(table, rows)
+
+
+class _RowSerializers(Serializers):
+    """Says which column does not fit; messages of formats have no values in them."""
+
+    def __init__(self, table: str, rows: RowFormat) -> None:
+        super().__init__("SQSSink", _key_text, functools.partial(_encoded, rows, table))
+        self._table = table
+
+    def _made(
+        self, serializer: Callable[[Any], str | bytes], given: Any, what: str, item: SinkItem, batch: SinkBatch
+    ) -> str | bytes:
+        try:
+            return serializer(given)
+        except SerializationError as error:
+            raise self.refused(item, batch, f"the row does not fit table {self._table}: {error}") from None
+        except UnicodeDecodeError:
+            raise self.refused(item, batch, "its key is not UTF-8") from None
+
+
+def _encoded(rows: RowFormat, table: str, row: Any) -> bytes:
+    return rows.encode(row, table)
+
+
+def _key_text(key: Any) -> str:
+    """Return a key as text: that of texts and bytes, and others as JSON."""
+    return decode_key(key) if isinstance(key, str | bytes | bytearray | memoryview) else json.dumps(key, default=str)
+
+
+def _row_of_event(rows: RowFormat, topic: str, event: "httpx_sse.ServerSentEvent") -> dict[str, Any]:
+    return rows.decode(event.data.encode(), topic)
+
+
+def queue_name(connector: SQSQueue) -> str:
+    """Return the name or the URL of a queue."""
+    # Names of FIFO queues end so; AWS knows no others.
+    return f"{connector.name}.fifo" if connector.fifo and not connector.name.endswith(".fifo") else connector.name
+
+
+def credential(reference: SecretRef | None) -> Callable[[], str] | None:
+    """Return a function that the process that connects calls, so that a secret that was renewed is read again."""
+    return None if reference is None else functools.partial(_revealed, reference)
+
+
+def _revealed(reference: SecretRef) -> str:
+    return reference.resolve().reveal()
+
+
+def _named_source(info: TableInfo, connector: SourceTable) -> BaseSource:
+    kind = getattr(importlib.import_module("streamrt.connectors"), connector.source, None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseSource)):
+        raise ConfigurationError(
+            f"table {info.name} has the source {connector.source!r}, which streamrt.connectors does not have"
+        )
+    arguments = {name: _argument(value) for name, value in connector.arguments.items()}
+    arguments.setdefault("name", info.name)
+    try:
+        inspect.signature(kind).bind(**arguments)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"the source {connector.source} of table {info.name} cannot be made of {', '.join(sorted(arguments))}: {error}"
+        ) from None
+    return kind(**arguments)
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, SecretRef):
+        return credential(value)
+    if isinstance(value, Mapping):
+        return {name: _argument(each) for name, each in value.items()}
+    return value

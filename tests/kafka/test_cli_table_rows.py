@@ -1,0 +1,77 @@
+"""`streamrt table scan`, `tail`, `write` and `schema detect`, with a broker."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from tests.command_line import Outcome, streamrt
+from tests.support import Kafka, unique
+
+COLUMNS = "id BIGINT NOT NULL, name STRING, amount DECIMAL(10, 2), day DATE, data BINARY, tags ARRAY<STRING>"
+
+
+@pytest.fixture
+def run(kafka: Kafka, tmp_path: Path) -> Any:
+    """Run a command of tables; the catalogue is in files, so that tests do not meet."""
+
+    def call(*arguments: object, stdin: str | None = None) -> Outcome:
+        where = ("--broker", kafka.address, "--catalog", tmp_path / "catalog")
+        return streamrt("table", *arguments, *where, stdin=stdin)
+
+    return call
+
+
+def test_rows_in_and_out(run: Any, tmp_path: Path) -> None:
+    name, copy = (f"default.{unique(each)}".replace("-", "_") for each in ("events", "copies"))
+    for each in (name, copy):
+        assert run("create", each, COLUMNS).code == 0
+    rows = [
+        {"id": 1, "name": 'a,"b"', "amount": "1.50", "day": "2026-11-23", "data": "AP8=", "tags": ["x", "y"]},
+        {"id": 2, "name": None, "amount": None, "day": None, "data": None, "tags": None},
+    ]
+    assert run("write", name, *map(json.dumps, rows)).out == f"wrote 2 rows to {name}\n"
+    assert run("scan", name, "--format", "jsonl").lines == rows
+    as_csv = run("scan", name, "--format", "csv").out
+    assert as_csv.splitlines()[0] == "id,name,amount,day,data,tags"
+    written = run("write", copy, "--format", "csv", "--json", stdin=as_csv).json
+    assert written["written"] == 2
+    assert run("scan", copy, "--format", "jsonl", "--from", "earliest", "--until", written["token"]).lines == rows
+    file = tmp_path / "rows.parquet"
+    assert run("scan", name, "--format", "parquet", "--output", file).code == 0
+    assert parquet.read_table(file).num_rows == 2
+    assert run("write", copy, "--format", "parquet", "--file", file).code == 0
+    assert run("scan", copy, "--format", "jsonl", "--from", "-2", "--columns", "id").lines == [{"id": 1}, {"id": 2}]
+    shown = run("scan", name, "--columns", "name,id", "--metadata", "--limit", "1").out.splitlines()
+    assert shown[0].split() == ["name", "id", "_change_type", "_offset", "_timestamp", "_partition"]
+    assert shown[1].split()[:4] == ['a,"b"', "1", "+A", "0"]
+    tailed = run("tail", name, "--from", "1", "--max", "1", "--columns", "id")
+    assert tailed.lines == [{"id": 2}]
+    assert len(run("tail", name, "--from", "2026-11-23", "--max", "2", "--format", "csv").out.splitlines()) == 3
+    detected = run("schema", "detect", name, "--types", "--json").json
+    assert (detected["new_columns"], detected["records"]) == ([], 2)
+    assert detected["columns"][0]["type"] == "BIGINT"
+
+
+def test_what_goes_wrong(run: Any) -> None:
+    name = f"default.{unique('events')}".replace("-", "_")
+    assert run("create", name, "id BIGINT NOT NULL").code == 0
+    wrong = run("write", name, stdin='{"id": 1}\n\n{"id": "x"}\n{"id": 3}\n')
+    assert "row 2 does not fit" in wrong.sentence
+    assert wrong.out == f"wrote 1 row to {name}\n"
+    assert "line 1 is not JSON" in run("write", name, stdin="{").sentence
+    assert "names the column 'n'" in run("write", name, "--format", "csv", stdin="n\n1\n").sentence
+    assert "column 'id' must be BIGINT" in run("write", name, "--format", "csv", stdin="id\nx\n").sentence
+    assert run("scan", name, "--format", "parquet").code == 2
+    assert run("write", name, "--format", "parquet").code == 2
+    assert run("scan", name, "--from", "soon").code == 2
+    assert "no column 'nope'" in run("scan", name, "--columns", "nope").sentence
+    assert "offset 9" in run("scan", name, "--from", "9").sentence
+    assert "there is no table" in run("scan", "default.nowhere").sentence
+    assert run("scan", name, "--format", "jsonl").lines == [{"id": 1}]
+    empty = f"default.{unique('empty')}".replace("-", "_")
+    assert run("create", empty).code == 0
+    nothing = run("schema", "detect", empty, "--wait", "0")
+    assert (nothing.code, nothing.err) == (1, "no record came within 0 s\n")

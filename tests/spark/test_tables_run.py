@@ -1,0 +1,66 @@
+"""Tables in a running application: rows in by a topic and an HTTP stream, rows out to a topic and a queue."""
+
+import json
+
+import pytest
+
+from streamrt.secret import SecretRef
+from streamrt.tables import HTTPSSE, AWSConnection, Catalog, SQSQueue
+from tests.connectors.aws_server import KEY_ID, REGION, SECRET, AWSServer, aws
+from tests.connectors.test_server_sent_events import EventServer
+from tests.connectors.test_sqs_sink import Reader
+from tests.support import Kafka, running, unique, wait_until
+
+__all__ = ["aws"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_tables_in_and_out_and_again_in_the_other_mode(
+    kafka: Kafka, aws: AWSServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_AWS_SECRET", SECRET)
+    monkeypatch.setenv("TEST_RIDES_TOKEN", "sesame")
+    queue, database, group = f"{unique('jobs')}.fifo", unique("city").replace("-", "_"), unique("rides")
+    aws.client("sqs").create_queue(QueueName=queue, Attributes={"FifoQueue": "true"})
+    reader = Reader(aws, queue)
+    with EventServer() as server, Catalog(kafka.address) as catalog:
+        catalog.create_database(database)
+        secret = SecretRef.env("TEST_AWS_SECRET")
+        catalog.add_connection(f"aws-{database}", AWSConnection(REGION, KEY_ID, secret, endpoint_url=aws.url))
+        auth = SecretRef.env("TEST_RIDES_TOKEN")
+        catalog.create_table(
+            f"{database}.rides", "id BIGINT", connector=HTTPSSE(server.http.url, auth=auth), key=["id"]
+        )
+        catalog.create_table(f"{database}.log", "id BIGINT, day DATE", key=["id"], num_partitions=2)
+        catalog.create_table(f"{database}.jobs", "id BIGINT", connector=SQSQueue(queue, f"aws-{database}"), key=["id"])
+
+        def app_in(mode: str) -> None:
+            app = kafka.app(group, processing_mode=mode)
+            rides = app.dataframe(f"{database}.rides")
+            rides.to_table(f"{database}.log")
+            rides.to_table(f"{database}.jobs")
+            with running(app):
+                wait_until(lambda: len(reader.messages()) >= len(server.events), 120, "the messages")
+
+        server.add('{"id": 1}', '{"id": 2}')
+        app_in("micro-batch")
+        server.add('{"id": 3}')
+        app_in("resident")
+        assert server.http.requests[-1].headers["last-event-id"] == "2"
+        assert sorted(json.loads(message["Body"])["id"] for message in reader.messages()) == [1, 2, 3]
+        assert {message["Attributes"]["MessageGroupId"] for message in reader.messages()} == {"1", "2", "3"}
+        records = kafka.receive(f"{database}.log", 3, 60)
+        assert sorted((one.key, one.value) for one in records) == [
+            (b"%d" % number, b'{"id":%d,"day":null}' % number) for number in (1, 2, 3)
+        ]
+        found = {
+            (usage.kind, usage.table)
+            for name in ("rides", "log", "jobs")
+            for usage in catalog.usages(f"{database}.{name}")
+        }
+        assert found == {
+            ("reads", f"{database}.rides"),
+            ("writes", f"{database}.log"),
+            ("writes", f"{database}.jobs"),
+        }
