@@ -23,9 +23,9 @@ STATUSES = {
 _FILES = (("fluss.txt", "Apache Fluss, Python client"), ("dataiku.txt", "Dataiku, streaming endpoints"))
 _HEAD = """# Rows of other systems
 
-What Apache Fluss's Python client and Dataiku's streaming endpoints offer, how [tables](tables.md) have it, and the tests that show it.
-The pages [coming from Fluss](coming-from-fluss.md) and [coming from Dataiku](coming-from-dataiku.md) have the same by topic.
-`python -m tests.rows` makes this page from the tests.
+What Apache Fluss's Python client and Dataiku's streaming endpoints offer, how [tables](tables.md) have it, and the tests that
+show it. The pages [coming from Fluss](coming-from-fluss.md) and [coming from Dataiku](coming-from-dataiku.md) have the same
+by topic. `python -m tests.rows` makes this page from the tests.
 
 | status | meaning |
 |---|---|
