@@ -24,20 +24,22 @@ STATE := $(wildcard tests/spark/test_state_*.py tests/spark/test_run.py)
 LANE_state := $(STATE) -m "not programs"
 LANE_rest := $(OTHERS) $(STATE:%=--ignore=%) -m "not programs"
 SLOWEST := 10
-# PyFlink, for `make oracle`.
+# PyFlink, for `make oracle`, and Fluss's client, for `make oracle-fluss`.
 ORACLE := build/oracle
 FLINK := 2.3.0
+ORACLE_FLUSS := build/oracle-fluss
+PYFLUSS := 1.0.0
 # The names that are public, by module.
 PUBLIC := streamrt streamrt.connectors streamrt.connectors.sinks streamrt.connectors.sources $(addprefix streamrt.,errors joins kafka \
     models serializers state testing.driver testing.kafka testing.connectors testing.serializers testing.stores windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo api test test-long oracle archives servers lint types bench lock jars clean
+.PHONY: help demo api test test-long oracle oracle-fluss archives servers lint types bench lock jars clean
 .SUFFIXES:
 
 help:  ## List the targets.
 	@echo "make TARGET [PYTHON=python3.12]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # Where everything is installed, that will do.
 demo: $(firstword $(wildcard $(VENV)/.installed) $(VENV)/.installed-demo)  ## Run an application on 336,776 flights through an embedded Kafka broker, and watch it.
@@ -74,6 +76,10 @@ test-long: jars  ## Run tests with more cases, more kills and more time.
 # PyFlink pins other versions of what Spark's client needs, so it has an environment of its own.
 oracle: $(VENV)/.installed $(ORACLE)/.installed  ## Compare process functions and windows with PyFlink's operators.
 	@$(BIN)/python -m tests.oracle --flink $(ORACLE)/bin/python
+
+# The server comes from Maven, as 86 MB of jars, and runs with 350 MB of memory while tables are compared.
+oracle-fluss: $(VENV)/.installed $(ORACLE_FLUSS)/.installed  ## Compare tables with those of an Apache Fluss cluster.
+	@$(BIN)/python -m tests.oracle.fluss --python $(ORACLE_FLUSS)/bin/python
 
 # Programs that connectors write to and read from, where the system's package manager can install them.
 servers: $(VENV)/.installed
@@ -148,6 +154,12 @@ $(ORACLE)/.installed:
 	@echo "Installing PyFlink into $(ORACLE): some 600 MB, a few minutes"
 	@$(PYTHON) -m venv $(ORACLE)
 	@$(ORACLE)/bin/python -m pip --disable-pip-version-check install --quiet apache-flink==$(FLINK)
+	@touch $@
+
+$(ORACLE_FLUSS)/.installed:
+	@echo "Installing pyfluss into $(ORACLE_FLUSS): some 250 MB"
+	@$(PYTHON) -m venv $(ORACLE_FLUSS)
+	@$(ORACLE_FLUSS)/bin/python -m pip --disable-pip-version-check install --quiet pyfluss==$(PYFLUSS) pandas
 	@touch $@
 
 $(VENV)/.installed-demo: requirements-demo.txt requirements.lock pyproject.toml | $(BIN)/python

@@ -94,6 +94,7 @@ def test_databases(catalog: Catalog) -> None:
 
 @pytest.mark.rows("FL-024", "FL-035", "FL-037", "FL-054", "FL-055", "FL-056", "FL-116", "FL-118", "FL-120", "FL-123")
 @pytest.mark.rows("FL-124", "FL-126", "FL-127", "FL-129", "FL-130", "FL-131", "FL-132", "FL-133", "FL-136", "FL-141")
+@pytest.mark.rows("FL-125", "FL-140", "FL-179", "DK-090")
 @pytest.mark.rows("DK-001", "DK-003", "DK-004", "DK-031", "DK-032", "DK-033", "DK-034", "DK-036", "DK-080", "DK-081")
 def test_a_table_is_what_was_said_of_it(catalog: Catalog, links: MemoryLinks) -> None:
     made = catalog.create_table(
@@ -529,6 +530,7 @@ def test_an_exported_catalogue_is_imported_with_its_topics(catalog: Catalog) -> 
             other.import_objects(damaged)
 
 
+@pytest.mark.rows("FL-154")
 def test_errors_say_whether_the_same_call_may_succeed() -> None:
     assert CatalogConflictError("x").retriable
     assert not TableNotFoundError("x").retriable

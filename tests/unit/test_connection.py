@@ -59,6 +59,7 @@ def everything() -> ConnectionConfig:
     return full()
 
 
+@pytest.mark.rows("FL-018", "FL-019", "FL-020")
 def test_librdkafka_knows_every_option(everything: ConnectionConfig) -> None:
     # Most values name files that do not exist: only whether the name is known matters here.
     complaints = {option: complaint(option, value) for option, value in everything.as_librdkafka_dict().items()}
@@ -154,6 +155,7 @@ def test_an_address_may_have_a_security_protocol_in_front() -> None:
     assert as_connection("PLAINTEXT://a:1,[::1]:9092").bootstrap_servers == "PLAINTEXT://a:1,[::1]:9092"
 
 
+@pytest.mark.rows("FL-001")
 def test_unknown_options_of_librdkafka_are_refused_or_passed_over() -> None:
     options = {"bootstrap.servers": "a:1", "linger.ms": 5, "ssl_ca_location": "x", "oauth.cb": "x"}
     with pytest.raises(ConfigurationError, match=r"linger\.ms, oauth\.cb, ssl_ca_location"):
@@ -169,6 +171,7 @@ def test_the_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ConnectionConfig(bootstrap_servers="a:1").as_librdkafka_dict() == {"bootstrap.servers": "a:1"}
 
 
+@pytest.mark.rows("FL-021")
 @pytest.mark.parametrize("show", [repr, str, lambda c: f"{c}", lambda c: repr([c]), lambda c: repr(c.model_dump())])
 def test_secrets_are_masked(everything: ConnectionConfig, show: Callable[[ConnectionConfig], str]) -> None:
     assert CANARY not in show(everything)
@@ -238,6 +241,7 @@ def test_a_damaged_document_is_not_quoted(text: str) -> None:
     assert caught.value.__context__ is None
 
 
+@pytest.mark.rows("FL-002")
 def test_an_address_is_a_connection() -> None:
     connection = ConnectionConfig(bootstrap_servers="a:1")
     assert as_connection("a:1") == connection

@@ -109,6 +109,7 @@ WHILE_IT_IS_STOPPED: dict[str, Callable[[Played], object]] = {
 }
 
 
+@pytest.mark.rows("DK-106", "DK-107", "DK-108")
 @pytest.mark.parametrize("status", STATES)
 @pytest.mark.parametrize("call", [*WHILE_IT_RUNS, *WAITS, *WHILE_IT_IS_STOPPED])
 def test_each_call_is_allowed_or_refused_in_each_state(call: str, status: ApplicationStatus) -> None:

@@ -23,6 +23,7 @@ EVERYTHING = (
 )
 
 
+@pytest.mark.rows("FL-110", "FL-111", "FL-112", "FL-113", "FL-114", "DK-004", "DK-036")
 def test_a_text_its_columns_and_arrow_say_the_same() -> None:
     schema = Schema(EVERYTHING, time="at", comment="all types")
     assert Schema(str(schema), time="at", comment="all types") == schema
@@ -47,6 +48,7 @@ def test_a_text_its_columns_and_arrow_say_the_same() -> None:
     assert "comment='all types'" in repr(schema)
 
 
+@pytest.mark.rows("FL-115")
 @pytest.mark.parametrize(
     ("dtype", "word"),
     [
@@ -62,6 +64,7 @@ def test_types_that_mean_the_same(dtype: pa.DataType, word: str) -> None:
     assert Schema({"c": dtype}).types == (word,)
 
 
+@pytest.mark.rows("FL-115")
 @pytest.mark.parametrize(
     "dtype",
     [pa.uint8(), pa.float16(), pa.timestamp("ns"), pa.date64(), pa.duration("s"), pa.decimal256(50, 2), pa.null()],
@@ -108,6 +111,7 @@ def test_texts_that_are_no_schemas(text: str, reason: str) -> None:
         Schema.parse(text)
 
 
+@pytest.mark.rows("FL-110")
 def test_other_arguments_that_are_no_schemas() -> None:
     for columns, reason in (
         ([{"type": "INT"}], "has no name or no type"),
@@ -218,6 +222,7 @@ def test_values_that_do_not_fit(word: str, value: Any, rule: str) -> None:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.rows("FL-070", "DK-020", "DK-022")
 def test_rows_with_other_columns() -> None:
     schema = Schema("id INT NOT NULL, name STRING, n INT NOT NULL DEFAULT 3")
     assert schema.check({"id": 1}) == {"id": 1, "name": None, "n": 3}
@@ -233,6 +238,7 @@ def test_rows_with_other_columns() -> None:
             schema.check(row)
 
 
+@pytest.mark.rows("DK-050")
 def test_inference() -> None:
     rows: list[dict[str, Any]] = [
         {"n": 1, "mixed": 1, "none": None},

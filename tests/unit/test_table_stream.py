@@ -37,7 +37,7 @@ def known_ids(records: Any) -> list[int]:
     return [record.row["id"] for record in records]
 
 
-@pytest.mark.rows("DK-009", "DK-016", "DK-017", "DK-018", "FL-086", "FL-091")
+@pytest.mark.rows("DK-009", "DK-010", "DK-016", "DK-017", "DK-018", "FL-086", "FL-091")
 def test_iterator_and_its_state() -> None:
     events = table()
     write(events, ids(4))
@@ -120,6 +120,7 @@ def test_polls_of_arrow() -> None:
         assert rest.select(["id", "_offset", "_partition"]).to_pylist() == [{"id": 12, "_offset": 2, "_partition": 1}]
 
 
+@pytest.mark.rows("FL-012")
 def test_most_rows_of_a_poll() -> None:
     events = table()
     write(events, ids(10))

@@ -23,6 +23,7 @@ OFFSETS = st.dictionaries(
 ).map(lambda at: Offsets(at, {"orders": "kT3"}))
 
 
+@pytest.mark.rows("FL-149")
 def test_a_mapping_of_partitions() -> None:
     offsets = Offsets({("orders", 1): 7, ("orders", 0): 42, ("b", 0): 0}, {"orders": "x", "other": "y"})
     assert offsets["orders", 0] == 42
@@ -40,6 +41,7 @@ def test_a_mapping_of_partitions() -> None:
     assert str(offsets) == '{"v":1,"topics":{"b":{"at":{"0":0}},"orders":{"id":"x","at":{"0":42,"1":7}}}}'
 
 
+@pytest.mark.rows("DK-018")
 @given(OFFSETS)
 def test_the_text_has_everything(offsets: Offsets) -> None:
     assert Offsets.parse(str(offsets)) == offsets

@@ -1,0 +1,173 @@
+"""What the interfaces of other systems offer, row by row, and which test shows each row in StreamRT.
+
+The files beside this one have a row in each line: its id, its status, what it is, and how StreamRT has it. Tests carry the
+ids that they show as `@pytest.mark.rows("FL-060")`, at a function, at a class, or in `pytestmark`. `python -m tests.rows`
+writes docs/table-rows.md from both.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["PAGE", "Row", "Section", "page", "sections", "shown_by"]
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "table-rows.md"
+STATUSES = {
+    "HAS": "the same thing",
+    "EQUIV": "the same effect by other means",
+    "REFUSED": "does not exist, for the reason given",
+    "LATER": "does not exist yet",
+}
+_FILES = (("fluss.txt", "Apache Fluss, Python client"), ("dataiku.txt", "Dataiku, streaming endpoints"))
+_HEAD = """# Rows of other systems
+
+What Apache Fluss's Python client and Dataiku's streaming endpoints offer, how [tables](tables.md) have it, and the tests that
+show it. The pages [coming from Fluss](coming-from-fluss.md) and [coming from Dataiku](coming-from-dataiku.md) have the same
+by topic. `python -m tests.rows` makes this page from the tests.
+
+| status | meaning |
+|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What another system offers.
+
+    Attributes:
+        id: such as `FL-060`.
+        status: one of `STATUSES`.
+        title: what it is.
+        how: how StreamRT has it, or why not.
+    """
+
+    id: str
+    status: str
+    title: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that belong together.
+
+    Attributes:
+        system: the system whose rows these are.
+        title: what they are about.
+        rows: the rows.
+    """
+
+    system: str
+    title: str
+    rows: tuple[Row, ...]
+
+
+def sections() -> list[Section]:
+    """Return all rows in order.
+
+    Raises:
+        ValueError: if a line is no row.
+    """
+    found = []
+    for name, system in _FILES:
+        blocks = Path(__file__).with_name(name).read_text(encoding="utf-8").strip().split("\n\n")
+        for block in blocks:
+            title, *lines = block.splitlines()
+            found.append(Section(system, title.removeprefix("# "), tuple(map(_row, lines))))
+    return found
+
+
+def _row(line: str) -> Row:
+    parts = line.split(" | ")
+    if len(parts) != 4 or parts[1] not in STATUSES or not all(parts):
+        raise ValueError(f"{line!r} is no row: it needs id, status, title and how, between ' | '")
+    return Row(*parts)
+
+
+def shown_by() -> dict[str, list[str]]:
+    """Return the tests that carry the id of each row, as `<path>::<name>`."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "mark.rows(" in text:
+            for name, ids in _marked(ast.parse(text)):
+                for each in ids:
+                    tests = found.setdefault(each, [])
+                    test = "::".join(filter(None, (path.relative_to(ROOT).as_posix(), name)))
+                    if test not in tests:
+                        tests.append(test)
+    return found
+
+
+def _marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """Yield the names of what is marked in a module, "" for all of it, with the ids."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and "pytestmark" in map(ast.unparse, node.targets):
+            yield "", _ids(node.value)
+    holders: list[ast.Module | ast.ClassDef] = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    for holder in holders:
+        inside = holder.name + "::" if isinstance(holder, ast.ClassDef) else ""
+        for node in holder.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                for decorator in node.decorator_list:
+                    yield inside + node.name, _ids(decorator)
+
+
+def _ids(node: ast.expr) -> list[str]:
+    """Return the ids of all marks in an expression.
+
+    Raises:
+        ValueError: if an id is no text.
+    """
+    found = []
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("mark.rows"):
+            for argument in call.args:
+                if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
+                    raise ValueError(
+                        f"line {call.lineno}: ids of rows must be texts, since they are read without running"
+                    )
+                found.append(argument.value)
+    return found
+
+
+def page() -> str:
+    """Return the text of docs/table-rows.md."""
+    shown = shown_by()
+    parts = [_HEAD, *(f"| {status} | {meaning} |\n" for status, meaning in STATUSES.items()), _counts(shown)]
+    system = ""
+    for section in sections():
+        if section.system != system:
+            system = section.system
+            parts.append(f"\n## {system}\n")
+        parts.append(f"\n### {section.title}\n\n| row | what | status | how | tests |\n|---|---|---|---|---|\n")
+        parts += [_line(row, shown.get(row.id, [])) for row in section.rows]
+    return "".join(parts)
+
+
+def _counts(shown: dict[str, list[str]]) -> str:
+    head = ["", "rows", *STATUSES, "of HAS and EQUIV, with a test"]
+    lines = [f"\n| {' | '.join(head)} |\n", "|---" * len(head), "|"]
+    for system in dict.fromkeys(section.system for section in sections()):
+        rows = [row for section in sections() if section.system == system for row in section.rows]
+        numbers = [sum(row.status == status for row in rows) for status in STATUSES]
+        there = [row for row in rows if row.status in ("HAS", "EQUIV")]
+        tested = sum(row.id in shown for row in there)
+        lines.append(
+            "\n" + " | ".join(["| " + system, *map(str, [len(rows), *numbers]), f"{tested} of {len(there)} |"])
+        )
+    return "".join([*lines, "\n"])
+
+
+def _line(row: Row, tests: list[str]) -> str:
+    links = [_link(test) for test in tests]
+    if not links and row.status in ("HAS", "EQUIV"):
+        links = ["no test"]
+    return f"| {row.id} | {row.title} | {row.status} | {row.how} | {', '.join(links)} |\n"
+
+
+def _link(test: str) -> str:
+    path, _, name = test.partition("::")
+    return f"[{name.rpartition('::')[2] or Path(path).stem}](../{path})"

@@ -1,0 +1,97 @@
+"""Recorded cases of an Apache Fluss cluster, which StreamRT's tables answer in the same way: see `tests.oracle.fluss`."""
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from streamrt import errors
+from tests.oracle.fluss.compare import differences
+from tests.oracle.fluss.ours import run
+from tests.oracle.fluss.recorded import NUMBERS, load
+
+
+def replay(kind: str) -> None:
+    cases = list(load(kind))
+    assert len(cases) == NUMBERS[kind]
+    for case, answers in cases:
+        assert differences(case, answers, run(case)) == [], f"{kind} {case['seed']}"
+
+
+@pytest.mark.slow
+@pytest.mark.rows("FL-050", "FL-051", "FL-060", "FL-061", "FL-062", "FL-063", "FL-064")
+@pytest.mark.rows(
+    "FL-070", "FL-071", "FL-072", "FL-073", "FL-074", "FL-080", "FL-084", "FL-086", "FL-088", "FL-089", "FL-090"
+)
+@pytest.mark.rows(
+    "FL-101", "FL-103", "FL-104", "FL-105", "FL-107", "FL-108", "FL-155", "FL-156", "FL-157", "FL-158", "FL-159"
+)
+@pytest.mark.rows("FL-040", "FL-172", "FL-174")
+def test_log_tables() -> None:
+    replay("log")
+
+
+@pytest.mark.slow
+@pytest.mark.rows("FL-081", "FL-119")
+def test_tables_with_a_key() -> None:
+    replay("keyed")
+
+
+@pytest.mark.slow
+@pytest.mark.rows("FL-070", "FL-104", "FL-115", "FL-172")
+def test_values_of_each_type() -> None:
+    replay("types")
+
+
+@pytest.mark.slow
+@pytest.mark.rows(
+    "FL-023", "FL-024", "FL-030", "FL-031", "FL-032", "FL-033", "FL-034", "FL-035", "FL-036", "FL-037", "FL-038"
+)
+@pytest.mark.rows(
+    "FL-039", "FL-110", "FL-116", "FL-118", "FL-119", "FL-120", "FL-124", "FL-126", "FL-127", "FL-128", "FL-129"
+)
+@pytest.mark.rows("FL-131", "FL-132", "FL-133", "FL-134", "FL-136", "FL-137", "FL-139", "FL-141", "FL-143", "FL-144")
+def test_databases_and_tables() -> None:
+    replay("admin")
+
+
+@pytest.mark.rows(
+    "FL-003", "FL-004", "FL-005", "FL-006", "FL-007", "FL-008", "FL-013", "FL-014", "FL-015", "FL-016", "FL-017"
+)
+def test_settings_of_writers_and_scanners_have_counterparts() -> None:
+    # librdkafka refuses names that it does not know.
+    connection = {"bootstrap.servers": "localhost:1", "log_level": 0, "socket.connection.setup.timeout.ms": 120_000}
+    Producer(
+        {
+            **connection,
+            "message.max.bytes": 10_000_000,
+            "acks": "all",
+            "message.send.max.retries": 2**31 - 1,
+            "batch.size": 2_000_000,
+            "linger.ms": 100,
+            "sticky.partitioning.linger.ms": 0,
+        }
+    )
+    fetching = {
+        "fetch.max.bytes": 16_000_000,
+        "fetch.min.bytes": 1,
+        "fetch.wait.max.ms": 500,
+        "max.partition.fetch.bytes": 1_000_000,
+    }
+    Consumer({**connection, **fetching, "group.id": "unused", "receive.message.max.bytes": 20_000_000}).close()
+
+
+@pytest.mark.rows("FL-151", "FL-152", "FL-153")
+def test_all_errors_of_tables_have_one_base() -> None:
+    for name in (
+        "CatalogConflictError",
+        "DatabaseExistsError",
+        "DatabaseNotEmptyError",
+        "DatabaseNotFoundError",
+        "InvalidOperationError",
+        "OffsetOutOfRangeError",
+        "SchemaMismatchError",
+        "TableExistsError",
+        "TableNotFoundError",
+    ):
+        kind = getattr(errors, name)
+        assert issubclass(kind, errors.StreamRTError)
+        assert str(kind("what happened")) == "what happened"
