@@ -138,7 +138,7 @@ class _Reader:
                 return self.read(branches[number], at, ends, build)
             rows = np.flatnonzero(chosen)
             at[rows], array = self.read(branches[number], at[rows], ends[rows], build)
-            if build:
+            if array is not None:
                 places = np.zeros(len(at), np.int64)
                 places[rows] = np.arange(len(rows))
                 array = array.take(pa.array(places, mask=~chosen)) if len(rows) else pa.nulls(len(at), array.type)
@@ -266,7 +266,8 @@ class _Reader:
     def _fixed_bytes(self, at: Positions, size: int) -> npt.NDArray[np.uint8]:
         if len(at) and at.max() + size > len(self._data):
             raise OddError
-        return self._data[at[:, None] + np.arange(size)]
+        taken: npt.NDArray[np.uint8] = self._data[at[:, None] + np.arange(size)]
+        return taken
 
     def _bytes(
         self, declared: Mapping[str, Any], at: Positions, ends: Positions, build: bool

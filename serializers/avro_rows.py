@@ -49,7 +49,7 @@ def avro_rows(columns: Sequence[pa.Array], fields: Sequence[Any], prefix: bytes 
 
 def _together(parts: Sequence[_Part]) -> _Part:
     """Return the parts of each row one after the other."""
-    lengths = np.sum([part.lengths for part in parts], axis=0, dtype=np.int64)
+    lengths: npt.NDArray[np.int64] = np.sum([part.lengths for part in parts], axis=0, dtype=np.int64)
     content = np.empty(int(lengths.sum()), np.uint8)
     at = np.cumsum(lengths) - lengths
     for part in parts:

@@ -185,7 +185,7 @@ class AvroRowFormat(RowFormat):
             return lambda data: columns
 
         bound = SchemaReader("AVRO", self._registry).bind(topic, _CONTEXT_FIELD, make)
-        return lambda prefix: bound(prefix, None)  # type: ignore[no-any-return]
+        return lambda prefix: bound(prefix, None)
 
 
 class AvroRowSerializer(Serializer):

@@ -427,7 +427,7 @@ def _reader(fields: Sequence[tuple[str, pa.DataType]]) -> Getter:
     getters = [(name, *_getter(dtype)) for name, dtype in fields]
 
     def read(message: Any) -> dict[str, Any]:
-        for unknown in UnknownFieldSet(message):
+        for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
             known = message.DESCRIPTOR.fields_by_number.get(unknown.field_number)
             if known is not None:
                 raise _RowError(f"{known.name!r} was written with another type: Protobuf cannot read both")
