@@ -16,7 +16,7 @@ from streamrt.secret import Secret, SecretRef
 from streamrt.serializers import MessageField, SerializationContext
 from streamrt.serializers.row_formats import RowFormat
 from streamrt.tables.connectors import HTTPSSE, Connector, SourceTable, SQSQueue, table_connector
-from streamrt.tables.home import ConnectedHome, TableHome
+from streamrt.tables.home import HasConnections, TableHome
 from streamrt.tables.info import TableInfo
 from streamrt.tables.keys import RowKey
 from streamrt.tables.topics import TableTopic, endpoint_topic_name, table_topic
@@ -141,7 +141,7 @@ def sqs_settings(info: TableInfo, connector: SQSQueue, home: TableHome) -> dict[
     name = connector.connection or info.connection
     if name is None:
         return {}
-    if not isinstance(home, ConnectedHome):
+    if not isinstance(home, HasConnections):
         raise InvalidOperationError(
             f"table {info.name} needs the connection {name!r}, and there is no catalogue with it"
         )

@@ -7,7 +7,7 @@ from streamrt.tables.connections import Connection
 from streamrt.tables.info import TableInfo
 from streamrt.tables.links import TableLinks
 
-__all__ = ["ConnectedHome", "TableHome"]
+__all__ = ["ConnectedHome", "HasConnections", "TableHome"]
 
 
 class TableHome(Protocol):
@@ -32,8 +32,13 @@ class TableHome(Protocol):
 
 
 @runtime_checkable
-class ConnectedHome(TableHome, Protocol):
-    """A home that knows connections of other systems, too."""
+class HasConnections(Protocol):
+    """The part of a catalogue that knows connections of other systems."""
 
+    # Without `links`: a check of the type would ask for them, and a catalogue may have none.
     def connection(self, name: str) -> Connection:
         """Return a connection of the catalogue; raises ConfigurationError if there is none of this name."""
+
+
+class ConnectedHome(TableHome, HasConnections, Protocol):
+    """A home that knows connections, too."""

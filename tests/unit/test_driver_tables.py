@@ -123,6 +123,8 @@ def test_with_the_methods_of_tables() -> None:
     orders = app.dataframe("shop.orders")
     orders[orders["total"] > 10].to_table("shop.large")
     app.dataframe(rides).apply(lambda row: {"id": -row["id"]}).to_table("shop.large")
+    # Not even there does the catalogue need a broker.
+    assert (rides.usages(), rides.schema.names) == ([], ("id",))
     driver = TopologyTestDriver(app)
     large = driver.table("shop.large")
     with large.subscribe(start="latest") as stream:
