@@ -157,7 +157,7 @@ $(ORACLE)/.installed:
 	@touch $@
 
 $(ORACLE_FLUSS)/.installed:
-	@echo "Installing pyfluss into $(ORACLE_FLUSS): some 250 MB"
+	@echo "Installing pyfluss into $(ORACLE_FLUSS): some 400 MB, with pyarrow and pandas"
 	@$(PYTHON) -m venv $(ORACLE_FLUSS)
 	@$(ORACLE_FLUSS)/bin/python -m pip --disable-pip-version-check install --quiet pyfluss==$(PYFLUSS) pandas
 	@touch $@
