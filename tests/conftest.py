@@ -18,8 +18,9 @@ from tests.support import LONG, PROCESSING_MODES, Kafka, Program
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long a case takes is the machine's business.
-settings.register_profile("streamrt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long a case takes is the machine's business. Ordinary runs try the same cases each time, so that none fails by chance;
+# long ones look for new cases.
+settings.register_profile("streamrt", deadline=None, derandomize=not LONG, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamrt")
 
 
